@@ -117,8 +117,11 @@ impl Process {
         &self.shells
     }
 
-    /// Ends what runs for the session alone, such as its shells.
+    /// Ends what runs for the session alone: its shells, and the interpreters that keep variables.
     pub async fn end_interactive(&self) {
+        if let Some(tools) = self.session_tools.get() {
+            tools.end_kernels();
+        }
         self.shells.close_all(CLOSING).await;
     }
 

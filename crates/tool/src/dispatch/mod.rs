@@ -87,6 +87,17 @@ pub struct CallResponse {
     pub text: Option<String>,
     /// The response as a person reads it, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
+    /// Images beside the text, for a front end that shows them.
+    pub images: Vec<ResponseImage>,
+}
+
+/// An image that a call answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseImage {
+    /// Such as `image/png`.
+    pub media_type: String,
+    /// Its bytes as base64.
+    pub data: String,
 }
 
 impl CallResponse {
@@ -252,7 +263,7 @@ where
         Box::pin(async move {
             let response = args.run(process.as_ref()).await?;
             let json = fields_of::<T, S>(&response)?;
-            Ok(CallResponse { json, response: Some(Box::new(response)), text: None })
+            Ok(CallResponse { json, response: Some(Box::new(response)), ..CallResponse::default() })
         })
     }))
 }

@@ -5,6 +5,7 @@
 mod call_log;
 mod chosen_container;
 mod entry;
+mod images;
 mod shell_output;
 
 use std::time::Instant;
@@ -15,7 +16,7 @@ use coracle_workspace::{
 use serde_json::{Map, Value};
 
 use crate::config::Toolset;
-use crate::context::Context;
+use crate::context::{Context, Frontend};
 use crate::dispatch::{self, CallResponse, OperationEntry};
 use crate::failure::Failure;
 use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
@@ -71,7 +72,7 @@ pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
     call_log::called(process, entry, &object, &response, begun.elapsed());
-    response
+    if process.context.call.frontend == Frontend::Mcp { images::beside_the_text(response) } else { response }
 }
 
 async fn respond(

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use coracle_runtime::{ContainerPath, Exit};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::kernel::{Interruption, Kernel, KernelReply, KernelRun, RunError, RunRequest};
@@ -14,7 +13,7 @@ use crate::workspace::failed;
 use crate::{Code, Failure, RunFile, RunOutput, SessionHandle, SlotRole, Warning, Workspace};
 
 /// The interpreter that code ran in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KernelState {
     /// Runs that it did; 1 has no variables of earlier calls.
     pub runs: u64,

@@ -69,12 +69,15 @@ pub struct EvaluationResult {
     pub output_id: Option<String>,
     /// What it showed: values, images and tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Value>")]
     pub outputs: Vec<RunOutput>,
     /// Files that it wrote in its working directory, at most 50.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Value>")]
     pub files: Vec<RunFile>,
     /// The interpreter that keeps variables.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
     pub kernel: Option<KernelState>,
 }
 

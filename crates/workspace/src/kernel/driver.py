@@ -177,6 +177,11 @@ def fault(err):
     trace = err.__traceback__
     while trace and not trace.tb_frame.f_code.co_filename.startswith("<run "):
         trace = trace.tb_next
+    frame = trace
+    while frame and frame.tb_next:
+        if frame.tb_next.tb_frame.f_code is interrupted.__code__:
+            frame.tb_next = None
+        frame = frame.tb_next
     try:
         print("".join(traceback.format_exception(type(err), err, trace)), file=sys.stderr, end="")
     except Exception:

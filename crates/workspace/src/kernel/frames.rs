@@ -23,7 +23,7 @@ pub(super) struct FrameReader {
 
 /// What a stream has next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Frame {
+pub(super) enum KernelFrame {
     /// What the code printed.
     Printed(Vec<u8>),
     /// A reply of the driver.
@@ -37,7 +37,7 @@ impl FrameReader {
     }
 
     /// Adds a piece. What may be the begin of a frame is kept until more comes.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<Frame> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<KernelFrame> {
         self.pending.extend_from_slice(bytes);
         let mut frames = Vec::new();
         while let Some(at) = find(&self.pending, &self.mark) {
@@ -66,24 +66,24 @@ impl FrameReader {
         std::mem::take(&mut self.pending)
     }
 
-    fn piece(&mut self, piece: &[u8]) -> Option<Frame> {
+    fn piece(&mut self, piece: &[u8]) -> Option<KernelFrame> {
         let (is_last, data) = piece.split_first()?;
         if self.reply.len() + data.len() > MAX_REPLY {
             self.reply.clear();
-            return Some(Frame::Reply(Vec::new()));
+            return Some(KernelFrame::Reply(Vec::new()));
         }
         self.reply.extend_from_slice(data);
         if *is_last != b'.' {
             return None;
         }
         let data = std::mem::take(&mut self.reply);
-        Some(Frame::Reply(STANDARD.decode(data).unwrap_or_default()))
+        Some(KernelFrame::Reply(STANDARD.decode(data).unwrap_or_default()))
     }
 }
 
-fn take_printed(pending: &mut Vec<u8>, to: usize, frames: &mut Vec<Frame>) {
+fn take_printed(pending: &mut Vec<u8>, to: usize, frames: &mut Vec<KernelFrame>) {
     if to > 0 {
-        frames.push(Frame::Printed(pending.drain(..to).collect()));
+        frames.push(KernelFrame::Printed(pending.drain(..to).collect()));
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
     use proptest::prelude::*;
 
-    use super::{Frame, FrameReader};
+    use super::{FrameReader, KernelFrame};
 
     fn read(pieces: &[&[u8]]) -> (Vec<u8>, Vec<Vec<u8>>) {
         let mut reader = FrameReader::new("mark");
@@ -105,8 +105,8 @@ mod tests {
         for piece in pieces {
             for frame in reader.push(piece) {
                 match frame {
-                    Frame::Printed(bytes) => printed.extend(bytes),
-                    Frame::Reply(bytes) => replies.push(bytes),
+                    KernelFrame::Printed(bytes) => printed.extend(bytes),
+                    KernelFrame::Reply(bytes) => replies.push(bytes),
                 }
             }
         }

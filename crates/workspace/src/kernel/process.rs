@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::frames::{Frame, FrameReader};
+use super::frames::{FrameReader, KernelFrame};
 use super::reply::{DriverReply, KernelReply};
 use crate::SessionHandle;
 use crate::output::KEEP;
@@ -184,9 +184,9 @@ impl<'a> PrintedOutput<'a> {
         let mut reply = None;
         for frame in streams[stream as usize].push(&chunk.bytes) {
             match frame {
-                Frame::Printed(bytes) => self.add(stream, bytes, until).await,
-                Frame::Reply(_) if stream == Stream::Stderr => self.has_all_errors = true,
-                Frame::Reply(bytes) => reply = DriverReply::parse(&bytes),
+                KernelFrame::Printed(bytes) => self.add(stream, bytes, until).await,
+                KernelFrame::Reply(_) if stream == Stream::Stderr => self.has_all_errors = true,
+                KernelFrame::Reply(bytes) => reply = DriverReply::parse(&bytes),
             }
         }
         reply

@@ -2,7 +2,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -44,7 +43,7 @@ pub(crate) struct RunError {
 }
 
 /// What a run shows beside what it prints: a text, an image or a table.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOutput {
     /// `text/plain`, `text/html`, `image/png`, `image/jpeg`, `image/svg+xml` or `table`.
     pub r#type: String,
@@ -72,7 +71,7 @@ pub struct RunOutput {
 }
 
 /// A file that a run wrote in its working directory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunFile {
     /// Its path there.
     pub path: String,

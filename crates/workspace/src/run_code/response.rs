@@ -67,14 +67,15 @@ pub struct RunCodeResult {
     pub former_output_id: Option<String>,
     /// What it showed, if variables are kept: values, images and tables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
+    #[schemars(default, with = "Vec<serde_json::Value>")]
     pub outputs: Vec<RunOutput>,
     /// Files that it wrote in its working directory, at most 50.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
+    #[schemars(default, with = "Vec<serde_json::Value>")]
     pub files: Vec<RunFile>,
     /// The interpreter that keeps variables.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     pub kernel: Option<KernelState>,
     /// What agents branch on.
     #[serde(skip_serializing_if = "Option::is_none")]

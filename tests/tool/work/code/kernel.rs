@@ -169,8 +169,13 @@ async fn over_mcp_a_picture_is_content_of_its_own_and_a_container_that_is_named_
         client.result("evaluate_python", &call("kept = 6")).await;
         let kept = client.result("evaluate_python", &call("kept")).await;
         assert_eq!(kept["structuredContent"]["value"]["value_repr"], "6", "{kept:#}");
+        let kernels = async || {
+            let all = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c '[p]ython3 -c'";
+            tool.exec(&name, all).await["stdout"].as_str().unwrap().trim().to_owned()
+        };
+        assert_eq!(kernels().await, "1");
         client.end().await;
-        let ended = async || tool.exec(&name, "pgrep -f 'python3 -c'").await["stdout"] == "";
+        let ended = async || kernels().await == "0";
         eventually("the kernel ends with its session", Duration::from_secs(10), ended).await;
     })
     .await;

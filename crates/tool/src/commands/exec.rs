@@ -38,7 +38,7 @@ pub(crate) struct Exec {
     #[serde(flatten)]
     request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before `job_wait` stops waiting.
+    /// before a wait for output ends.
     #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.

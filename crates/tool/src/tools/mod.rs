@@ -6,6 +6,7 @@ mod agent;
 mod call_log;
 mod chosen_container;
 mod entry;
+mod images;
 mod shell_output;
 
 use std::time::Instant;
@@ -16,7 +17,7 @@ use coracle_workspace::{
 use serde_json::{Map, Value};
 
 use crate::config::Toolset;
-use crate::context::Context;
+use crate::context::{Context, Frontend};
 use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry};
 use crate::failure::Failure;
 use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
@@ -84,7 +85,7 @@ pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
     call_log::called(process, entry, &object, &response, begun.elapsed());
-    response
+    if process.context.call.frontend == Frontend::Mcp { images::beside_the_text(response) } else { response }
 }
 
 /// What a tool of the toolset `agent` calls is logged as its own call.

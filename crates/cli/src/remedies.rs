@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use coracle::operations::{self, worktree};
 use coracle::{admin, tools};
+use coracle::{operations, worktree};
 
 use super::command::command;
 use super::operation_args::word;

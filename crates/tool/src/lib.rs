@@ -57,7 +57,9 @@ pub mod suggest;
 mod target;
 pub mod tools;
 mod warning;
+mod workflow;
 mod workspace_mounts;
+pub mod worktree;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Frontend, Options};

@@ -6,7 +6,7 @@ use coracle::{CallInput, Frontend};
 use coracle_runtime::{Exit, fake::Reply};
 use serde_json::{Value, json};
 
-use super::debian::debian;
+use super::debian::{DEBIAN, debian};
 use super::mcp::Client;
 use super::{Tool, eventually, with_rootful_engine, without_engine};
 
@@ -253,6 +253,35 @@ async fn a_session_has_so_many_shells_and_a_single_call_has_none() {
         assert_eq!(call(open.clone()).await["shell"], "s17");
         process.end_interactive().await;
         assert_eq!(call(json!({ "operation": "shell_read", "shell": "s17" })).await["code"], "no_such_shell");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_tools_of_the_machine_reach_shells_and_interpreters() {
+    with_rootful_engine("", async |tool| {
+        assert_eq!(debian(tool.case).await, DEBIAN);
+        let mut client = Client::start(&mut tool.command(["mcp", "--toolsets", "agent"])).await;
+        let mut create = tool.create_call(json!({ "image": DEBIAN }));
+        create.as_object_mut().unwrap().remove("operation");
+        let created = client.result("create", &create).await["structuredContent"].take();
+        let name = created["container"].as_str().unwrap_or_else(|| panic!("{created:#}")).to_owned();
+        let text = |result: &Value| result["content"][0]["text"].as_str().unwrap().to_owned();
+        let python = |code: &str| json!({ "code": code, "persistent": true, "container": name });
+        assert_eq!(text(&client.result("python", &python("x = 6")).await), "[exit 0]");
+        let picture = "print('drawn')\nclass P:\n    def _repr_png_(self): return b'\\x89PNG'\nP()";
+        let shown = client.result("python", &python(picture)).await;
+        assert_eq!((text(&shown).as_str(), &shown["content"][1]["type"]), ("drawn\n[image/png]", &"image".into()));
+        assert_eq!(text(&client.result("python", &python("x * 7")).await), "42");
+        let open = json!({ "operation": "shell_open", "container": name, "command": ["python3", "-q"] });
+        assert_eq!(text(&client.result("containers", &open).await), ">>> \n[shell s1 runs]");
+        let send = json!({ "operation": "shell_send", "shell": "s1", "text": "6 * 7\n" });
+        assert_eq!(text(&client.result("containers", &send).await), "6 * 7\n42\n>>> \n[shell s1 runs]");
+        let close = json!({ "operation": "shell_close", "shell": "s1" });
+        assert_eq!(text(&client.result("containers", &close).await), "[shell s1 ended]");
+        let destroyed = client.result("destroy", &json!({ "container": name })).await;
+        assert_eq!(destroyed["structuredContent"]["success"], true, "{destroyed:#}");
+        client.end().await;
     })
     .await;
 }

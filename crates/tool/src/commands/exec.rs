@@ -37,8 +37,8 @@ use jiff::Timestamp;
 pub(crate) struct Exec {
     #[serde(flatten)]
     request: CommandRequest,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before a wait for output ends.
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
     #[schemars(extend("default" = 300))]
     timeout: Option<Seconds>,
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.

@@ -25,8 +25,8 @@ use jiff::Timestamp;
 pub(crate) struct ExecBackground {
     #[serde(flatten)]
     request: CommandRequest,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before a wait for output ends.
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
     #[schemars(extend("default" = 0))]
     timeout: Option<Seconds>,
 }

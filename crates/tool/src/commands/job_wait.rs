@@ -46,8 +46,8 @@ pub(crate) struct JobWait {
     /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
     /// is given.
     offset: Option<i64>,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before a wait for output ends.
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
     #[schemars(extend("default" = 60))]
     timeout: Option<Seconds>,
 }

@@ -191,14 +191,14 @@ impl Shell {
         if state.terminal.is_full_screen() {
             let screen = self.redactor.clean(&state.terminal.screen());
             let found = pattern.find(&screen)?.as_str().to_owned();
-            let output = self.output(&state, String::new(), 0, true);
+            let output = self.output(&state, "", 0, true);
             return Some(TerminalOutput { matched: Some(found), ..output });
         }
         let unread = state.terminal.unread();
         let found = pattern.find(&unread.text)?;
         let (matched, end) = (self.redactor.clean(found.as_str()), found.end());
         state.terminal.transcript.mark_read(&unread, end);
-        let output = self.output(&state, unread.text[..end].to_owned(), unread.lost, false);
+        let output = self.output(&state, &unread.text[..end], unread.lost, false);
         Some(TerminalOutput { matched: Some(matched), ..output })
     }
 
@@ -207,19 +207,19 @@ impl Shell {
         let mut state = self.shared.state();
         let unread = state.terminal.unread();
         state.terminal.transcript.mark_read(&unread, unread.text.len());
-        self.output(&state, unread.text, unread.lost, screen)
+        self.output(&state, &unread.text, unread.lost, screen)
     }
 
     /// The same, and the next reader gets it once more.
     fn peek(&self) -> TerminalOutput {
         let state = self.shared.state();
         let unread = state.terminal.unread();
-        self.output(&state, unread.text, unread.lost, false)
+        self.output(&state, &unread.text, unread.lost, false)
     }
 
-    fn output(&self, state: &State, text: String, lost: u64, screen: bool) -> TerminalOutput {
+    fn output(&self, state: &State, text: &str, lost: u64, screen: bool) -> TerminalOutput {
         let terminal = &state.terminal;
-        let (text, left_out) = shortened(&self.redactor.clean(&text));
+        let (text, left_out) = shortened(&self.redactor.clean(text));
         let shows = screen || terminal.is_full_screen();
         TerminalOutput {
             text,

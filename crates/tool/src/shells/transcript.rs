@@ -117,7 +117,7 @@ impl TerminalText {
 
     fn erase(&mut self, how: usize) {
         match how {
-            0 => self.edit(|row, at| row.truncate(at)),
+            0 => self.edit(Vec::truncate),
             1 => self.edit(|row, at| row.iter_mut().take(at + 1).for_each(|it| *it = ' ')),
             _ => self.row.clear(),
         }

@@ -18,8 +18,8 @@ pub(crate) struct ShellExpect {
     shell: String,
     /// Regular expression that a line has to match, at most 1 KiB.
     pattern: String,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before a wait for output ends.
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
     #[schemars(extend("default" = 30))]
     timeout: Option<Seconds>,
 }

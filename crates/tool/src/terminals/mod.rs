@@ -19,7 +19,7 @@ pub(crate) use self::read::ShellRead;
 pub(crate) use self::send::ShellSend;
 use crate::arg_types::Seconds;
 use crate::context::{Context, Frontend};
-use crate::document::{Document, Render};
+use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::shells::{Shell, ShellEnd, TerminalOutput, WaitEnd};
@@ -88,7 +88,18 @@ impl ShellResponse {
 
 impl Render for ShellResponse {
     fn render(&self, _: Timestamp) -> Document {
-        Document::line(self.output.clone())
+        let state = match (self.reason, self.exit_code, &self.lost) {
+            (_, Some(code), _) => format!("ended with exit code {code}"),
+            (_, _, Some(why)) => format!("is lost: {why}"),
+            _ if !self.running => "ended".to_owned(),
+            (Some(WaitEnd::Timeout), ..) => "runs; the wait is over".to_owned(),
+            (Some(WaitEnd::Match), ..) => "runs; it matches".to_owned(),
+            _ => "runs".to_owned(),
+        };
+        let screen = self.screen.iter().map(|it| StyledText::from(format!("[screen]\n{}", it.trim_end())));
+        let text = (!self.output.is_empty()).then(|| StyledText::from(self.output.clone()));
+        let state = StyledText::from(format!("[shell {} {state}]", self.shell));
+        Document::default().and_lines(text.into_iter().chain(screen).chain([state]))
     }
 }
 

@@ -19,8 +19,8 @@ pub(crate) struct ShellSend {
     text: Option<String>,
     /// Keys after the text, one or a list: `enter`, `ctrl-c`, `ctrl-d`, `tab`, `escape`, `up`, `page-down`, `f1`, `alt-b`…
     keys: Option<Keys>,
-    /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before a wait for output ends.
+    /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
+    /// is never).
     #[schemars(extend("default" = 10))]
     timeout: Option<Seconds>,
 }

@@ -35,7 +35,7 @@ mod tests {
     use super::beside_the_text;
     use crate::dispatch::CallResponse;
 
-    fn moved(json: Value) -> (Value, Vec<String>) {
+    fn moved(json: &Value) -> (Value, Vec<String>) {
         let json = json.as_object().unwrap().clone();
         let response = beside_the_text(CallResponse { json, ..CallResponse::default() });
         (response.json.into(), response.images.into_iter().map(|it| format!("{} {}", it.media_type, it.data)).collect())
@@ -46,12 +46,12 @@ mod tests {
         let outputs = json!([{ "type": "text/plain", "text": "1" }, { "type": "image/png", "data": "iVBORw==" }]);
         let left = json!([{ "type": "text/plain", "text": "1" }, { "type": "image/png", "bytes": 4 }]);
         let images = vec!["image/png iVBORw==".to_owned()];
-        assert_eq!(moved(json!({ "outputs": outputs })), (json!({ "outputs": left }), images.clone()));
+        assert_eq!(moved(&json!({ "outputs": outputs })), (json!({ "outputs": left }), images.clone()));
         assert_eq!(
-            moved(json!({ "value": { "outputs": outputs } })),
+            moved(&json!({ "value": { "outputs": outputs } })),
             (json!({ "value": { "outputs": left } }), images)
         );
         let drawing = json!({ "value": null, "outputs": [{ "type": "image/svg+xml", "text": "<svg/>" }] });
-        assert_eq!(moved(drawing.clone()), (drawing, vec![]));
+        assert_eq!(moved(&drawing), (drawing, vec![]));
     }
 }

@@ -151,7 +151,7 @@ mod tests {
 
     use super::{DriverReply, MAX_IMAGE, RunOutput};
 
-    fn outputs(given: Value) -> Vec<RunOutput> {
+    fn outputs(given: &Value) -> Vec<RunOutput> {
         let reply =
             json!({ "run": 1, "error": null, "value": null, "outputs": given, "files": [], "files_omitted": 0 });
         DriverReply::parse(reply.to_string().as_bytes()).unwrap().into_run().outputs
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_of_a_known_kind_and_within_its_limits() {
-        let shown = outputs(json!([
+        let shown = outputs(&json!([
             { "type": "text/plain", "text": "1", "data": "dropped" },
             { "type": "image/png", "data": "iVBORw==" },
             { "type": "image/png", "data": "not base64" },
@@ -170,11 +170,11 @@ mod tests {
         let kinds: Vec<&str> = shown.iter().map(|it| it.r#type.as_str()).collect();
         assert_eq!(kinds, ["text/plain", "image/png", "table"]);
         assert_eq!((shown[0].data.as_ref(), shown[1].data.as_deref()), (None, Some("iVBORw==")));
-        let large = outputs(json!([{ "type": "image/png", "data": "AAAA".repeat(MAX_IMAGE / 3 + 1) }]));
+        let large = outputs(&json!([{ "type": "image/png", "data": "AAAA".repeat(MAX_IMAGE / 3 + 1) }]));
         assert_eq!(large, []);
         let many = vec![json!({ "type": "text/plain", "text": "x" }); 100];
-        assert_eq!(outputs(many.into()).len(), 32);
-        let long = outputs(json!([{ "type": "text/plain", "text": "ä".repeat(100_000) }]));
+        assert_eq!(outputs(&many.into()).len(), 32);
+        let long = outputs(&json!([{ "type": "text/plain", "text": "ä".repeat(100_000) }]));
         assert!(long[0].text.as_ref().unwrap().len() <= 128 << 10);
     }
 

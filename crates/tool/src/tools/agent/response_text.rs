@@ -120,7 +120,9 @@ fn python(value: &Fields) -> String {
     });
     let files =
         of_value("files").filter_map(|it| Some(format!("[wrote {}, {} bytes]", it["path"].as_str()?, it["bytes"])));
-    for part in outputs.chain(files) {
+    let lost = value.get("kernel").and_then(|it| it["lost"].as_str());
+    let lost = lost.map(|why| format!("[the interpreter is gone ({why}): its variables are lost]"));
+    for part in outputs.chain(files).chain(lost) {
         line_end(&mut shown);
         shown.push_str(&part);
     }

@@ -1,5 +1,6 @@
 //! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
 
+mod agent_tools;
 mod bind;
 mod cache;
 mod canary;
@@ -140,6 +141,16 @@ pub(crate) async fn with_limited_engine(config: &str, check: impl AsyncFn(&Tool<
     .await;
 }
 
+/// Agents of tests get all tools but those of the agent's machine, unless the test says otherwise.
+fn with_toolsets(config: String) -> String {
+    let toolsets = "[workspace]\ntoolsets = [\"classic\", \"workspace\", \"code\", \"worktrees\"]\n";
+    match config.contains("toolsets =") {
+        true => config,
+        false if config.contains("[workspace]\n") => config.replacen("[workspace]\n", toolsets, 1),
+        false => format!("{config}\n{toolsets}"),
+    }
+}
+
 impl<'a> Tool<'a> {
     fn new(case: &'a Case, person: &Person) -> Self {
         let (root, config) = (tempfile::tempdir().unwrap(), &person.config);
@@ -151,6 +162,7 @@ impl<'a> Tool<'a> {
         let data = case.engine_data().map(|it| format!("engine_data = {it:?}\n")).unwrap_or_default();
         let engine = format!("engine = \"{}\"\n{path}{data}", case.engine());
         let config = format!("{engine}max_containers = 60\nmax_containers_total = 60\n{config}");
+        let config = with_toolsets(config);
         let config = match (config.contains("cross_session"), config.contains("[security]")) {
             (true, _) => config,
             (false, true) => config.replace("[security]", "[security]\ncross_session = \"all\""),

@@ -142,7 +142,7 @@ fn call() -> Command {
 }
 
 fn mcp() -> Command {
-    let sets = option("toolsets", "SETS", "Tools to serve: containers, workspace, code, worktrees; all without it");
+    let sets = option("toolsets", "SETS", "Tools to serve: agent (the default), classic, workspace, code, worktrees");
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
     let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";

@@ -71,7 +71,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(called) = self.tools.find(&request.name) else {
-            return Err(ErrorData::invalid_params(format!("no tool `{}`", request.name.escape_debug()), None));
+            return Err(ErrorData::invalid_params(self.tools.unknown(&request.name), None));
         };
         let Some(session) = self.session(&context) else {
             return Err(ErrorData::invalid_request("the server stops", None));

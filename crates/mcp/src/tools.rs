@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use coracle::config::Toolset;
-use coracle::tools::{given, reaches_out};
-use coracle::{Context, OperationEntry, Process, operations, schema, tool_schema};
+use coracle::suggest::nearest;
+use coracle::tools::{CLASSIC, given, reaches_out};
+use coracle::{Context, OperationEntry, Process, operations, tool_schema};
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
@@ -23,7 +24,7 @@ pub(super) enum ToolCall {
 pub(super) struct Tools {
     /// As the protocol lists them.
     pub(super) listed: Vec<Tool>,
-    has_containers: bool,
+    has_classic: bool,
     /// Snippets run in no container.
     on_host: bool,
     others: Vec<OperationEntry>,
@@ -31,45 +32,62 @@ pub(super) struct Tools {
 
 impl Tools {
     pub(super) fn for_process(process: &Process) -> Self {
-        let has_containers = process.toolsets.contains(&Toolset::Containers);
+        let has_classic = process.toolsets.contains(&Toolset::Classic);
         let others = given(process);
         let cx = &process.context;
-        let listed =
-            has_containers.then(containers).into_iter().chain(others.iter().map(|it| describe(it, cx))).collect();
-        Self { listed, has_containers, on_host: coracle::session_tools::runs_on_host(cx), others }
+        let listed = has_classic.then(containers).into_iter().chain(others.iter().map(|it| describe(it, cx))).collect();
+        Self { listed, has_classic, on_host: coracle::session_tools::runs_on_host(cx), others }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<ToolCall> {
-        if self.has_containers && name == CONTAINERS {
+        if self.has_classic && name == CLASSIC {
             return Some(ToolCall::Containers);
         }
         self.others.iter().find(|it| it.name == name).copied().map(ToolCall::Tool)
     }
 
+    /// Why a call of that name is none, and what to call.
+    pub(super) fn unknown(&self, name: &str) -> String {
+        let is_operation = operations::ALL.iter().any(|it| it.name == name);
+        let instead = match nearest(name, &self.listed.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()) {
+            _ if is_operation => format!("; call `{CLASSIC}` with {{\"operation\": \"{name}\"}}"),
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => String::new(),
+        };
+        format!("no tool `{}`{instead}", name.escape_debug())
+    }
+
     pub(super) fn instructions(&self) -> String {
+        let has = |set: Toolset| self.others.iter().any(|it| it.sets.contains(&set));
         let mut parts = Vec::new();
-        if self.has_containers {
+        if has(Toolset::Agent) {
+            parts.push(include_str!("instructions.txt").trim_end());
+        }
+        if self.has_classic {
             parts.push(
                 "`containers`: each container is a Linux machine of its own. Start with `create`, run commands with \
                  `exec`, and `destroy` it at the end.",
             );
         }
-        if self.others.iter().any(|it| it.sets.contains(&Toolset::Workspace)) {
-            parts.push(
-                "`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the files of a container \
-                 of this session, and the shell runs programs there; it is made when it is first needed.",
-            );
-            if self.has_containers {
+        if has(Toolset::Workspace) {
+            parts.push(match has(Toolset::Agent) {
+                true => "`ls`, `glob`, `grep`, `rm` and `shell_execute` work in another container of this session.",
+                false => {
+                    "`ls`, `read_file`, `write_file`, `edit_file`, `glob`, `grep` and `rm` work on the files of a \
+                     container of this session, and the shell runs programs there; it is made when it is first needed."
+                }
+            });
+            if self.has_classic {
                 parts.push("With `container` they work in one that `create` made: `exec` sees the same files.");
             }
         }
-        if self.others.iter().any(|it| it.sets.contains(&Toolset::Code)) {
+        if has(Toolset::Code) {
             parts.push(match self.on_host {
                 true => "`run_code` runs a snippet in a program on the host: it is not isolated.",
                 false => "`run_code` runs a snippet in an isolated container.",
             });
         }
-        if self.others.iter().any(|it| it.sets.contains(&Toolset::Worktrees)) {
+        if has(Toolset::Worktrees) {
             parts.push(
                 "`workflow_start` lets another agent work on a task, in a sandbox with a branch of its own; \
                  `workflow_status` and `workflow_events` tell what it does.",
@@ -78,8 +96,6 @@ impl Tools {
         parts.join("\n")
     }
 }
-
-const CONTAINERS: &str = "containers";
 
 fn containers() -> Tool {
     let input = tool_schema::input_schema(operations::ALL);
@@ -95,19 +111,20 @@ fn containers() -> Tool {
         },
         "required": ["success"],
     });
-    Tool::new(CONTAINERS, description, input.as_object().cloned().unwrap_or_default())
+    Tool::new(CLASSIC, description, input.as_object().cloned().unwrap_or_default())
         .with_raw_output_schema(Arc::new(answer.as_object().cloned().unwrap_or_default()))
         .with_annotations(ToolAnnotations::new().read_only(false).destructive(true).open_world(true))
 }
 
 fn describe(entry: &OperationEntry, cx: &Context) -> Tool {
-    let arguments = entry.arguments();
-    let output = entry.output().as_object().cloned().unwrap_or_default();
+    let tool = Tool::new(entry.name, entry.arguments().description, entry.input());
     let looks = entry.effect == Effect::ReadOnly;
+    let Some(output) = entry.published_output() else {
+        // Each token of the list is paid for in each session, and what is not said is the protocol's cautious default.
+        return if looks { tool.with_annotations(ToolAnnotations::new().read_only(true)) } else { tool };
+    };
     // The agent of a workflow asks a model; what a session's own containers reach, the person decides.
     let open = entry.sets.contains(&Toolset::Worktrees) || reaches_out(cx, entry);
     let hints = ToolAnnotations::new().read_only(looks).destructive(!looks).idempotent(looks).open_world(open);
-    Tool::new(entry.name, arguments.description.clone(), schema::alone(&arguments))
-        .with_raw_output_schema(Arc::new(output))
-        .with_annotations(hints)
+    tool.with_raw_output_schema(Arc::new(output.as_object().cloned().unwrap_or_default())).with_annotations(hints)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use coracle_lifecycle::ClockReading;
 use coracle_runtime::{ProcessId, Redactor};
 use coracle_sandbox::SandboxRegistry;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Toolset;
@@ -32,6 +33,9 @@ pub struct Process {
     session_tools: Arc<OnceLock<SessionTools>>,
     own_secrets: Arc<OnceLock<Redactor>>,
     forwards: Forwards,
+    machine_lock: Arc<Mutex<()>>,
+    /// Withdraws all calls of the session.
+    session_cancel: CancellationToken,
 }
 
 impl Process {
@@ -49,8 +53,9 @@ impl Process {
     #[must_use]
     pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
-        let (registry, session_tools, own_secrets, forwards) = Default::default();
-        Self { context, toolsets, registry, session_tools, own_secrets, forwards }
+        let session_cancel = context.call.cancel.clone();
+        let (registry, session_tools, own_secrets, forwards, machine_lock) = Default::default();
+        Self { context, toolsets, registry, session_tools, own_secrets, forwards, machine_lock, session_cancel }
     }
 
     /// The same with an engine that a test has arranged.
@@ -76,8 +81,10 @@ impl Process {
     /// The same process for one more client: a session of its own, withdrawn with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
-        let (session_tools, forwards) = Default::default();
-        Self { context: self.context.for_session(), session_tools, forwards, ..self.clone() }
+        let (session_tools, forwards, machine_lock) = Default::default();
+        let context = self.context.for_session();
+        let session_cancel = context.call.cancel.clone();
+        Self { context, session_tools, forwards, machine_lock, session_cancel, ..self.clone() }
     }
 
     /// The sandboxes that this process uses.
@@ -98,8 +105,23 @@ impl Process {
         if let Some(tools) = self.session_tools.get() {
             return Ok(tools.clone());
         }
-        let tools = SessionTools::new(&self.context, self.toolsets.contains(&Toolset::Containers))?;
+        let tools = SessionTools::new(&self.context, self.has_jobs())?;
         Ok(self.session_tools.get_or_init(|| tools).clone())
+    }
+
+    /// Whether the agent has operations on jobs.
+    fn has_jobs(&self) -> bool {
+        [Toolset::Agent, Toolset::Classic].iter().any(|it| self.toolsets.contains(it))
+    }
+
+    /// Held by the one call that finds or makes the session's machine.
+    pub(crate) fn machine_lock(&self) -> &Arc<Mutex<()>> {
+        &self.machine_lock
+    }
+
+    /// The same process for work of the session that goes on when the call is withdrawn.
+    pub(crate) fn for_session_work(&self) -> Self {
+        self.for_call(self.session_cancel.clone(), self.context.call.progress.clone())
     }
 
     /// The ports that the session forwards.

@@ -8,8 +8,8 @@ use crate::tool::mcp::Client;
 use crate::tool::{Tool, without_engine};
 
 /// The server's complete description of itself and its tools.
-async fn told(tool: &Tool<'_>) -> (Value, Value) {
-    let mut command = tool.command(["mcp", "--toolsets", "containers,workspace,code,worktrees"]);
+async fn told(tool: &Tool<'_>, toolsets: &str) -> (Value, Value) {
+    let mut command = tool.command(["mcp", "--toolsets", toolsets]);
     let (mut client, hello) = Client::greeted(&mut command).await;
     client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" })).await;
     let tools = client.answer().await;
@@ -20,9 +20,11 @@ async fn told(tool: &Tool<'_>) -> (Value, Value) {
 #[tokio::test]
 async fn the_server_and_its_tools_are_told_as_before() {
     without_engine("", async |tool| {
-        let (hello, tools) = told(tool).await;
-        let text = format!("# initialize\n{hello:#}\n\n# tools/list, with every toolset\n{tools:#}\n");
-        assert_golden("tools_list", &normalised(&text, tool.root.path()));
+        for (name, toolsets) in [("tools_list", "classic,workspace,code,worktrees"), ("tools_list_agent", "agent")] {
+            let (hello, tools) = told(tool, toolsets).await;
+            let text = format!("# initialize\n{hello:#}\n\n# tools/list of {toolsets}\n{tools:#}\n");
+            assert_golden(name, &normalised(&text, tool.root.path()));
+        }
     })
     .await;
 }

@@ -139,7 +139,7 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
         std::fs::create_dir(root.path().join(dir)).unwrap();
     }
     let config = root.path().join("config.toml");
-    std::fs::write(&config, "engine = \"docker\"\nengine_host = \"unix:///nonexistent/docker.sock\"\n").unwrap();
+    std::fs::write(&config, "engine = \"docker\"\nengine_host = \"unix:///nonexistent/docker.sock\"\nworkspace.toolsets = [\"workspace\"]\n").unwrap();
     let host = Host::below(&root.path().canonicalize().unwrap());
     let options = Options { config: Some(config), session: Some("s".into()), ..Options::default() };
     let process = Process::open(host, &options, Frontend::Mcp).unwrap();

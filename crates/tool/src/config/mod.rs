@@ -5,6 +5,7 @@
 mod enums;
 mod errors;
 mod file;
+mod machine;
 mod macros;
 mod mounts;
 mod passthrough;
@@ -25,6 +26,7 @@ use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
 };
+pub use self::machine::Machine;
 use self::macros::table;
 pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
@@ -67,6 +69,8 @@ table! {
         max_containers: u32 = 10,
         /// Containers of all sessions.
         max_containers_total: u32 = 50,
+        /// The machine of an agent that names no container.
+        machine: Machine,
         /// Directories of the host.
         workspace: Workspace,
         /// Snippets.

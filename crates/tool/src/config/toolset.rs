@@ -8,8 +8,11 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toolset {
-    /// The tool `containers`.
-    Containers,
+    /// A few small tools on one machine; every operation is reached through one of them.
+    Agent,
+    /// The tool `containers` with all operations and fields in its schema. Earlier versions called it `containers`.
+    #[serde(alias = "containers")]
+    Classic,
     /// Files and shell of the session's workspace.
     Workspace,
     /// Snippets.
@@ -19,8 +22,8 @@ pub enum Toolset {
 }
 
 impl Toolset {
-    /// All there are.
-    pub const ALL: [Self; 4] = [Self::Containers, Self::Workspace, Self::Code, Self::Worktrees];
+    /// Those that an agent gets unless the person says otherwise.
+    pub const DEFAULT: [Self; 1] = [Self::Agent];
 }
 
 /// Reads the word of configuration and options.
@@ -29,7 +32,7 @@ impl FromStr for Toolset {
 
     fn from_str(word: &str) -> Result<Self, String> {
         let unknown =
-            || format!("no toolset `{}`; there are containers, workspace, code and worktrees", word.escape_debug());
+            || format!("no toolset `{}`; there are agent, classic, workspace, code and worktrees", word.escape_debug());
         serde_json::from_value(word.into()).map_err(|_| unknown())
     }
 }

@@ -27,7 +27,7 @@ table! {
         /// Directories of the host that a session's workspace gets.
         mounts: Vec<HostMount>,
         /// Tools that an agent gets.
-        toolsets: Vec<Toolset> = Toolset::ALL.to_vec(),
+        toolsets: Vec<Toolset> = Toolset::DEFAULT.to_vec(),
         /// Image of a session's workspace.
         image: ImageRef = ImageRef::parse("python:3.12-bookworm").expect("the reference follows the grammar"),
         /// Memory of a workspace; no swap is added.

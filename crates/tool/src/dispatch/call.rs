@@ -32,7 +32,7 @@ pub async fn reply(table: &[OperationEntry], process: &Process, input: CallInput
         Err(failure) => return CallResponse::of_failure(&failure, None),
     };
     let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
-    match call(table, process, object).await {
+    match carry_out(table, process, object).await {
         Ok(mut reply) => {
             reply.json.entry("success").or_insert(true.into());
             reply
@@ -41,7 +41,11 @@ pub async fn reply(table: &[OperationEntry], process: &Process, input: CallInput
     }
 }
 
-async fn call(
+/// Does what a call asks. The answer has no `success` yet.
+///
+/// # Errors
+/// What the caller gets in place of an answer, not yet in the words of its reader.
+pub(crate) async fn carry_out(
     table: &[OperationEntry],
     process: &Process,
     object: Map<String, Value>,

@@ -27,6 +27,7 @@ use crate::failure::Failure;
 use crate::process::Process;
 use crate::{audit, schema};
 
+pub(crate) use self::call::carry_out;
 pub use self::call::{CallInput, answer, reply};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
@@ -131,6 +132,11 @@ pub(crate) enum AnswerShape {
     Envelope,
     /// The flat result of `run_code`.
     Snippet,
+    /// What the operation or tool behind it answers; a text for the model.
+    Forwarded {
+        /// Fields that it does not have are passed on.
+        is_open: bool,
+    },
 }
 
 /// A row of a table: an operation, or a tool of its own.
@@ -181,7 +187,7 @@ impl OperationEntry {
         Self {
             name: T::NAME,
             audience: Audience::Agent,
-            sets: &[Toolset::Containers],
+            sets: &[Toolset::Classic],
             effect: if T::ACTS { Effect::Mutating } else { Effect::ReadOnly },
             aliases: T::ALIASES,
             shape: AnswerShape::Fields,
@@ -197,6 +203,16 @@ impl OperationEntry {
     #[must_use]
     pub const fn for_person(self) -> Self {
         Self { audience: Audience::Person, ..self }
+    }
+
+    /// What a client sends to it, in the words of JSON Schema.
+    #[must_use]
+    pub fn input(&self) -> Map<String, Value> {
+        let mut schema = schema::alone(&self.arguments());
+        if (self.shape == AnswerShape::Forwarded { is_open: true }) {
+            schema.insert("additionalProperties".into(), true.into());
+        }
+        schema
     }
 
     /// Its fields, in the words of JSON Schema.
@@ -219,7 +235,10 @@ impl OperationEntry {
         args: &Map<String, Value>,
     ) -> Result<CallResponse, Failure> {
         // A session's own container has the session's event log; others are acted on by several.
-        let is_audited = self.is_audited || (self.effect == Effect::Mutating && args.contains_key("container"));
+        // What a forwarding tool calls has lines of its own.
+        let is_forwarded = matches!(self.shape, AnswerShape::Forwarded { .. });
+        let changes_named = self.effect == Effect::Mutating && args.contains_key("container");
+        let is_audited = self.is_audited || (changes_named && !is_forwarded);
         if !is_audited {
             return prepared(process).await;
         }

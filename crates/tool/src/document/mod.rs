@@ -150,7 +150,6 @@ impl Document {
 }
 
 /// As a pipe gets it, with the symbols of a terminal.
-#[cfg(test)]
 impl std::fmt::Display for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lines = self.blocks.iter().flat_map(Block::plain_lines).collect::<Vec<_>>();
@@ -158,7 +157,6 @@ impl std::fmt::Display for Document {
     }
 }
 
-#[cfg(test)]
 impl Block {
     fn plain_lines(&self) -> Vec<String> {
         match self {

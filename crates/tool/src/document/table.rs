@@ -42,7 +42,6 @@ pub struct DocumentTable {
     pub rows: Vec<Vec<StyledText>>,
 }
 
-#[cfg(test)]
 impl DocumentTable {
     pub(super) fn plain_lines(&self) -> Vec<String> {
         let heads = self.columns.iter().map(|it| it.heading.to_owned()).collect::<Vec<_>>();

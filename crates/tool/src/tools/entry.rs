@@ -71,6 +71,13 @@ impl OperationEntry {
         if self.shape == AnswerShape::Snippet { value } else { envelope_schema(&value) }
     }
 
+    /// What it answers, in the words of JSON Schema; nothing where clients are not to be told.
+    #[must_use]
+    pub fn published_output(&self) -> Option<Value> {
+        let is_forwarded = matches!(self.shape, AnswerShape::Forwarded { .. });
+        (!is_forwarded).then(|| self.output())
+    }
+
     /// The answer of a tool that failed before it did anything.
     pub(crate) fn refused(&self, failure: &Failure) -> CallResponse {
         if self.shape == AnswerShape::Snippet {
@@ -78,6 +85,9 @@ impl OperationEntry {
         }
         let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
         let text = format!("{}{hint}", failure.message);
+        if matches!(self.shape, AnswerShape::Forwarded { .. }) {
+            return of_text(failure.answer(None), text);
+        }
         of_text(Response::<()>::failed((**failure).clone()).envelope(), text)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! What they do is in `coracle-workspace`; here they become rows of a table that every frontend reads.
 
+mod agent;
 mod call_log;
 mod chosen_container;
 mod entry;
@@ -16,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Toolset;
 use crate::context::Context;
-use crate::dispatch::{self, CallResponse, OperationEntry};
+use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry};
 use crate::failure::Failure;
 use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
@@ -47,6 +48,9 @@ pub static SNAPSHOT: OperationEntry = OperationEntry::tool::<Snapshot>();
 /// Another name of the shell, which agents of one kind know it by.
 static PODMAN_SHELL: OperationEntry = OperationEntry::shell(SHELLS[1]);
 
+/// The tool of the toolset `classic`, which takes the place of one of that name.
+pub const CLASSIC: &str = "containers";
+
 /// Names of the shell.
 const SHELLS: [&str; 2] = [<Shell as coracle_workspace::Tool>::NAME, "podman_shell"];
 
@@ -57,6 +61,12 @@ pub fn given(process: &Process) -> Vec<OperationEntry> {
     let mut tools: Vec<OperationEntry> =
         ALL.iter().copied().filter(|it| it.sets.iter().any(|set| sets.contains(set))).collect();
     tools.retain(|it| !is_shell(it) || names.iter().any(|name| name == it.name));
+    if sets.contains(&Toolset::Agent) {
+        // Where both have a tool of one name, that of the agent's machine is given.
+        tools.retain(|it| !agent::ALL.iter().any(|own| own.name == it.name));
+        let has_classic = |it: &&OperationEntry| sets.contains(&Toolset::Classic) && it.name == CLASSIC;
+        tools.splice(0..0, agent::ALL.iter().filter(|it| !has_classic(it)).copied());
+    }
     if sets.contains(&Toolset::Workspace) && names.iter().any(|it| it == PODMAN_SHELL.name) {
         tools.push(PODMAN_SHELL);
     }
@@ -65,6 +75,9 @@ pub fn given(process: &Process) -> Vec<OperationEntry> {
 
 /// Does what a call of one of the tools asks.
 pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<String, Value>) -> CallResponse {
+    if let AnswerShape::Forwarded { is_open } = entry.shape {
+        return forward(entry, process, object, is_open).await;
+    }
     let begun = Instant::now();
     let response = match respond(entry, process, object.clone()).await {
         Ok(response) => entry.shaped(response),
@@ -74,15 +87,34 @@ pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<
     response
 }
 
+/// What a tool of the toolset `agent` calls is logged as its own call.
+async fn forward(entry: &OperationEntry, process: &Process, object: Map<String, Value>, is_open: bool) -> CallResponse {
+    let done = if is_open { carry_out(entry, process, object).await } else { respond(entry, process, object).await };
+    let mut response = done.unwrap_or_else(|failure| entry.refused(&failure.for_reader(&process.context.reader())));
+    response.json.retain(|_, it| !it.is_null());
+    response.json.entry("success").or_insert(true.into());
+    response
+}
+
 async fn respond(
     entry: &OperationEntry,
     process: &Process,
     object: Map<String, Value>,
 ) -> Result<CallResponse, Failure> {
-    process.context.configured()?;
     let (args, problems) = dispatch::alone(entry, object);
     if !problems.is_empty() {
         return Err(dispatch::refusal(&problems));
+    }
+    carry_out(entry, process, args).await
+}
+
+async fn carry_out(
+    entry: &OperationEntry,
+    process: &Process,
+    args: Map<String, Value>,
+) -> Result<CallResponse, Failure> {
+    if !entry.diagnoses {
+        process.context.configured()?;
     }
     let prepared = (entry.prepare)(entry.name, args.clone()).map_err(|problems| dispatch::refusal(&problems))?;
     entry.run(prepared, process, &args).await
@@ -95,8 +127,13 @@ fn is_shell(entry: &OperationEntry) -> bool {
 
 /// A call of a tool by its name; nothing when the configuration gives no such tool.
 pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
+    Some(reply_by_name(process, name, arguments).await?.json)
+}
+
+/// The same, with what a model reads.
+pub async fn reply_by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<CallResponse> {
     let entry = given(process).into_iter().find(|it| it.name == name)?;
-    Some(call(&entry, process, arguments).await.json)
+    Some(call(&entry, process, arguments).await)
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.

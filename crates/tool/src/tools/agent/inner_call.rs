@@ -1,0 +1,88 @@
+//! The call that a small tool stands for.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::super as tools;
+use super::{machine, response_text};
+use crate::dispatch::{self, CallResponse, OperationEntry};
+use crate::failure::Failure;
+use crate::operations;
+use crate::process::Process;
+
+/// What a small tool does.
+#[derive(Debug)]
+pub(super) enum InnerCall {
+    /// It calls an operation or a session tool.
+    Callee(&'static OperationEntry, Map<String, Value>),
+    /// It answers that.
+    Text(String),
+}
+
+/// The field that the session's machine stands in for.
+const CONTAINER: &str = "container";
+
+/// Operations whose container has to be named: to remove the machine by an omission would be a surprise.
+const NAMED: &[&str] = &["destroy", "wait_healthy"];
+
+impl InnerCall {
+    /// That operation with those fields; an unset field is left out.
+    pub(super) fn operation(name: &str, fields: impl Serialize) -> Result<Self, Failure> {
+        Self::named(operations::ALL, name, fields)
+    }
+
+    /// That session tool.
+    pub(super) fn tool(name: &str, fields: impl Serialize) -> Result<Self, Failure> {
+        Self::named(tools::ALL, name, fields)
+    }
+
+    fn named(table: &'static [OperationEntry], name: &str, fields: impl Serialize) -> Result<Self, Failure> {
+        let callee = table.iter().find(|it| it.name == name);
+        Self::entry(callee.ok_or_else(|| Failure::internal(format!("there is no `{name}`")))?, fields)
+    }
+
+    /// That row of a table.
+    pub(super) fn entry(callee: &'static OperationEntry, fields: impl Serialize) -> Result<Self, Failure> {
+        match serde_json::to_value(fields).map_err(Failure::internal)? {
+            Value::Object(fields) => {
+                Ok(Self::Callee(callee, fields.into_iter().filter(|it| !it.1.is_null()).collect()))
+            }
+            _ => Err(Failure::internal(format!("the fields of `{}` are no object", callee.name))),
+        }
+    }
+
+    /// Does it, on the session's machine unless it names a container.
+    pub(super) async fn run(self, process: &Process) -> Result<CallResponse, Failure> {
+        let (callee, mut fields) = match self {
+            Self::Callee(callee, fields) => (callee, fields),
+            Self::Text(text) => return Ok(CallResponse { text: Some(text), ..CallResponse::default() }),
+        };
+        let mut news = String::new();
+        if is_on_machine(callee, &fields) {
+            let machine = machine::ensure(process).await?;
+            fields.insert(CONTAINER.into(), json!(machine.name));
+            news = machine.news.map(|it| format!("[{it}]\n")).unwrap_or_default();
+        }
+        let response = respond(callee, process, fields).await?;
+        let text = format!("{news}{}", response_text::text_of(callee.name, &response));
+        Ok(CallResponse { text: Some(text), response: None, ..response })
+    }
+}
+
+/// Whether the callee works in a container and none is named.
+fn is_on_machine(callee: &OperationEntry, fields: &Map<String, Value>) -> bool {
+    let takes_one = || callee.arguments().properties.contains_key(CONTAINER);
+    !NAMED.contains(&callee.name) && !fields.contains_key(CONTAINER) && takes_one()
+}
+
+async fn respond(
+    callee: &'static OperationEntry,
+    process: &Process,
+    mut fields: Map<String, Value>,
+) -> Result<CallResponse, Failure> {
+    if !operations::ALL.iter().any(|it| std::ptr::eq(it, callee)) {
+        return Ok(Box::pin(tools::call(callee, process, fields)).await);
+    }
+    fields.insert("operation".into(), callee.name.into());
+    Box::pin(dispatch::carry_out(operations::ALL, process, fields)).await
+}

@@ -1,0 +1,245 @@
+//! Answers as a model reads them: output as it is, then what has to be known, in brackets. No nulls, nothing twice.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::dispatch::CallResponse;
+use crate::document::ProgramOutput;
+use crate::humanize::duration;
+
+type Fields = Map<String, Value>;
+
+/// The answer of that operation or tool.
+pub(super) fn text_of(callee: &str, response: &CallResponse) -> String {
+    let fields = &response.json;
+    let text = match callee {
+        "exec" => command(fields),
+        "exec_background" => format!("[job {} started]", text(fields, "job_id")),
+        "create" | "fork" | "restore" => created(fields),
+        "forward" => text(fields, "url").to_owned(),
+        _ => match (&response.response, &response.text) {
+            (Some(response), _) => document(&response.render(Timestamp::now())),
+            (None, Some(text)) => return session_tool(callee, fields, text),
+            (None, None) => plain(&Value::Object(fields.clone())),
+        },
+    };
+    with_warnings(text, fields)
+}
+
+/// The answer of a session tool, whose own text says some things twice.
+fn session_tool(callee: &str, fields: &Fields, own: &str) -> String {
+    if fields.get("success") == Some(&Value::Bool(false)) && fields.get("value").is_none_or(Value::is_null) {
+        let code = text(fields, "code");
+        let hint = hint(code).or_else(|| fields.get("hint").and_then(Value::as_str));
+        return [own].into_iter().chain(hint).collect::<Vec<_>>().join("\n");
+    }
+    let value = fields.get("value").and_then(Value::as_object);
+    let shown = match (callee, value) {
+        ("write_file" | "edit_file", _) => text(fields, "message").to_owned(),
+        ("read_file", Some(value)) => lines_of_file(value),
+        ("evaluate_python", Some(value)) => command(value),
+        (name, Some(value)) if name.starts_with("workflow_") => plain(&Value::Object(value.clone())),
+        _ => return own.to_owned(),
+    };
+    with_warnings(shown, fields)
+}
+
+/// What to do next, in the words of this toolset.
+fn hint(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "path_escape" => "file tools stay beneath the work directory; `shell` reaches the other files",
+        "file_not_found" | "path_not_found" | "directory_not_found" | "nothing_matched" => "look with `find_files`",
+        "is_a_directory" => "list it with `find_files`",
+        "disk_full" => "remove what is not needed",
+        "out_of_memory" => "do less at once, or `create` a container with more `memory_limit`",
+        _ => return None,
+    })
+}
+
+/// Numbered lines, and which these are unless they are all.
+fn lines_of_file(value: &Fields) -> String {
+    let number = |name: &str| value.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let mut shown = text(value, "content").to_owned();
+    let (before, lines, all) = (number("offset"), number("limit"), number("total_lines"));
+    if lines < all {
+        line_end(&mut shown);
+        shown.push_str(&format!("[lines {}-{} of {all}]", before + 1, before + lines));
+    }
+    if shown.is_empty() { "[the file is empty]".to_owned() } else { shown }
+}
+
+/// A container that is ready: what it is made of, and which steps worked.
+pub(super) fn created(fields: &Fields) -> String {
+    let steps = fields.get("provisioning_report").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let of_status = |wanted: &[&str]| {
+        steps.iter().filter(|it| wanted.contains(&it["status"].as_str().unwrap_or_default())).collect::<Vec<_>>()
+    };
+    let worked: Vec<&str> = of_status(&["success"]).iter().filter_map(|it| it["name"].as_str()).collect();
+    let ports = fields.get("ports").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let ports: Vec<String> =
+        ports.iter().map(|it| format!("{}:{} -> {}", or_loopback(it), it["host"], it["container"])).collect();
+    let mut lines = vec![format!(
+        "{} is ready: image {}, user {}, work directory {}",
+        text(fields, "container"),
+        text(fields, "image"),
+        text(fields, "user"),
+        text(fields, "workdir")
+    )];
+    lines.extend((!ports.is_empty()).then(|| format!("ports: {}", ports.join(", "))));
+    lines.extend((!worked.is_empty()).then(|| format!("worked: {}", worked.join(", "))));
+    lines.extend(of_status(&["failed", "partial"]).into_iter().map(failed_step));
+    lines.join("\n")
+}
+
+fn or_loopback(port: &Value) -> &str {
+    port["address"].as_str().unwrap_or("127.0.0.1")
+}
+
+/// A step that failed, with the parts that did.
+fn failed_step(step: &Value) -> String {
+    let reason = |it: &Value| it["error"].as_str().or(it["detail"].as_str()).unwrap_or_default().to_owned();
+    let items = step["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let failed = items.iter().filter(|it| it["status"] == "failed");
+    let parts = failed.map(|it| format!("\n  {}: {}", it["name"].as_str().unwrap_or_default(), reason(it)));
+    let name = step["name"].as_str().unwrap_or_default();
+    format!("FAILED {name}: {}{}", reason(step), parts.collect::<String>())
+}
+
+/// What a command printed, and how it ended unless it just worked.
+fn command(fields: &Fields) -> String {
+    let (stdout, stderr) = (text(fields, "stdout"), text(fields, "stderr"));
+    let mut shown = stdout.to_owned();
+    if !stderr.is_empty() {
+        line_end(&mut shown);
+        if !stdout.is_empty() {
+            shown.push_str("[stderr]\n");
+        }
+        shown.push_str(stderr);
+    }
+    let after = || duration(fields.get("duration_ms").and_then(Value::as_u64).unwrap_or_default());
+    let flag = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+    let exit = fields.get("exit_code").and_then(Value::as_u64);
+    let end = match exit {
+        _ if flag("running") => Some(format!("[still running after {} as job {}]", after(), text(fields, "job_id"))),
+        _ if flag("timed_out") => Some(format!("[ended at its time limit, after {}]", after())),
+        Some(0) if !shown.is_empty() => None,
+        Some(code) => match text(fields, "signal") {
+            "" => Some(format!("[exit {code}]")),
+            signal => Some(format!("[exit {code}, {signal}]")),
+        },
+        None => None,
+    };
+    if let Some(end) = end {
+        line_end(&mut shown);
+        shown.push_str(&end);
+    }
+    shown
+}
+
+fn line_end(text: &mut String) {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+}
+
+/// A response as a person reads it, as one text.
+fn document(document: &crate::document::Document) -> String {
+    let mut shown = match &document.output {
+        Some(ProgramOutput::Job(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+        Some(ProgramOutput::Patch(text)) => text.clone(),
+        Some(ProgramOutput::Command { stdout, .. }) => String::from_utf8_lossy(stdout).into_owned(),
+        None => String::new(),
+    };
+    let blocks = document.to_string();
+    for part in [blocks].into_iter().chain(document.notes.iter().map(|it| format!("[{it}]"))) {
+        if !part.is_empty() {
+            line_end(&mut shown);
+            shown.push_str(&part);
+        }
+    }
+    shown
+}
+
+fn with_warnings(mut shown: String, fields: &Fields) -> String {
+    for warning in fields.get("warnings").and_then(Value::as_array).into_iter().flatten() {
+        line_end(&mut shown);
+        shown.push_str(&format!("[warning: {}]", warning["message"].as_str().unwrap_or_default()));
+    }
+    shown
+}
+
+fn text<'a>(fields: &'a Fields, name: &str) -> &'a str {
+    fields.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// JSON without what is unset.
+fn plain(value: &Value) -> String {
+    without_nulls(value).to_string()
+}
+
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let set = fields.iter().filter(|it| !it.1.is_null());
+            Value::Object(set.map(|(name, it)| (name.clone(), without_nulls(it))).collect())
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{command, created};
+
+    fn fields(value: Value) -> super::Fields {
+        let Value::Object(fields) = value else { panic!("{value} is no object") };
+        fields
+    }
+
+    fn ran(more: Value) -> String {
+        let mut answer = fields(json!({ "exit_code": 0, "stdout": "", "stderr": "", "duration_ms": 50_000 }));
+        answer.extend(fields(more));
+        command(&answer)
+    }
+
+    #[test]
+    fn a_command_shows_what_it_printed_and_how_it_ended_unless_it_just_worked() {
+        assert_eq!(ran(json!({})), "[exit 0]");
+        assert_eq!(ran(json!({ "stdout": "hello\n" })), "hello\n");
+        assert_eq!(ran(json!({ "exit_code": 1, "stderr": "no such file" })), "no such file\n[exit 1]");
+        let both = ran(json!({ "stdout": "out", "stderr": "err\n", "exit_code": 2 }));
+        assert_eq!(both, "out\n[stderr]\nerr\n[exit 2]");
+        assert_eq!(ran(json!({ "exit_code": 137, "signal": "SIGKILL" })), "[exit 137, SIGKILL]");
+        let running = json!({ "exit_code": null, "running": true, "timed_out": true, "job_id": "1f0c9a2e" });
+        assert_eq!(ran(running), "[still running after 50.0 s as job 1f0c9a2e]");
+        assert_eq!(ran(json!({ "exit_code": 124, "timed_out": true })), "[ended at its time limit, after 50.0 s]");
+    }
+
+    #[test]
+    fn a_container_says_what_it_is_and_which_steps_failed() {
+        let step = |name: &str, status: &str, more: Value| {
+            let mut step = fields(json!({ "name": name, "status": status }));
+            step.extend(fields(more));
+            Value::Object(step)
+        };
+        let item = json!({ "name": "https://example.org/a.git", "status": "failed", "error": "no such repository" });
+        let answer = json!({
+            "container": "web", "image": "debian", "user": "0:0", "workdir": "/workspace",
+            "ports": [{ "host": 49153, "container": 80, "address": "127.0.0.1" }],
+            "provisioning_report": [
+                step("user", "success", json!({})), step("repos", "failed", json!({ "error": "1 failed", "items": [item] })),
+                step("dotfiles", "skipped", json!({})),
+            ],
+        });
+        insta::assert_snapshot!(created(&fields(answer)), @r"
+        web is ready: image debian, user 0:0, work directory /workspace
+        ports: 127.0.0.1:49153 -> 80
+        worked: user
+        FAILED repos: 1 failed
+          https://example.org/a.git: no such repository
+        ");
+    }
+}

@@ -96,7 +96,8 @@ async fn the_typescript_package_keeps_the_contract_of_containers() {
 
 #[tokio::test]
 async fn the_document_that_clients_are_made_of_is_current() {
-    without_engine("", async |tool| {
+    // What the person gives agents is nothing to programs.
+    without_engine("[workspace]\ntoolsets = [\"code\"]\n", async |tool| {
         let output = tool.run(["serve", "--openapi"], b"").await;
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let kept = std::fs::read(clients().join("openapi.json")).unwrap();

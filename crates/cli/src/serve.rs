@@ -3,13 +3,18 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
+use coracle::config::Toolset;
 use coracle::{Failure, Frontend, Host, Options, Process};
 use coracle_transport::Http;
 
 use super::{exit, logging, render, signals, startup};
 
+/// What programs call beside operations, whatever toolset the person gives agents: packages are made for these.
+const TOOLSETS: [Toolset; 4] = [Toolset::Classic, Toolset::Workspace, Toolset::Code, Toolset::Worktrees];
+
 /// Serves a program until its input ends or a signal comes; over HTTP until a signal comes.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let options = &Options { toolsets: Some(TOOLSETS.to_vec()), ..options.clone() };
     if matches.get_flag("openapi") {
         return match Process::open(host, options, Frontend::Serve) {
             Ok(process) => {

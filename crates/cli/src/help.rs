@@ -61,7 +61,7 @@ const VALUES: &[(&str, &str)] = &[
 const ORDER: &str = "\
     create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
     wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete create-network networks \
-    destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree worker sandbox \
+    destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
     saved audit exec-interactive-hint preflight setup call mcp serve";
 
 /// Where a word stands in a list of words; none that is not in it.
@@ -134,6 +134,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "list" => LIST,
         "saved" => SAVED,
         "sandbox" => SANDBOX,
+        "agent" => AGENT,
         "call" => CALL,
         "mcp" => MCP,
         "serve" => SERVE,
@@ -159,6 +160,13 @@ Exit codes:
   `exec` and `shell` give the command's own code, 128 + n after signal n, 124 after a time-out,
   and `exec` 125 where the command was not run. `job-wait` gives the job's code, see its help.
   With --json the codes are 0, 1 and 2 only.";
+
+const AGENT: &str = "\
+Examples:
+  coracle agent claude                                   # you work with it, in a sandbox
+  coracle agent codex --task 'Fix the failing test.'     # it works alone, and its commits arrive as a branch
+  coracle agent gemini --repo https://github.com/OWNER/NAME.git --task - < task.md
+  coracle agent claude --workflow claude-1a2b3c4d -- --continue";
 
 const SANDBOX: &str = "\
 Examples:

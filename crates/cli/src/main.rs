@@ -5,6 +5,7 @@
 //! **Invariant:** standard output carries answers only; everything else goes to standard error.
 
 mod admin;
+mod agent;
 mod call;
 mod cli_messages;
 mod command;
@@ -142,6 +143,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         "workspace" => tools::workspace(matches, host, &options).await,
         "run" => tools::run(matches, host, &options).await,
         "worktree" => Box::pin(worktree::run(matches, host, &options)).await,
+        "agent" => Box::pin(agent::run(matches, host, &options)).await,
         "worker" => worker::run(matches, host, &options).await,
         "sandbox" => Box::pin(sandbox::forward(matches, host, &options)).await,
         "shell" => match shell::run(matches, host, &options).await {

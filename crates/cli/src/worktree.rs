@@ -148,7 +148,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
 }
 
 /// As a shell tells it.
-fn exit_code(exit: Exit) -> u8 {
+pub(super) fn exit_code(exit: Exit) -> u8 {
     match exit {
         Exit::Code(code) => code,
         Exit::Cancelled => signals::interrupted_code(),
@@ -157,7 +157,7 @@ fn exit_code(exit: Exit) -> u8 {
 }
 
 /// Passes on what the program prints. A reader that has gone is no failure of the program.
-async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
+pub(super) async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.recv().await {
         let _ = match chunk.stream {
             Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),

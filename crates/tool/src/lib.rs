@@ -11,8 +11,10 @@
 //! **Invariant:** nothing here parses a command line, speaks a protocol or draws a table.
 
 pub mod admin;
+pub mod agent_run;
 mod arg_types;
 pub mod audit;
+pub mod coding_agents;
 mod commands;
 pub mod config;
 mod container_guest;

@@ -72,6 +72,23 @@ shift
 [ -e package.json ] || echo '{}' > package.json
 exec bun add --ignore-scripts --backend=copyfile --no-progress "$@""#;
 
+/// Installs an agent with npm: `$1` is its program, `$2` a file below npm's root that the program is, if no package says so;
+/// the others are npm's arguments.
+const INSTALL_AGENT: &str = r#"set -e
+umask 022
+export HOME=/tmp npm_config_cache=/var/tmp/coracle-npm
+case "$(uname -m)" in aarch64) arch=arm64 ;; *) arch=x64 ;; esac
+program=$1 file=$(echo "$2" | sed "s/ARCH/$arch/g")
+shift 2
+for word; do
+    shift
+    set -- "$@" "$(echo "$word" | sed "s/ARCH/$arch/g")"
+done
+npm install --global --no-audit --no-fund --no-update-notifier "$@"
+[ -z "$file" ] || ln -sf "$(npm root --global)/$file" "/usr/local/bin/$program"
+rm -rf /var/tmp/coracle-npm
+"$program" --version"#;
+
 const COPY_ALL: &str = r#"exec cp -a "$1/." "$2/""#;
 
 /// For a workspace whose image no registry gives: what its tools need on a base, and what the image would bring.
@@ -93,6 +110,17 @@ pub fn sandbox(base: ImageRef) -> Profile {
                     build-essential";
     profile.recipe.packages = listed(packages);
     profile.recipe.setup = vec![open_python()];
+    profile
+}
+
+/// For workflows of an agent that npm has: what every sandbox has, npm, and the agent.
+#[must_use]
+pub fn agent(base: ImageRef, program: &str, below_root: Option<&str>, packages: &[&str]) -> Profile {
+    let mut profile = sandbox(base);
+    profile.recipe.packages.extend(listed("npm"));
+    let words = [&[program, below_root.unwrap_or_default()], packages].concat();
+    let install = Setup::fixed(&format!("installing {program}"), INSTALL_AGENT, &words, &[program]);
+    profile.recipe.setup.push(install);
     profile
 }
 

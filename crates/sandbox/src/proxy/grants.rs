@@ -79,10 +79,12 @@ impl Grants {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
-    /// `chat/completions`, `embeddings`, `models`; the key is a bearer.
+    /// `chat/completions`, `responses`, `embeddings`, `models`; the key is a bearer.
     OpenAi,
     /// `messages`, `models` and `chat/completions`; the key has a header of its own.
     Anthropic,
+    /// `models/NAME:generateContent` and what belongs to it; the key has a header of its own.
+    Google,
 }
 
 /// A provider of models.
@@ -116,7 +118,8 @@ impl KeySource for FixedKey {
 }
 
 /// Headers that the proxy alone decides.
-const OURS: [&str; 6] = ["authorization", "x-api-key", "host", "content-length", "transfer-encoding", "connection"];
+const OURS: [&str; 7] =
+    ["authorization", "x-api-key", "x-goog-api-key", "host", "content-length", "transfer-encoding", "connection"];
 
 impl ProviderConfig {
     /// A provider at `base_url`, which is https, or http to this machine; what is behind `?` is dropped. `models` are globs

@@ -24,6 +24,9 @@ use crate::Scope;
 /// Where all routes lie.
 const BELOW: &str = "/proxy/v1/";
 
+/// Where models of Google's form lie, as their clients know it.
+const BELOW_GOOGLE: &str = "/proxy/v1beta/models/";
+
 /// What is asked for.
 enum Route {
     Model(llm::ModelRequest),
@@ -36,6 +39,9 @@ enum Route {
 impl Route {
     fn from_request(request: &Request<Incoming>) -> Self {
         let (method, uri) = (request.method(), request.uri());
+        if let Some(path) = uri.path().strip_prefix(BELOW_GOOGLE) {
+            return llm::ModelRequest::parse_method(method, path).map_or(Self::Unknown, Self::Model);
+        }
         let Some(path) = uri.path().strip_prefix(BELOW) else { return Self::Unknown };
         if let Some(path) = path.strip_prefix("git/http/") {
             return git::GitRequest::parse(method, path, uri.query()).map_or(Self::Unknown, Self::Git);

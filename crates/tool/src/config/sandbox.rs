@@ -48,11 +48,23 @@ table! {
     }
 }
 
+/// Profiles of coding agents, each named like its agent.
+pub(crate) const AGENTS: [&str; 5] = ["claude", "codex", "gemini", "goose", "opencode"];
+
 impl Sandbox {
     /// A kind of sandbox; one that is not configured has the defaults.
     #[must_use]
     pub fn profile(&self, name: &ProfileName) -> Profile {
-        self.profiles.get(name).cloned().unwrap_or_default()
+        let usual = || self.profiles.iter().find(|it| it.0.as_str() == "default").map(|it| it.1.clone());
+        match (self.profiles.get(name), AGENTS.contains(&name.as_str())) {
+            (Some(own), _) => own.clone(),
+            // It asks the models of the usual profile until it has one of its own.
+            (None, true) => {
+                let Profile { provider, budget_tokens, .. } = usual().unwrap_or_default();
+                Profile { provider, budget_tokens, ..Profile::default() }
+            }
+            (None, false) => Profile::default(),
+        }
     }
 }
 
@@ -107,6 +119,8 @@ words! {
         Openai,
         /// Anthropic's messages.
         Anthropic,
+        /// Google's `generateContent`.
+        Google,
     }
 
     /// `sandbox.network`

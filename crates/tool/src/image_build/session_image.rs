@@ -8,6 +8,7 @@ use coracle_workspace::SlotRole;
 use serde::Serialize;
 
 use super::builder::{self, Builder, build, cache};
+use crate::coding_agents;
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
@@ -109,10 +110,15 @@ pub(crate) async fn trust(cx: &Context, name: &str) -> Result<TrustedImage, Fail
     Ok(TrustedImage { image: reference, id: found.id, before })
 }
 
-/// The image of a sandbox: the one that the person names, or ours, built once.
+/// The image of a sandbox: the one that the person names, or ours, or that of a coding agent; these are built once.
 pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&ImageRef>) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
     let backend = Backend { ready, store: &store };
+    if let Some(agent) = named.and_then(coding_agents::of_image) {
+        let base = cx.config.default_image.clone();
+        let profile = session_images::agent(base, agent.program, agent.below_root, agent.packages);
+        return Ok(build_named(cx, backend, &agent.image(), profile).await?.0);
+    }
     if let Some(image) = named {
         return fetched(cx, backend, image).await;
     }

@@ -11,6 +11,7 @@ use coracle_sandbox::proxy::{
 use coracle_sandbox::{ProfileName, proxy};
 
 use super::key::ProviderKey;
+use crate::coding_agents;
 use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress;
@@ -31,7 +32,8 @@ pub(super) fn grants(
     let egress = egress::policy(cx, own.network.proxied(), &own.egress)?;
     Ok(Grants {
         provider: profile.provider.as_ref().map(|it| provider(cx, it)).transpose()?,
-        llm_for_agent: proxy.llm_for_agent,
+        // A coding agent is a program of the sandbox like any other, and has no token of its own.
+        llm_for_agent: proxy.llm_for_agent || coding_agents::find(name.as_str()).is_some(),
         git: git(cx, repository)?,
         egress,
         budget: Budget { tokens: profile.budget_tokens, cost_usd: None },
@@ -53,6 +55,7 @@ fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Fail
     let kind = match own.kind {
         config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
         config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
+        config::ProviderKind::Google => proxy::ProviderKind::Google,
     };
     let key = Arc::new(ProviderKey::from_config(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)

@@ -19,6 +19,7 @@ use super::grants::{grants, network};
 use super::identity::git_identity;
 use super::plan::Plan;
 use super::{devcontainer, sandboxes};
+use crate::coding_agents;
 use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress::{self, HostCertificates};
@@ -69,7 +70,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let (git_identity, git_config) = git_identity(cx).await;
     // It outlives the call that creates it.
     let cx = &cx.outliving_the_call();
-    let settings: SandboxProfile = cx.config.sandbox.profile(profile);
+    let settings = settings_of(cx, profile);
     let dir = SandboxDir::open(&sandboxes(cx)?, key)?;
     let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
     let shared = SharedDir::for_sandbox(&dir, cx.config.sandbox.worktree.shared(), person)?;
@@ -95,6 +96,15 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
         dir,
     };
     Ok(SandboxHandle::new(&services(cx)?, options)?)
+}
+
+/// The settings of a profile. That of a coding agent has the agent's image, unless the person names another one.
+fn settings_of(cx: &Context, name: &ProfileName) -> SandboxProfile {
+    let mut settings = cx.config.sandbox.profile(name);
+    if let Some(agent) = coding_agents::find(name.as_str()) {
+        settings.image.get_or_insert_with(|| agent.image());
+    }
+    settings
 }
 
 fn container_options(
@@ -163,7 +173,7 @@ pub(crate) async fn open(cx: &Context, handle: &SandboxHandle) -> Result<OpenSan
 pub(crate) async fn open_to_remove(cx: &Context, handle: &SandboxHandle) -> Result<OpenSandbox, Failure> {
     if handle.sandbox.liveness().await? == SandboxLiveness::Absent {
         let ready = ensure_ready(cx).await?;
-        let profile = cx.config.sandbox.profile(&handle.profile);
+        let profile = settings_of(cx, &handle.profile);
         let plan =
             Plan::new(&cx.config, &profile, handle.shared.as_ref(), handle.devcontainer.as_ref(), handle.transport);
         plan.image(cx, &ready).await?;

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{sandboxes, worktrees};
+use crate::coding_agents;
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};
 use crate::sandbox::usual_profile;
@@ -91,7 +92,8 @@ fn origin(
     endpoint: &str,
 ) -> (Option<ProfileName>, Option<String>) {
     let config = &cx.config.sandbox;
-    for name in config.profiles.keys().cloned().chain([usual_profile()]) {
+    let agents = coding_agents::ALL.iter().filter_map(|it| ProfileName::parse(it.name).ok());
+    for name in config.profiles.keys().cloned().chain([usual_profile()]).chain(agents) {
         let is_of = |domain: &Domain| SandboxKey::new(&name, domain, endpoint) == *key;
         if let Some(word) = config.profile(&name).domain.filter(|it| is_of(&Domain::Named(it.clone()))) {
             return (Some(name), Some(word));

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{apply_devcontainer, open};
+use crate::config::{Provider, ProviderKind};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::humanize::count;
@@ -57,16 +58,30 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
         let message = format!("the profile `{profile}` has no provider of models");
         return Err(Failure::config(&key, None, message).hint_only_setting("set `base_url` and `key_env` in", &key));
     };
+    if provider.kind == ProviderKind::Google {
+        let message =
+            format!("the worker does not speak to the provider of the profile `{profile}`, whose kind is google");
+        let failure = Failure::config(format!("{key}.kind"), None, message);
+        return Err(
+            failure.hint("`coracle agent gemini` does; for the worker name Google's address for chat completions")
+        );
+    }
     let model = named
         .or_else(|| cx.config.worker.model.clone())
         .ok_or_else(|| Failure::invalid("model", "is missing").hint_setting("name one", "worker.model"))?;
-    if coracle_sandbox::proxy::is_listed(&provider.models, &model)? {
-        return Ok(model);
+    is_listed(profile, provider, &model)?;
+    Ok(model)
+}
+
+/// Refuses a model that the person does not allow. Its route would refuse it as well, after the sandbox has started.
+pub(crate) fn is_listed(profile: &ProfileName, provider: &Provider, model: &str) -> Result<(), Failure> {
+    if coracle_sandbox::proxy::is_listed(&provider.models, model)? {
+        return Ok(());
     }
-    // The route of the model would refuse it as well, after the sandbox has started.
+    let key = format!("sandbox.profiles.{profile}.provider");
     let (shown, setting) = (model.escape_debug(), format!("{key}.models"));
     let message = format!("the model `{shown}` is not among the `models` of the profile `{profile}`");
-    let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "model").detail("value", &model);
+    let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "model").detail("value", model);
     let instead = match provider.models.as_slice() {
         [] => "no model is allowed yet".to_owned(),
         some => format!("name one of {}", some.join(", ")),
@@ -194,7 +209,7 @@ pub(crate) async fn drive(
 }
 
 /// Only commits are pushed, so what an agent forgot to commit is committed for it, or told.
-async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Option<Event> {
+pub(crate) async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Option<Event> {
     let left = sandbox.worktrees.commit_leftover(&open.inside, id, &sandbox.git_identity.author).await;
     let (code, message) = match left {
         Ok(Leftover::Nothing) => return None,

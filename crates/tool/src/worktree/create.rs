@@ -4,7 +4,7 @@ use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::devcontainer::CommandRan;
 use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
-use coracle_sandbox::{SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
+use coracle_sandbox::{ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,29 @@ impl Operation<Process> for Create {
         let (repository, worktree, devcontainer) = made?;
         Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })
     }
+}
+
+/// Where a coding agent works.
+#[derive(Clone, Debug)]
+pub struct AgentWorktree {
+    /// The repository: a URL or a directory; the working directory when missing.
+    pub source: Option<String>,
+    /// What to begin from.
+    pub base: Option<String>,
+    /// The workflow.
+    pub workflow: WorkflowId,
+}
+
+/// Makes the worktree of an agent, or finds it.
+pub(crate) async fn create_for_agent(
+    process: &Process,
+    at: AgentWorktree,
+    profile: &ProfileName,
+) -> Result<WorkflowId, Failure> {
+    let AgentWorktree { source, base, workflow } = at;
+    let (workflow, profile) = (Some(Workflow(workflow)), Some(Profile(profile.clone())));
+    let create = Create { source, workflow, base, branch: None, include_uncommitted: None, profile };
+    Ok(Box::pin(create.run(process)).await?.workflow)
 }
 
 /// A sandbox with the repository and the worktree of a workflow.

@@ -9,6 +9,8 @@ mod push;
 mod remove;
 
 pub(crate) use self::apply::CheckoutRequest;
+pub use self::create::AgentWorktree;
+pub(crate) use self::create::create_for_agent;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -65,18 +65,30 @@ impl UsageReader {
         }
         let json = if self.lines { line.strip_prefix(b"data:").unwrap_or_default() } else { &line };
         // Most events say nothing of it.
-        if !json.windows(7).any(|it| it == b"\"usage\"") {
+        if !json.windows(6).any(|it| it == b"\"usage") {
             return;
         }
         if let Ok(said) = serde_json::from_slice::<UsageEvent>(json) {
-            for usage in [said.usage, said.message.and_then(|it| it.usage)].into_iter().flatten() {
+            let within = [said.message, said.response].into_iter().flatten().filter_map(|it| it.usage);
+            for usage in said.usage.into_iter().chain(within) {
                 self.usage.take(&usage);
+            }
+            if let Some(usage) = said.usage_metadata {
+                self.usage.take_google(&usage);
             }
         }
     }
 }
 
 impl Usage {
+    /// Google counts cached tokens as part of its input, and thoughts beside the rest of its output.
+    fn take_google(&mut self, said: &GoogleNumbers) {
+        let output = said.candidates_token_count.unwrap_or(0).saturating_add(said.thoughts_token_count.unwrap_or(0));
+        self.input = self.input.max(said.prompt_token_count);
+        self.output = self.output.max((output > 0).then_some(output));
+        self.cache_read = self.cache_read.max(said.cached_content_token_count);
+    }
+
     /// Numbers of a stream grow, and each part says only some.
     fn take(&mut self, said: &Numbers) {
         let more = |mine: &mut Option<u64>, said: Option<u64>| *mine = (*mine).max(said);
@@ -84,7 +96,8 @@ impl Usage {
         let beside = said.cache_read_input_tokens.unwrap_or(0) + said.cache_creation_input_tokens.unwrap_or(0);
         more(&mut self.input, said.prompt_tokens.or_else(|| said.input_tokens.map(|it| it.saturating_add(beside))));
         more(&mut self.output, said.completion_tokens.or(said.output_tokens));
-        let cached = said.prompt_tokens_details.as_ref().and_then(|it| it.cached_tokens);
+        let details = said.prompt_tokens_details.as_ref().or(said.input_tokens_details.as_ref());
+        let cached = details.and_then(|it| it.cached_tokens);
         more(&mut self.cache_read, said.cache_read_input_tokens.or(cached));
         more(&mut self.cache_creation, said.cache_creation_input_tokens);
         let cost = said.cost.filter(|it| it.is_finite() && *it >= 0.0);
@@ -95,11 +108,16 @@ impl Usage {
 #[derive(Deserialize)]
 struct UsageEvent {
     usage: Option<Numbers>,
-    message: Option<Message>,
+    /// Where Anthropic's first event has it.
+    message: Option<UsageHolder>,
+    /// Where the last event of `OpenAI`'s responses has it.
+    response: Option<UsageHolder>,
+    #[serde(rename = "usageMetadata")]
+    usage_metadata: Option<GoogleNumbers>,
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct UsageHolder {
     usage: Option<Numbers>,
 }
 
@@ -108,11 +126,21 @@ struct Numbers {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<Details>,
+    input_tokens_details: Option<Details>,
     input_tokens: Option<u64>,
     output_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
     cost: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GoogleNumbers {
+    prompt_token_count: Option<u64>,
+    candidates_token_count: Option<u64>,
+    thoughts_token_count: Option<u64>,
+    cached_content_token_count: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -140,12 +168,20 @@ mod tests {
         let anthropic = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":3,\
                          \"cache_read_input_tokens\":20,\"cache_creation_input_tokens\":7,\"output_tokens\":1}}}\n\n\
                          data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}";
+        let responses = "data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":9,\
+                         \"input_tokens_details\":{\"cached_tokens\":4},\"output_tokens\":6}}}\n\n";
+        let google = "data: {\"usageMetadata\":{\"promptTokenCount\":9,\"candidatesTokenCount\":1}}\r\n\r\n\
+                      data: {\"usageMetadata\":{\"promptTokenCount\":9,\"candidatesTokenCount\":2,\
+                      \"thoughtsTokenCount\":4,\"cachedContentTokenCount\":4}}\r\n\r\n";
         let expected =
             Usage { input: Some(30), output: Some(15), cache_read: Some(20), cache_creation: Some(7), cost_usd: None };
         for size in [1, 3, 50, 1000] {
             assert_eq!(read("application/json", json, size), openai, "{size}");
             assert_eq!(read("text/event-stream; charset=utf-8", events, size), openai, "{size}");
             assert_eq!(read("text/event-stream", anthropic, size), expected, "{size}");
+            let expected = Usage { input: Some(9), output: Some(6), cache_read: Some(4), ..Usage::default() };
+            assert_eq!(read("text/event-stream", responses, size), expected, "{size}");
+            assert_eq!(read("text/event-stream", google, size), expected, "{size}");
         }
         for odd in ["", "{", r#"{"usage":7}"#, r#"{"usage":{"prompt_tokens":-1}}"#, "[1]"] {
             assert_eq!(read("application/json", odd, 10), Usage::default(), "{odd}");

@@ -63,7 +63,10 @@ fn all() -> impl Iterator<Item = &'static OperationEntry> {
 fn fields_of(entry: &OperationEntry) -> String {
     let mut arguments = entry.arguments();
     arguments.properties.remove("container");
-    let description = format!("{}: {}", entry.name, arguments.description);
+    // The list has said the rest.
+    let listed = first_clause(&arguments.description, CLAUSES).len();
+    let more = arguments.description[listed..].trim_start_matches(['.', ':', ';', ',', ' ']);
+    let description = format!("{}: {more}", entry.name);
     let shared = shared(entry, &mut arguments);
     let fields = arguments.properties.iter().map(|(name, schema)| {
         format!(

@@ -58,6 +58,7 @@ mod stand_ins;
 mod start_adopt;
 mod strict;
 mod strict_create;
+mod terminal;
 mod tokens;
 mod try_repo;
 mod upgrade;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::config::{Engine, Toolset};
-use coracle::{OperationEntry, tools};
+use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
 use super::{admin, copy, help, logs, operation, worktree};
@@ -64,7 +64,8 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         serve(),
     ];
     let admin = ["start", "stop", "adopt"].map(admin::command).into_iter().chain([saved(), audit()]);
-    for command in table.iter().map(row).chain(others).chain(admin) {
+    let shown = table.iter().filter(|it| it.audience != Audience::Session);
+    for command in shown.map(row).chain(others).chain(admin) {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }

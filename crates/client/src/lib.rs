@@ -19,6 +19,7 @@ mod dial;
 mod exec;
 mod files;
 mod input;
+mod interactive;
 mod jobs;
 mod link;
 mod output;
@@ -40,6 +41,7 @@ use coracle_types::Error;
 
 pub use self::dial::{Dial, GuestStream, Liveness, SocketAt, Transport, by_socket};
 pub use self::files::{FileContent, WriteFile};
+pub use self::interactive::{InteractiveCommand, start_interactive};
 pub use self::link::{Link, LinkSettings, WeakLink};
 pub use self::port_forward::{PortForward, forward_port, join_port};
 pub use self::relay::Upstream;

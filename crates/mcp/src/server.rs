@@ -85,6 +85,7 @@ impl ServerHandler for Server {
         if let Some(text) = response.text {
             result.content = vec![ContentBlock::text(text)];
         }
+        result.content.extend(response.images.into_iter().map(|it| ContentBlock::image(it.data, it.media_type)));
         Ok(result.into())
     }
 }

@@ -49,22 +49,27 @@ mod resolve;
 pub mod sandbox;
 mod session_env;
 pub mod session_tools;
+mod shells;
 pub mod shorthand;
 mod snapshot;
 mod state;
 mod strict;
 pub mod suggest;
 mod target;
+mod terminals;
 pub mod tools;
 mod warning;
+mod workflow;
 mod workspace_mounts;
+pub mod worktree;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
 pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{
-    Audience, CallInput, CallResponse, MAX_BYTES, Operation, OperationEntry, SharedFields, answer, reply, tool_schema,
+    Audience, CallInput, CallResponse, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields, answer,
+    reply, tool_schema,
 };
 pub use engines::{Choice, Engines};
 pub use failure::{Code, Failure};

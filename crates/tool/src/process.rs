@@ -18,9 +18,13 @@ use crate::host_identity::secrets_of;
 use crate::progress::Progress;
 use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, SessionTools};
+use crate::shells::Shells;
 
 /// How often a server renews its lease; every second time it looks for unused containers.
 const EVERY: Duration = Duration::from_secs(30);
+
+/// A shell may take so long to end with its session; its guest ends it afterwards.
+const CLOSING: Duration = Duration::from_secs(3);
 
 /// A process, as one of its clients uses it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -33,6 +37,7 @@ pub struct Process {
     session_tools: Arc<OnceLock<SessionTools>>,
     own_secrets: Arc<OnceLock<Redactor>>,
     forwards: Forwards,
+    shells: Shells,
     machine_lock: Arc<Mutex<()>>,
     /// Withdraws all calls of the session.
     session_cancel: CancellationToken,
@@ -54,8 +59,8 @@ impl Process {
     pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
         let session_cancel = context.call.cancel.clone();
-        let (registry, session_tools, own_secrets, forwards, machine_lock) = Default::default();
-        Self { context, toolsets, registry, session_tools, own_secrets, forwards, machine_lock, session_cancel }
+        let (registry, session_tools, own_secrets, forwards, shells, machine_lock) = Default::default();
+        Self { context, toolsets, registry, session_tools, own_secrets, forwards, shells, machine_lock, session_cancel }
     }
 
     /// The same with an engine that a test has arranged.
@@ -81,10 +86,10 @@ impl Process {
     /// The same process for one more client: a session of its own, withdrawn with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
-        let (session_tools, forwards, machine_lock) = Default::default();
+        let (session_tools, forwards, shells, machine_lock) = Default::default();
         let context = self.context.for_session();
         let session_cancel = context.call.cancel.clone();
-        Self { context, session_tools, forwards, machine_lock, session_cancel, ..self.clone() }
+        Self { context, session_tools, forwards, shells, machine_lock, session_cancel, ..self.clone() }
     }
 
     /// The sandboxes that this process uses.
@@ -127,6 +132,19 @@ impl Process {
     /// The ports that the session forwards.
     pub(crate) fn forwards(&self) -> &Forwards {
         &self.forwards
+    }
+
+    /// The shells that the session has open.
+    pub(crate) fn shells(&self) -> &Shells {
+        &self.shells
+    }
+
+    /// Ends what runs for the session alone: its shells, and the interpreters that keep variables.
+    pub async fn end_interactive(&self) {
+        if let Some(tools) = self.session_tools.get() {
+            tools.end_kernels();
+        }
+        self.shells.close_all(CLOSING).await;
     }
 
     /// Variables of this process with the names of secrets: what prints them is not written down.

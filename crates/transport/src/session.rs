@@ -50,6 +50,7 @@ impl Session {
         self.process.context.call.cancel.cancel();
         self.calls.close();
         self.calls.wait().await;
+        self.process.end_interactive().await;
         on_session_end(&self.process.context).await;
     }
 }

@@ -55,6 +55,8 @@ pub enum Code {
     ApplyConflict,
     ApplyFailed,
     NoShell,
+    NoSuchShell,
+    ShellEnded,
     GuestFailed,
     GuestLost,
     FilesRemoved,

@@ -21,11 +21,13 @@ mod file_errors;
 mod files;
 pub mod fs;
 mod import;
+mod kernel;
 mod language;
 #[cfg(feature = "containers")]
 mod managed;
 mod output;
 mod paths;
+mod persistent;
 mod plural;
 mod prompt;
 mod python;
@@ -53,9 +55,11 @@ pub use export::{
 pub use files::{DeleteEntry, EditFile, FileInfo, Ls, ReadFile, ReadFileResult, Rm, WriteFile, WrittenFile};
 pub use fs::{FsError, GuestFs};
 pub use import::{Filter, HostMount, ImportError, ImportEstimate, estimate, import};
+pub use kernel::{RunFile, RunOutput};
 pub use language::Language;
 #[cfg(feature = "containers")]
 pub use managed::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, engine_unavailable};
+pub use persistent::KernelState;
 pub use prompt::{PromptContext, PromptMount, prompt, unavailable};
 pub use python::{EvaluatePython, EvaluationResult};
 pub use response::{ContainerRef, Cut, Response, Warning};

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::output::{Inline, characters};
+use crate::persistent::{self, KernelState, PersistentCode, PersistentRun};
 use crate::response::{Result, fail};
 use crate::shell::{self, CommandLine, ShellCommand};
-use crate::{Code, Effect, Failure, Response, SlotRole, Tool, Warning, Workspace};
+use crate::{Code, Effect, Failure, Response, RunFile, RunOutput, SessionHandle, SlotRole, Tool, Warning, Workspace};
 
 /// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -27,13 +28,19 @@ pub struct EvaluatePython {
     /// Has to be empty: write with `write_file`.
     #[serde(default)]
     pub writes: Vec<Value>,
+    /// Keep variables for later calls, for up to 60 seconds a run; the last expression, figures and tables are shown.
+    #[serde(default)]
+    pub persistent: Option<bool>,
+    /// With `persistent`: begin without earlier variables.
+    #[serde(default)]
+    pub restart: Option<bool>,
 }
 
 /// What came of a script.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Evaluated")]
 pub struct EvaluationResult {
-    /// Always null.
+    /// The last expression's value, if variables are kept.
     pub value_repr: Option<String>,
     /// What it printed, at most 4096 characters.
     pub stdout: String,
@@ -60,6 +67,18 @@ pub struct EvaluationResult {
     /// For `shell_output`: all that it printed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_id: Option<String>,
+    /// What it showed: values, images and tables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Value>")]
+    pub outputs: Vec<RunOutput>,
+    /// Files that it wrote in its working directory, at most 50.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Value>")]
+    pub files: Vec<RunFile>,
+    /// The interpreter that keeps variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub kernel: Option<KernelState>,
 }
 
 /// Characters of a script.
@@ -71,7 +90,10 @@ const MAX_SHOWN: usize = 4096;
 /// Characters of the end of a stream that was cut.
 const TAIL: usize = 2048;
 
-/// A script takes no longer.
+/// A script that keeps its variables takes no longer.
+const PERSISTENT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Another one takes no longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Tool for EvaluatePython {
@@ -83,6 +105,9 @@ impl Tool for EvaluatePython {
         let code = self.checked()?;
         let _permit = workspace.calls().acquire().await?;
         let session = workspace.ensure_session(SlotRole::Workspace).await?;
+        if self.persistent.unwrap_or_default() {
+            return self.run_persistent(workspace, &session, &code).await;
+        }
         let command = ["python3", "-c", &code].map(str::to_owned).to_vec();
         let line = CommandLine { command, cwd: session.workdir.clone(), timeout: TIMEOUT };
         let run = ShellCommand { line, env: BTreeMap::new(), stdin: None, shown: Some(MAX_SHOWN) };
@@ -98,16 +123,47 @@ impl Tool for EvaluatePython {
     fn render(answer: &Response<EvaluationResult>) -> String {
         let Some(it) = &answer.value else { return String::new() };
         let mut parts = Vec::new();
-        for (name, stream, tail) in [("stdout", &it.stdout, &it.stdout_tail), ("stderr", &it.stderr, &it.stderr_tail)] {
-            parts.extend(shell::stream_text(name, stream, tail.as_deref()));
-        }
+        parts.extend(shell::stream_text("stdout", &it.stdout, it.stdout_tail.as_deref()));
+        parts.extend(persistent::render(&it.outputs, &it.files, it.kernel.as_ref()));
+        parts.extend(shell::stream_text("stderr", &it.stderr, it.stderr_tail.as_deref()));
         parts.extend(it.output_id.as_deref().map(shell::rest_text));
         parts.join("\n")
     }
 }
 
 impl EvaluatePython {
+    async fn run_persistent(
+        &self,
+        workspace: &Workspace,
+        session: &SessionHandle,
+        code: &str,
+    ) -> Result<Response<EvaluationResult>> {
+        let restart = self.restart.unwrap_or_default();
+        let code = PersistentCode { role: SlotRole::Workspace, code, limit: PERSISTENT_TIMEOUT, restart };
+        let PersistentRun { ended, reply, state, warnings } = persistent::run(workspace, session, code).await?;
+        workspace.scan_disk_usage(session);
+        let mut answer = response(ended);
+        if let Some(error) = &reply.error
+            && let Some(failure) = &mut answer.failure
+            && failure.code == Code::EvaluationFailed
+        {
+            answer.message = format!("Evaluation failed: {}.", persistent::raised(error));
+            failure.message.clone_from(&answer.message);
+        }
+        if let Some(value) = &mut answer.value {
+            value.value_repr = reply.value;
+            value.outputs = reply.outputs;
+            value.files = reply.files;
+            value.kernel = Some(state);
+        }
+        answer.warnings.extend(warnings);
+        Ok(answer.at(session))
+    }
+
     fn checked(&self) -> Result<String> {
+        if self.restart.unwrap_or_default() && !self.persistent.unwrap_or_default() {
+            return fail(Code::NotSupported, "`restart` needs `persistent`.");
+        }
         for (given, message) in [
             (!self.globals.is_empty(), "evaluate_python globals are not supported."),
             (!self.reads.is_empty(), "evaluate_python reads are not supported; access the workspace directly."),
@@ -158,6 +214,9 @@ fn response(ended: shell::CommandResult) -> Response<EvaluationResult> {
         output_id: ended.job.filter(|_| cut),
         stdout_tail,
         stderr_tail,
+        outputs: Vec::new(),
+        files: Vec::new(),
+        kernel: None,
     };
     let mut answer = Response::done(message.clone(), value);
     answer.failure = code.map(|code| Failure::new(code, message));

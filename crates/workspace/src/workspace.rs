@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::disk_quota::{self, DiskQuota};
 use crate::file_errors::{NotFoundContext, failure};
+use crate::kernel::Kernels;
 use crate::paths::Path;
 use crate::response::{Result, fail};
 use crate::{
@@ -39,6 +40,7 @@ struct WorkspaceState {
     /// Tracked files of the last guest, to restore in the next one.
     touched: Mutex<TrackedFiles>,
     disk_quota: DiskQuota,
+    kernels: Kernels,
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +109,7 @@ impl Workspace {
             runs: ConcurrencyLimit::new(1, 32),
             touched: Mutex::default(),
             disk_quota: DiskQuota::default(),
+            kernels: Kernels::default(),
         };
         Self {
             settings: Arc::new(settings),
@@ -171,6 +174,16 @@ impl Workspace {
     /// Limits concurrent snippets of the session.
     pub(crate) fn runs(&self) -> &ConcurrencyLimit {
         &self.shared.runs
+    }
+
+    /// The interpreters that keep variables.
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.shared.kernels
+    }
+
+    /// Ends the interpreters that keep variables.
+    pub fn end_kernels(&self) {
+        self.shared.kernels.end();
     }
 
     /// The container of a role. Restores the tracked files in a new one.

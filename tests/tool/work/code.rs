@@ -3,6 +3,7 @@
 mod ended;
 mod host;
 mod image;
+mod kernel;
 
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 const MAX_CHARS: usize = 256;
 
 /// Arguments that are content of files.
-const CONTENT: &[&str] = &["content", "old_string", "new_string", "code", "globals"];
+const CONTENT: &[&str] = &["content", "old_string", "new_string", "code", "globals", "text"];
 
 /// SHA-256 of all arguments, without values that may be secret.
 pub fn digest(args: &Map<String, Value>) -> String {

@@ -26,7 +26,7 @@ pub(crate) struct ExecBackground {
     #[serde(flatten)]
     request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before `job_wait` stops waiting.
+    /// before a wait for output ends.
     #[schemars(extend("default" = 0))]
     timeout: Option<Seconds>,
 }

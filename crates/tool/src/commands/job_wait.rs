@@ -47,7 +47,7 @@ pub(crate) struct JobWait {
     /// is given.
     offset: Option<i64>,
     /// Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is never), or
-    /// before `job_wait` stops waiting.
+    /// before a wait for output ends.
     #[schemars(extend("default" = 60))]
     timeout: Option<Seconds>,
 }

@@ -291,7 +291,7 @@ mod tests {
             let listed = answer(crate::admin::ALL, &process, CallInput::Text(text.clone())).await;
             assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{frontend:?}");
         }
-        assert!(crate::operations::ALL.iter().all(|it| it.audience == Audience::Agent));
+        assert!(crate::operations::ALL.iter().all(|it| it.audience != Audience::Person));
         assert!(crate::admin::ALL.iter().all(|it| it.audience == Audience::Person));
     }
 

@@ -41,11 +41,17 @@ pub enum Audience {
     Agent,
     /// Only a person at the command line; a front end of agents has no such operation.
     Person,
+    /// Agents whose session outlives a call: a person's command line has no such operation.
+    Session,
 }
 
 impl Audience {
     fn includes(self, frontend: Frontend) -> bool {
-        self == Self::Agent || frontend == Frontend::Cli
+        match self {
+            Self::Agent => true,
+            Self::Person => frontend == Frontend::Cli,
+            Self::Session => frontend != Frontend::Cli,
+        }
     }
 }
 
@@ -84,6 +90,17 @@ pub struct CallResponse {
     pub text: Option<String>,
     /// The response as a person reads it, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
+    /// Images beside the text, for a front end that shows them.
+    pub images: Vec<ResponseImage>,
+}
+
+/// An image that a call answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseImage {
+    /// Such as `image/png`.
+    pub media_type: String,
+    /// Its bytes as base64.
+    pub data: String,
 }
 
 impl CallResponse {
@@ -215,6 +232,12 @@ impl OperationEntry {
         schema
     }
 
+    /// The same row, for agents whose session outlives a call.
+    #[must_use]
+    pub const fn for_session(self) -> Self {
+        Self { audience: Audience::Session, ..self }
+    }
+
     /// Its fields, in the words of JSON Schema.
     #[must_use]
     pub fn arguments(&self) -> schema::Arguments {
@@ -267,7 +290,7 @@ where
         Box::pin(async move {
             let response = args.run(process.as_ref()).await?;
             let json = fields_of::<T, S>(&response)?;
-            Ok(CallResponse { json, response: Some(Box::new(response)), text: None })
+            Ok(CallResponse { json, response: Some(Box::new(response)), ..CallResponse::default() })
         })
     }))
 }

@@ -19,8 +19,6 @@ mod snapshot_delete;
 mod snapshots;
 mod status;
 mod wait_healthy;
-pub(crate) mod workflow;
-pub mod worktree;
 
 use coracle_runtime::RecordId;
 
@@ -28,6 +26,7 @@ use crate::commands;
 use crate::context::Context;
 use crate::dispatch::OperationEntry;
 use crate::removal::removing;
+use crate::terminals;
 
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[
@@ -45,6 +44,11 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<status::StatusOf>(),
     OperationEntry::for_operation::<wait_healthy::WaitHealthy>(),
     OperationEntry::for_process::<forward::Forward>(),
+    OperationEntry::for_process::<terminals::ShellOpen>().for_session(),
+    OperationEntry::for_process::<terminals::ShellSend>().for_session(),
+    OperationEntry::for_process::<terminals::ShellExpect>().for_session(),
+    OperationEntry::for_process::<terminals::ShellRead>().for_session(),
+    OperationEntry::for_process::<terminals::ShellClose>().for_session(),
     OperationEntry::for_operation::<copy::CopyIn>(),
     OperationEntry::for_operation::<copy::CopyOut>(),
     OperationEntry::for_operation::<crate::snapshot::Snapshot>(),

@@ -58,6 +58,12 @@ impl SessionTools {
         named.entry(id).or_insert_with(new).clone().on(source)
     }
 
+    /// Ends the interpreters that keep variables.
+    pub(crate) fn end_kernels(&self) {
+        self.workspace.end_kernels();
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(Workspace::end_kernels);
+    }
+
     fn settings_in(&self, record: &Record) -> ToolSettings {
         let paths = PathRules { root: PathRoot::Directory(record.workdir.clone()), ..self.settings.paths.clone() };
         ToolSettings { paths, max_bytes: None, ..self.settings.clone() }

@@ -178,7 +178,7 @@ fn snippet(ran: &RunCodeResult) -> CallResponse {
 }
 
 fn of_text(json: Map<String, Value>, text: String) -> CallResponse {
-    CallResponse { json, text: Some(text), response: None }
+    CallResponse { json, text: Some(text), ..CallResponse::default() }
 }
 
 fn envelope_schema(value: &Value) -> Value {

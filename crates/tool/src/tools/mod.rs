@@ -6,6 +6,7 @@ mod agent;
 mod call_log;
 mod chosen_container;
 mod entry;
+mod images;
 mod shell_output;
 
 use std::time::Instant;
@@ -16,12 +17,15 @@ use coracle_workspace::{
 use serde_json::{Map, Value};
 
 use crate::config::Toolset;
-use crate::context::Context;
+use crate::context::{Context, Frontend};
 use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry};
 use crate::failure::Failure;
-use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
+use crate::workflow::{
+    WorkflowApply, WorkflowCancel, WorkflowDiff, WorkflowEvents, WorkflowExec, WorkflowResult, WorkflowStart,
+    WorkflowStatus,
+};
 
 /// All tools but `containers`, in the order of their sets.
 pub static ALL: &[OperationEntry] = &[
@@ -40,6 +44,10 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
     OperationEntry::for_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
     OperationEntry::for_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowResult>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowDiff>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowApply>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowExec>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.
@@ -84,7 +92,7 @@ pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
     call_log::called(process, entry, &object, &response, begun.elapsed());
-    response
+    if process.context.call.frontend == Frontend::Mcp { images::beside_the_text(response) } else { response }
 }
 
 /// What a tool of the toolset `agent` calls is logged as its own call.

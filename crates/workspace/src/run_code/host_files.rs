@@ -47,6 +47,8 @@ mod tests {
             language: Language::Bash,
             timeout: Duration::from_secs(1),
             stdin: None,
+            is_persistent: false,
+            restart: false,
         };
         put(dir.path(), "1", &snippet("echo one")).unwrap();
         let file = dir.path().join("main.sh");

@@ -16,6 +16,7 @@ use serde::Deserialize;
 pub use self::response::RunCodeResult;
 use self::snippet::{GRACE, Snippet};
 use crate::output::{INLINE, KEEP};
+use crate::persistent::{self, PersistentCode, PersistentRun};
 use crate::response::{Result, fail};
 use crate::shell::check::MAX_STDIN;
 use crate::shell::{Termination, ended, millis};
@@ -41,6 +42,10 @@ pub struct RunCode {
     pub timeout_ms: Option<f64>,
     /// Text for its standard input.
     pub stdin: Option<String>,
+    /// Run as Python that keeps variables for later calls; the last expression, figures and tables are shown.
+    pub persistent: Option<bool>,
+    /// With `persistent`: begin without earlier variables.
+    pub restart: Option<bool>,
 }
 
 /// Bytes of a snippet.
@@ -66,19 +71,27 @@ impl RunCode {
     pub async fn run(self, workspace: &Workspace) -> RunCodeResult {
         let run_id = random_hex::<4>();
         let word = self.language.clone();
+        let usual = self.usual_language();
         let limit =
             self.limit(&workspace.settings.run).unwrap_or_else(|_| bounds(&workspace.settings.run).clamped(SECONDS.0));
         let mode = &workspace.settings.run.mode;
         let ran = match (self.checked(&workspace.settings.run), mode) {
+            (Ok(snippet), Mode::Container) if snippet.is_persistent => {
+                Box::pin(run_persistent(workspace, &snippet)).await
+            }
             (Ok(snippet), Mode::Preload(preload)) => preload.run(workspace, snippet).await,
             (Ok(snippet), _) => Box::pin(run(workspace, &run_id, snippet)).await,
             (Err(failure), _) => Err(failure),
         };
         let mut ran = ran.unwrap_or_else(|failure| RunCodeResult::failed(&failure, mode));
         ran.run_id = run_id;
-        ran.language = word.unwrap_or_else(|| Language::TypeScript.word().to_owned());
+        ran.language = word.unwrap_or_else(|| usual.word().to_owned());
         ran.timeout_ms = millis(limit);
         ran
+    }
+
+    fn usual_language(&self) -> Language {
+        if self.persistent.unwrap_or_default() { Language::Python } else { Language::TypeScript }
     }
 
     /// Its time limit.
@@ -96,7 +109,7 @@ impl RunCode {
 
     fn checked(self, settings: &RunSettings) -> Result<Snippet> {
         mode(&settings.mode)?;
-        let timeout = self.limit(settings);
+        let (timeout, usual) = (self.limit(settings), self.usual_language());
         let serde_json::Value::String(code) = self.code else {
             return fail(Code::CodeRequired, "Code parameter is required and must be a string");
         };
@@ -109,7 +122,7 @@ impl RunCode {
         if self.stdin.as_ref().is_some_and(|it| it.chars().count() > MAX_STDIN) {
             return fail(Code::InvalidStdin, "stdin exceeds 48,000 characters.");
         }
-        let word = self.language.as_deref().unwrap_or("typescript");
+        let word = self.language.as_deref().unwrap_or(usual.word());
         let Some(language) = Language::parse(word) else {
             let message =
                 format!("No language `{}`; there are typescript, javascript, python and bash.", word.escape_debug());
@@ -118,7 +131,10 @@ impl RunCode {
         if let Mode::Preload(preload) = &settings.mode {
             preload.check(language)?;
         }
-        Ok(Snippet { code, language, timeout: timeout?, stdin: self.stdin })
+        let (is_persistent, restart) = (self.persistent.unwrap_or_default(), self.restart.unwrap_or_default());
+        let snippet = Snippet { code, language, timeout: timeout?, stdin: self.stdin, is_persistent, restart };
+        snippet.check_persistent(&settings.mode)?;
+        Ok(snippet)
     }
 }
 
@@ -167,6 +183,22 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
         workspace.sessions().touch(SlotRole::Run);
     }
     Ok(RunCodeResult::new(ended, Some(&session), snippet.timeout, settings))
+}
+
+async fn run_persistent(workspace: &Workspace, snippet: &Snippet) -> Result<RunCodeResult> {
+    let _permit = workspace.runs().acquire().await?;
+    let session = workspace.ensure_session(SlotRole::Run).await?;
+    let Snippet { code, timeout, restart, .. } = snippet;
+    let code = PersistentCode { role: SlotRole::Run, code, limit: *timeout, restart: *restart };
+    let PersistentRun { ended, reply, state, warnings } = persistent::run(workspace, &session, code).await?;
+    workspace.sessions().touch(SlotRole::Run);
+    let mut ran = RunCodeResult::new(ended, Some(&session), *timeout, &workspace.settings.run);
+    if let Some(error) = reply.error.as_ref().filter(|_| ran.code == Some(Code::RunFailed)) {
+        ran.error = Some(persistent::raised(error));
+        ran.message.clone_from(&ran.error);
+    }
+    ran.warnings.extend(warnings);
+    Ok(RunCodeResult { outputs: reply.outputs, files: reply.files, kernel: Some(state), ..ran })
 }
 
 fn at(language: Language) -> FileRef {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::persistent::{self, KernelState};
 use crate::shell::{CommandResult, Termination, millis, rest_text, stream_text};
-use crate::{Code, Failure, Mode, Preload, Reason, RunSettings, SessionHandle, Warning};
+use crate::{Code, Failure, Mode, Preload, Reason, RunFile, RunOutput, RunSettings, SessionHandle, Warning};
 
 /// The result of a snippet (workspace.md 6.1).
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -64,6 +65,18 @@ pub struct RunCodeResult {
     /// The same under its former name.
     #[serde(rename = "outputId", skip_serializing_if = "Option::is_none")]
     pub former_output_id: Option<String>,
+    /// What it showed, if variables are kept: values, images and tables.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default, with = "Vec<serde_json::Value>")]
+    pub outputs: Vec<RunOutput>,
+    /// Files that it wrote in its working directory, at most 50.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default, with = "Vec<serde_json::Value>")]
+    pub files: Vec<RunFile>,
+    /// The interpreter that keeps variables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub kernel: Option<KernelState>,
     /// What agents branch on.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
@@ -112,6 +125,7 @@ impl RunCodeResult {
         let mut parts: Vec<String> = self.error.iter().map(|it| format!("error: {it}")).collect();
         parts.extend(Some(self.output.clone()).filter(|it| !it.is_empty()));
         parts.extend(stream_text("output", "", self.output_tail.as_deref()));
+        parts.extend(persistent::render(&self.outputs, &self.files, self.kernel.as_ref()));
         let is_told = self.error.as_ref() == Some(&self.stderr);
         let stderr = if is_told { "" } else { &self.stderr };
         parts.extend(stream_text("stderr", stderr, self.stderr_tail.as_deref()));

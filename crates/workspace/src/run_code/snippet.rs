@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Language;
+use crate::response::{Result, fail};
+use crate::{Code, Language, Mode};
 
 /// Between TERM and KILL.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -14,4 +15,27 @@ pub(super) struct Snippet {
     pub(super) language: Language,
     pub(super) timeout: Duration,
     pub(super) stdin: Option<String>,
+    /// Its variables are kept.
+    pub(super) is_persistent: bool,
+    /// It begins without those of earlier calls.
+    pub(super) restart: bool,
+}
+
+impl Snippet {
+    /// Variables are kept by Python in a container.
+    pub(super) fn check_persistent(&self, mode: &Mode) -> Result<()> {
+        match self.is_persistent {
+            false if self.restart => fail(Code::NotSupported, "`restart` needs `persistent`."),
+            true if self.language != Language::Python => {
+                fail(Code::NotSupported, "Only Python keeps its variables: `persistent` needs `language` `python`.")
+            }
+            true if self.stdin.is_some() => {
+                fail(Code::NotSupported, "`stdin` does not go with `persistent`; put the text into the code.")
+            }
+            true if *mode != Mode::Container => {
+                fail(Code::NotSupported, "A program of the host keeps no variables: `persistent` needs a container.")
+            }
+            _ => Ok(()),
+        }
+    }
 }

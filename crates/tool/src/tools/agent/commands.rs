@@ -114,10 +114,12 @@ impl AgentTool for JobTool {
     }
 }
 
-/// Run Python code in a container. Example: {"code": "print(6 * 7)"}
+/// Run Python. Variables stay for the next call; the last expression, plots and tables are shown. Example: {"code": "6 * 7"}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PythonTool {
     code: String,
+    /// Forget earlier variables.
+    restart: Option<bool>,
     /// Name; else your machine.
     container: Option<String>,
 }
@@ -127,6 +129,8 @@ impl AgentTool for PythonTool {
     const EFFECT: Effect = Effect::Mutating;
 
     fn inner_call(self) -> Result<InnerCall, Failure> {
-        InnerCall::tool("evaluate_python", json!({ "container": self.container, "code": self.code }))
+        let Self { code, restart, container } = self;
+        let fields = json!({ "code": code, "persistent": true, "restart": restart, "container": container });
+        InnerCall::tool("evaluate_python", fields)
     }
 }

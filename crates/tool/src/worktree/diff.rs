@@ -43,6 +43,7 @@ impl Operation<Process> for Diff {
             against: self.against,
             max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
             stat_only: self.stat_only.unwrap_or(false),
+            path: None,
         };
         Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
     }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::find;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::operations::worktree::Workflow;
 use crate::process::Process;
+use crate::worktree::Workflow;
 
 /// Stop the agent of a workflow. What it did stays in its worktree.
 #[derive(Debug, Deserialize, JsonSchema)]

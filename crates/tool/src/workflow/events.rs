@@ -13,8 +13,8 @@ use super::find;
 use crate::arg_types::Seconds;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::operations::worktree::Workflow;
 use crate::process::Process;
+use crate::worktree::Workflow;
 
 /// Events of one answer.
 const MOST: usize = 200;

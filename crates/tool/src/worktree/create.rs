@@ -61,7 +61,7 @@ impl Operation<Process> for Create {
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
         let said = crate::sandbox::source::source(cx, self.source);
         let (source, base) = (said.as_str(), self.base.as_deref());
-        let uncommitted = crate::operations::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
+        let uncommitted = crate::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
         let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
         sandbox.worktrees.expect_source(source)?;
         let beginning = WorkflowOrigin { profile: &profile, workflow: &workflow.0, source, base };

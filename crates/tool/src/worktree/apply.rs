@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use coracle_sandbox::SandboxHandle;
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport, ApplyRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
+use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
@@ -32,19 +34,33 @@ pub(crate) struct Apply {
     profile: Option<Profile>,
 }
 
+/// How work is applied, and to which checkout if the caller names one.
+pub(crate) struct CheckoutRequest {
+    pub(crate) to: Option<PathBuf>,
+    pub(crate) mode: ApplyMode,
+    pub(crate) protected: bool,
+}
+
+impl CheckoutRequest {
+    /// Decides the checkout: the directory that the workflow began from, or the working directory.
+    pub(crate) fn resolve(self, cx: &Context, sandbox: &SandboxHandle) -> Result<ApplyRequest, Failure> {
+        let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
+        let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
+        let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
+        let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
+        Ok(ApplyRequest { to, mode: self.mode, protected: self.protected, bound })
+    }
+}
+
 impl Operation<Process> for Apply {
     const NAME: &'static str = "worktree_apply";
     type Response = ApplyReport;
 
     async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {
-        let cx = &process.context;
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
-        let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
-        let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
-        let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
-        let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
-        let ask = ApplyRequest { to, mode, protected: self.protected.unwrap_or(false), bound };
+        let request = CheckoutRequest { to: self.to, mode, protected: self.protected.unwrap_or(false) };
+        let ask = request.resolve(&process.context, &sandbox)?;
         Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
     }
 }

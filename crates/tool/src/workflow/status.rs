@@ -9,9 +9,9 @@ use serde_json::Value;
 use super::find;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
-use crate::operations::worktree::Workflow;
 use crate::process::Process;
 use crate::sandbox::open;
+use crate::worktree::Workflow;
 
 /// How a workflow stands: whether its agent works, and what it used.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -8,6 +8,8 @@ mod list;
 mod push;
 mod remove;
 
+pub(crate) use self::apply::CheckoutRequest;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -39,15 +41,15 @@ pub const PREFIX: &str = "worktree_";
 /// A profile's name in a call.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(super) struct Profile(#[schemars(with = "String")] pub(super) ProfileName);
+pub(crate) struct Profile(#[schemars(with = "String")] pub(crate) ProfileName);
 
 /// A workflow's id in a call.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(super) struct Workflow(#[schemars(with = "String")] pub(super) WorkflowId);
+pub(crate) struct Workflow(#[schemars(with = "String")] pub(crate) WorkflowId);
 
 /// The sandbox of a workflow that is there, ready. For an unknown name, none is created.
-pub(super) async fn open(
+pub(crate) async fn open(
     process: &Process,
     profile: Option<Profile>,
     workflow: &Workflow,
@@ -60,7 +62,7 @@ pub(super) async fn open(
 }
 
 /// What is done about what is not committed in a source, as the caller says or the person's settings do.
-pub(super) fn uncommitted(
+pub(crate) fn uncommitted(
     cx: &Context,
     said: Option<bool>,
     source: &str,

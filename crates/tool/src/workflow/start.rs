@@ -11,13 +11,13 @@ use serde_json::Value;
 use crate::context::{Context, Frontend};
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
-use crate::operations::worktree::{Profile, uncommitted};
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
 use crate::sandbox::source::source;
 use crate::sandbox::{apply_devcontainer, open, usual_profile};
+use crate::worktree::{Profile, uncommitted};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
 /// itself: look with `workflow_status` and `workflow_events`.

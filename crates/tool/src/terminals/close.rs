@@ -1,0 +1,33 @@
+//! `shell_close`: the end of a shell and of all that it started.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{ShellResponse, find};
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+
+/// Close a shell: everything it started is ended. Answers the rest of its output and how its command ended.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct ShellClose {
+    /// The shell, from `shell_open`.
+    shell: String,
+}
+
+/// The guest ends the tree within its grace, and answers; a link that broke answers later.
+const CLOSING: Duration = Duration::from_secs(10);
+
+impl Operation<Process> for ShellClose {
+    const NAME: &'static str = "shell_close";
+    type Response = ShellResponse;
+
+    async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {
+        let shell = find(process, &self.shell)?;
+        shell.close(CLOSING).await;
+        process.shells().remove(&self.shell);
+        Ok(ShellResponse::new(self.shell, None, shell.read(false)))
+    }
+}

@@ -425,12 +425,43 @@ class ForwardResultWarnings(Result):
 class ForwardResult(Result):
     """What `forward` answers."""
 
-    container: str
     container_port: int
     address: str
     url: str
     success: bool
+    container: str | None
     warnings: list[ForwardResultWarnings] | None
+    workflow: str | None
+
+
+class ShellOpenResult(Result):
+    """What `shell_open` answers."""
+
+    success: bool
+
+
+class ShellSendResult(Result):
+    """What `shell_send` answers."""
+
+    success: bool
+
+
+class ShellExpectResult(Result):
+    """What `shell_expect` answers."""
+
+    success: bool
+
+
+class ShellReadResult(Result):
+    """What `shell_read` answers."""
+
+    success: bool
+
+
+class ShellCloseResult(Result):
+    """What `shell_close` answers."""
+
+    success: bool
 
 
 class CopyInResultWarnings(Result):
@@ -826,13 +857,19 @@ class EvaluatePythonResultValue(Result):
     timed_out: bool
     #: From its start to its end.
     duration_ms: int
+    #: Files that it wrote in its working directory, at most 50.
+    files: list[Any] | None
+    #: The interpreter that keeps variables.
+    kernel: Result | None
     #: For `shell_output`: all that it printed.
     output_id: str | None
+    #: What it showed: values, images and tables.
+    outputs: list[Any] | None
     #: The end of what was cut.
     stderr_tail: str | None
     #: The end of what was cut.
     stdout_tail: str | None
-    #: Always null.
+    #: The last expression's value, if variables are kept.
     value_repr: str | None
 
 
@@ -1078,8 +1115,12 @@ class RunCodeResult(Result):
     error: str | None
     #: Its own code; 124 at a timeout; null when nothing ran.
     exitCode: int | None
+    #: Files that it wrote in its working directory, at most 50.
+    files: list[Any] | None
     #: What to do next.
     hint: str | None
+    #: The interpreter that keeps variables.
+    kernel: Result | None
     #: One sentence.
     message: str | None
     #: The same under its former name.
@@ -1088,6 +1129,8 @@ class RunCodeResult(Result):
     outputTail: str | None
     #: For `shell_output`: all that it printed.
     output_id: str | None
+    #: What it showed, if variables are kept: values, images and tables.
+    outputs: list[Any] | None
     #: The signal that ended it.
     signal: int | None
     #: The end of `stderr`, when it was cut.
@@ -1192,6 +1235,25 @@ class ShellOutputResult(Result):
     workspace: Result | None
 
 
+class WorkflowApplyResult(Result):
+    """What `workflow_apply` answers."""
+
+    message: str
+    success: bool
+    code: str | None
+    details: Result | None
+    error: str | None
+    exclude_value_from_context: bool | None
+    hint: str | None
+    omitted: int | None
+    omitted_exact: bool | None
+    retryable: bool | None
+    truncated: bool | None
+    value: Result | None
+    warnings: list[Result] | None
+    workspace: Result | None
+
+
 class WorkflowCancelResult(Result):
     """What `workflow_cancel` answers."""
 
@@ -1211,8 +1273,65 @@ class WorkflowCancelResult(Result):
     workspace: Result | None
 
 
+class WorkflowDiffResult(Result):
+    """What `workflow_diff` answers."""
+
+    message: str
+    success: bool
+    code: str | None
+    details: Result | None
+    error: str | None
+    exclude_value_from_context: bool | None
+    hint: str | None
+    omitted: int | None
+    omitted_exact: bool | None
+    retryable: bool | None
+    truncated: bool | None
+    value: Result | None
+    warnings: list[Result] | None
+    workspace: Result | None
+
+
 class WorkflowEventsResult(Result):
     """What `workflow_events` answers."""
+
+    message: str
+    success: bool
+    code: str | None
+    details: Result | None
+    error: str | None
+    exclude_value_from_context: bool | None
+    hint: str | None
+    omitted: int | None
+    omitted_exact: bool | None
+    retryable: bool | None
+    truncated: bool | None
+    value: Result | None
+    warnings: list[Result] | None
+    workspace: Result | None
+
+
+class WorkflowExecResult(Result):
+    """What `workflow_exec` answers."""
+
+    message: str
+    success: bool
+    code: str | None
+    details: Result | None
+    error: str | None
+    exclude_value_from_context: bool | None
+    hint: str | None
+    omitted: int | None
+    omitted_exact: bool | None
+    retryable: bool | None
+    truncated: bool | None
+    value: Result | None
+    warnings: list[Result] | None
+    workspace: Result | None
+
+
+class WorkflowResultResult(Result):
+    """What `workflow_result` answers."""
 
     message: str
     success: bool

@@ -262,7 +262,7 @@ export interface ExecRequest {
   stdin_base64?: string;
   /**
    * Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is
-   * never), or before `job_wait` stops waiting.
+   * never), or before a wait for output ends.
    */
   timeout?: number | string;
   /** Where commands run, and where the working directory is mounted. Made if missing. */
@@ -333,7 +333,7 @@ export interface ExecBackgroundRequest {
   stdin_base64?: string;
   /**
    * Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is
-   * never), or before `job_wait` stops waiting.
+   * never), or before a wait for output ends.
    */
   timeout?: number | string;
   /** Where commands run, and where the working directory is mounted. Made if missing. */
@@ -404,7 +404,7 @@ export interface JobWaitRequest {
   port?: number | string;
   /**
    * Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is
-   * never), or before `job_wait` stops waiting.
+   * never), or before a wait for output ends.
    */
   timeout?: number | string;
   /**
@@ -672,25 +672,116 @@ export interface WaitHealthyResult {
 
 /** Fields of `forward`. */
 export interface ForwardRequest {
-  /** Container to act on: its name, or an id of at least 12 digits. */
-  container: string;
   /** Port that the server has inside, on the container's loopback. */
   container_port: number;
+  /** Container to act on: its name, or an id of at least 12 digits. */
+  container?: string;
   /** Port of 127.0.0.1 on this machine; without it a free one. */
   host_port?: number;
+  /** The workflow whose sandbox has the server, in place of a container. */
+  workflow?: string;
 }
 
 /** What `forward` answers. */
 export interface ForwardResult {
-  container: string;
   container_port: number;
   address: string;
   url: string;
   success: boolean;
+  container?: string | null;
   warnings?: Array<{
     code: string;
     message: string;
   }>;
+  workflow?: string | null;
+}
+
+/** Fields of `shell_open`. */
+export interface ShellOpenRequest {
+  /** Container to act on: its name, or an id of at least 12 digits. */
+  container: string;
+  /** Run as root inside. */
+  as_root?: boolean;
+  /** Width of the terminal. */
+  columns?: number;
+  /** What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands. */
+  command?: string | Array<string>;
+  /** Variables for the command or commands. Their values are kept in memory alone. */
+  env?: Record<string, unknown> | Array<string>;
+  /** Height of the terminal. */
+  rows?: number;
+  /** Where commands run, and where the working directory is mounted. Made if missing. */
+  workdir?: string;
+}
+
+/** What `shell_open` answers. */
+export interface ShellOpenResult {
+  success: boolean;
+}
+
+/** Fields of `shell_send`. */
+export interface ShellSendRequest {
+  /** The shell, from `shell_open`. */
+  shell: string;
+  /**
+   * Keys after the text, one or a list: `enter`, `ctrl-c`, `ctrl-d`, `tab`, `escape`, `up`, `page-down`, `f1`,
+   * `alt-b`…
+   */
+  keys?: string | Array<string>;
+  /** Text to type; end it with a newline to enter it. */
+  text?: string;
+  /**
+   * Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is
+   * never), or before a wait for output ends.
+   */
+  timeout?: number | string;
+}
+
+/** What `shell_send` answers. */
+export interface ShellSendResult {
+  success: boolean;
+}
+
+/** Fields of `shell_expect`. */
+export interface ShellExpectRequest {
+  /** The shell, from `shell_open`. */
+  shell: string;
+  /** Regular expression that a line has to match, at most 1 KiB. */
+  pattern: string;
+  /**
+   * Seconds (or `90s`, `10m`) before the command and everything it started is ended (`exec_background`: 0 is
+   * never), or before a wait for output ends.
+   */
+  timeout?: number | string;
+}
+
+/** What `shell_expect` answers. */
+export interface ShellExpectResult {
+  success: boolean;
+}
+
+/** Fields of `shell_read`. */
+export interface ShellReadRequest {
+  /** The shell, from `shell_open`. */
+  shell: string;
+  /** Also the screen as it looks now, for programs that draw on it. */
+  screen?: boolean;
+}
+
+/** What `shell_read` answers. */
+export interface ShellReadResult {
+  success: boolean;
+}
+
+/** Fields of `shell_close`. */
+export interface ShellCloseRequest {
+  /** The shell, from `shell_open`. */
+  shell: string;
+}
+
+/** What `shell_close` answers. */
+export interface ShellCloseResult {
+  success: boolean;
 }
 
 /** Fields of `copy_in`. */
@@ -1461,8 +1552,12 @@ export interface EvaluatePythonRequest {
   container?: string;
   /** Has to be empty. */
   globals?: Record<string, unknown>;
+  /** Keep variables for later calls, for up to 60 seconds a run; the last expression, figures and tables are shown. */
+  persistent?: boolean;
   /** Has to be empty: read files of the workspace directly. */
   reads?: Array<unknown>;
+  /** With `persistent`: begin without earlier variables. */
+  restart?: boolean;
   /** Has to be empty: write with `write_file`. */
   writes?: Array<unknown>;
 }
@@ -1497,13 +1592,19 @@ export interface EvaluatePythonResult {
     timed_out: boolean;
     /** From its start to its end. */
     duration_ms: number;
+    /** Files that it wrote in its working directory, at most 50. */
+    files?: Array<unknown>;
+    /** The interpreter that keeps variables. */
+    kernel?: Record<string, unknown> | null;
     /** For `shell_output`: all that it printed. */
     output_id?: string | null;
+    /** What it showed: values, images and tables. */
+    outputs?: Array<unknown>;
     /** The end of what was cut. */
     stderr_tail?: string | null;
     /** The end of what was cut. */
     stdout_tail?: string | null;
-    /** Always null. */
+    /** The last expression's value, if variables are kept. */
     value_repr?: string | null;
   } | null;
   warnings?: Array<Record<string, unknown>>;
@@ -1733,6 +1834,10 @@ export interface RunCodeRequest {
   code: string;
   /** `typescript`, `javascript`, `python` or `bash`. */
   language?: "typescript" | "javascript" | "python" | "bash";
+  /** Run as Python that keeps variables for later calls; the last expression, figures and tables are shown. */
+  persistent?: boolean;
+  /** With `persistent`: begin without earlier variables. */
+  restart?: boolean;
   /** Text for its standard input. */
   stdin?: string;
   /** Seconds, or a text such as `90s`, before it is ended. */
@@ -1779,8 +1884,12 @@ export interface RunCodeResult {
   error?: string | null;
   /** Its own code; 124 at a timeout; null when nothing ran. */
   exitCode?: number | null;
+  /** Files that it wrote in its working directory, at most 50. */
+  files?: Array<unknown>;
   /** What to do next. */
   hint?: string | null;
+  /** The interpreter that keeps variables. */
+  kernel?: Record<string, unknown> | null;
   /** One sentence. */
   message?: string | null;
   /** The same under its former name. */
@@ -1789,6 +1898,8 @@ export interface RunCodeResult {
   outputTail?: string | null;
   /** For `shell_output`: all that it printed. */
   output_id?: string | null;
+  /** What it showed, if variables are kept: values, images and tables. */
+  outputs?: Array<unknown>;
   /** The signal that ended it. */
   signal?: number | null;
   /** The end of `stderr`, when it was cut. */
@@ -1927,6 +2038,35 @@ export interface ShellOutputResult {
   workspace?: Record<string, unknown>;
 }
 
+/** Fields of `workflow_apply`. */
+export interface WorkflowApplyRequest {
+  /** The workflow's id. */
+  workflow: string;
+  /**
+   * `files`: change the files, commit nothing. `branch`: fetch the commits as the workflow's branch, change no
+   * file.
+   */
+  mode?: "files" | "branch";
+}
+
+/** What `workflow_apply` answers. */
+export interface WorkflowApplyResult {
+  message: string;
+  success: boolean;
+  code?: string;
+  details?: Record<string, unknown>;
+  error?: string;
+  exclude_value_from_context?: boolean;
+  hint?: string | null;
+  omitted?: number;
+  omitted_exact?: boolean;
+  retryable?: boolean;
+  truncated?: boolean;
+  value?: Record<string, unknown> | null;
+  warnings?: Array<Record<string, unknown>>;
+  workspace?: Record<string, unknown>;
+}
+
 /** Fields of `workflow_cancel`. */
 export interface WorkflowCancelRequest {
   /** The workflow's id. */
@@ -1935,6 +2075,34 @@ export interface WorkflowCancelRequest {
 
 /** What `workflow_cancel` answers. */
 export interface WorkflowCancelResult {
+  message: string;
+  success: boolean;
+  code?: string;
+  details?: Record<string, unknown>;
+  error?: string;
+  exclude_value_from_context?: boolean;
+  hint?: string | null;
+  omitted?: number;
+  omitted_exact?: boolean;
+  retryable?: boolean;
+  truncated?: boolean;
+  value?: Record<string, unknown> | null;
+  warnings?: Array<Record<string, unknown>>;
+  workspace?: Record<string, unknown>;
+}
+
+/** Fields of `workflow_diff`. */
+export interface WorkflowDiffRequest {
+  /** The workflow's id. */
+  workflow: string;
+  /** One file or directory of the repository. */
+  path?: string;
+  /** Names and numbers alone. */
+  stat?: boolean;
+}
+
+/** What `workflow_diff` answers. */
+export interface WorkflowDiffResult {
   message: string;
   success: boolean;
   code?: string;
@@ -1963,6 +2131,58 @@ export interface WorkflowEventsRequest {
 
 /** What `workflow_events` answers. */
 export interface WorkflowEventsResult {
+  message: string;
+  success: boolean;
+  code?: string;
+  details?: Record<string, unknown>;
+  error?: string;
+  exclude_value_from_context?: boolean;
+  hint?: string | null;
+  omitted?: number;
+  omitted_exact?: boolean;
+  retryable?: boolean;
+  truncated?: boolean;
+  value?: Record<string, unknown> | null;
+  warnings?: Array<Record<string, unknown>>;
+  workspace?: Record<string, unknown>;
+}
+
+/** Fields of `workflow_exec`. */
+export interface WorkflowExecRequest {
+  /** The workflow's id. */
+  workflow: string;
+  /** What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands. */
+  command: string | Array<string>;
+  /** Seconds (or `90s`, `10m`) before it is ended. */
+  timeout?: number | string;
+}
+
+/** What `workflow_exec` answers. */
+export interface WorkflowExecResult {
+  message: string;
+  success: boolean;
+  code?: string;
+  details?: Record<string, unknown>;
+  error?: string;
+  exclude_value_from_context?: boolean;
+  hint?: string | null;
+  omitted?: number;
+  omitted_exact?: boolean;
+  retryable?: boolean;
+  truncated?: boolean;
+  value?: Record<string, unknown> | null;
+  warnings?: Array<Record<string, unknown>>;
+  workspace?: Record<string, unknown>;
+}
+
+/** Fields of `workflow_result`. */
+export interface WorkflowResultRequest {
+  /** The workflow's id. */
+  workflow: string;
+}
+
+/** What `workflow_result` answers. */
+export interface WorkflowResultResult {
   message: string;
   success: boolean;
   code?: string;
@@ -2149,10 +2369,29 @@ export class Operations {
    */
   wait_healthy(request: WaitHealthyRequest, options?: CallOptions): Promise<WaitHealthyResult>;
   /**
-   * Make a server inside a container reachable at a port of this machine's loopback, until the session ends. The
-   * container needs neither a published port nor a network.
+   * Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until
+   * the session ends. It needs neither a published port nor a network.
    */
   forward(request: ForwardRequest, options?: CallOptions): Promise<ForwardResult>;
+  /**
+   * Open a terminal in a container for a REPL, a debugger or whatever asks: the user's shell, or `command`. It
+   * stays open until `shell_close` or the end of the session.
+   */
+  shell_open(request: ShellOpenRequest, options?: CallOptions): Promise<ShellOpenResult>;
+  /**
+   * Type into a shell, and answer what it prints until it is silent for a moment. `reason` is `quiet`, `timeout`
+   * or `ended`.
+   */
+  shell_send(request: ShellSendRequest, options?: CallOptions): Promise<ShellSendResult>;
+  /**
+   * Wait until a shell prints what matches `pattern`, and answer all up to it. `reason` is `match`, `timeout` (the
+   * output so far stays unread) or `ended`.
+   */
+  shell_expect(request: ShellExpectRequest, options?: CallOptions): Promise<ShellExpectResult>;
+  /** Read what a shell printed since the last call, without waiting. */
+  shell_read(request: ShellReadRequest, options?: CallOptions): Promise<ShellReadResult>;
+  /** Close a shell: everything it started is ended. Answers the rest of its output and how its command ended. */
+  shell_close(request: ShellCloseRequest, options?: CallOptions): Promise<ShellCloseResult>;
   /** Copy a file or directory of the host into a container. */
   copy_in(request: CopyInRequest, options?: CallOptions): Promise<CopyInResult>;
   /** Copy a file or directory of a container to the host. */
@@ -2234,13 +2473,31 @@ export class Operations {
    * with `pattern` the lines that match. `next_offset` goes on where an answer ends.
    */
   shell_output(request: ShellOutputRequest, options?: CallOptions): Promise<ShellOutputResult>;
+  /**
+   * Bring the work of a workflow that ended into the directory that it began from (the working directory where
+   * that is a URL): all of it, or nothing where something conflicts. Files that decide what programs do are for
+   * the person to change.
+   */
+  workflow_apply(request: WorkflowApplyRequest, options?: CallOptions): Promise<WorkflowApplyResult>;
   /** Stop the agent of a workflow. What it did stays in its worktree. */
   workflow_cancel(request: WorkflowCancelRequest, options?: CallOptions): Promise<WorkflowCancelResult>;
+  /**
+   * What a workflow changed since its base, committed or not, as a unified diff of at most 32 KiB. `omitted_files`
+   * did not fit: ask for each by `path`.
+   */
+  workflow_diff(request: WorkflowDiffRequest, options?: CallOptions): Promise<WorkflowDiffResult>;
   /**
    * What the agent of a workflow did: its words, calls of tools and their answers, in order. `next` goes on where
    * an answer ends.
    */
   workflow_events(request: WorkflowEventsRequest, options?: CallOptions): Promise<WorkflowEventsResult>;
+  /**
+   * Run a command in the worktree of a workflow, as its agent, also while that works. A command that fails is a
+   * successful call: see `exit_code`.
+   */
+  workflow_exec(request: WorkflowExecRequest, options?: CallOptions): Promise<WorkflowExecResult>;
+  /** What came of a workflow that ended: the agent's answer, its branch with the commits, and what it used. */
+  workflow_result(request: WorkflowResultRequest, options?: CallOptions): Promise<WorkflowResultResult>;
   /**
    * Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works
    * on by itself: look with `workflow_status` and `workflow_events`.
@@ -2297,10 +2554,15 @@ export class ContainerOperations {
    */
   wait_healthy(request?: Omit<WaitHealthyRequest, "container">, options?: CallOptions): Promise<WaitHealthyResult>;
   /**
-   * Make a server inside a container reachable at a port of this machine's loopback, until the session ends. The
-   * container needs neither a published port nor a network.
+   * Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until
+   * the session ends. It needs neither a published port nor a network.
    */
   forward(request: Omit<ForwardRequest, "container">, options?: CallOptions): Promise<ForwardResult>;
+  /**
+   * Open a terminal in a container for a REPL, a debugger or whatever asks: the user's shell, or `command`. It
+   * stays open until `shell_close` or the end of the session.
+   */
+  shell_open(request?: Omit<ShellOpenRequest, "container">, options?: CallOptions): Promise<ShellOpenResult>;
   /** Copy a file or directory of the host into a container. */
   copy_in(request: Omit<CopyInRequest, "container">, options?: CallOptions): Promise<CopyInResult>;
   /** Copy a file or directory of a container to the host. */

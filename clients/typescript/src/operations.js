@@ -44,6 +44,21 @@ export class Operations {
   forward(request, options) {
     return this._call("forward", request, options);
   }
+  shell_open(request, options) {
+    return this._call("shell_open", request, options);
+  }
+  shell_send(request, options) {
+    return this._call("shell_send", request, options);
+  }
+  shell_expect(request, options) {
+    return this._call("shell_expect", request, options);
+  }
+  shell_read(request, options) {
+    return this._call("shell_read", request, options);
+  }
+  shell_close(request, options) {
+    return this._call("shell_close", request, options);
+  }
   copy_in(request, options) {
     return this._call("copy_in", request, options);
   }
@@ -119,11 +134,23 @@ export class Operations {
   shell_output(request, options) {
     return this._tool("shell_output", request, options);
   }
+  workflow_apply(request, options) {
+    return this._tool("workflow_apply", request, options);
+  }
   workflow_cancel(request, options) {
     return this._tool("workflow_cancel", request, options);
   }
+  workflow_diff(request, options) {
+    return this._tool("workflow_diff", request, options);
+  }
   workflow_events(request, options) {
     return this._tool("workflow_events", request, options);
+  }
+  workflow_exec(request, options) {
+    return this._tool("workflow_exec", request, options);
+  }
+  workflow_result(request, options) {
+    return this._tool("workflow_result", request, options);
   }
   workflow_start(request, options) {
     return this._tool("workflow_start", request, options);
@@ -170,6 +197,9 @@ export class ContainerOperations {
   }
   forward(request, options) {
     return this._call("forward", { ...request, container: this.name }, options);
+  }
+  shell_open(request, options) {
+    return this._call("shell_open", { ...request, container: this.name }, options);
   }
   copy_in(request, options) {
     return this._call("copy_in", { ...request, container: this.name }, options);

@@ -325,7 +325,7 @@ class Operations:
             stdin: Text for the command's standard input. Without it there is an end of file at once.
             stdin_base64: The same as base64, for any bytes.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
@@ -387,7 +387,7 @@ class Operations:
             stdin: Text for the command's standard input. Without it there is an end of file at once.
             stdin_base64: The same as base64, for any bytes.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
@@ -448,7 +448,7 @@ class Operations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             port: Port inside that has to take connections: a number on the loopback, or `address:port`.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             until: What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes
                 connections), `idle` (no output for `idle` seconds). The end of the job ends every wait.
         """
@@ -618,25 +618,144 @@ class Operations:
 
     def forward(
         self,
-        container: str,
         container_port: int,
         *,
+        container: str | None = None,
         host_port: int | None = None,
+        workflow: str | None = None,
     ) -> _results.ForwardResult:
-        """Make a server inside a container reachable at a port of this machine's loopback, until the session ends.
-        The container needs neither a published port nor a network.
+        """Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback,
+        until the session ends. It needs neither a published port nor a network.
+
+        Args:
+            container_port: Port that the server has inside, on the container's loopback.
+            container: Container to act on: its name, or an id of at least 12 digits.
+            host_port: Port of 127.0.0.1 on this machine; without it a free one.
+            workflow: The workflow whose sandbox has the server, in place of a container.
+        """
+        fields: dict[str, Any] = {
+            "container_port": container_port,
+            "container": container,
+            "host_port": host_port,
+            "workflow": workflow,
+        }
+        return _results.ForwardResult(self._call("forward", fields))
+
+    def shell_open(
+        self,
+        container: str,
+        *,
+        as_root: bool | None = None,
+        columns: int | None = None,
+        command: str | Sequence[str] | None = None,
+        env: Mapping[str, Any] | Sequence[str] | None = None,
+        rows: int | None = None,
+        workdir: str | None = None,
+    ) -> _results.ShellOpenResult:
+        """Open a terminal in a container for a REPL, a debugger or whatever asks: the user's shell, or `command`.
+        It stays open until `shell_close` or the end of the session.
 
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
-            container_port: Port that the server has inside, on the container's loopback.
-            host_port: Port of 127.0.0.1 on this machine; without it a free one.
+            as_root: Run as root inside.
+            columns: Width of the terminal.
+            command: What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+            env: Variables for the command or commands. Their values are kept in memory alone.
+            rows: Height of the terminal.
+            workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
             "container": container,
-            "container_port": container_port,
-            "host_port": host_port,
+            "as_root": as_root,
+            "columns": columns,
+            "command": command,
+            "env": env,
+            "rows": rows,
+            "workdir": workdir,
         }
-        return _results.ForwardResult(self._call("forward", fields))
+        return _results.ShellOpenResult(self._call("shell_open", fields))
+
+    def shell_send(
+        self,
+        shell: str,
+        *,
+        keys: str | Sequence[str] | None = None,
+        text: str | None = None,
+        timeout: float | str | None = None,
+    ) -> _results.ShellSendResult:
+        """Type into a shell, and answer what it prints until it is silent for a moment. `reason` is `quiet`,
+        `timeout` or `ended`.
+
+        Args:
+            shell: The shell, from `shell_open`.
+            keys: Keys after the text, one or a list: `enter`, `ctrl-c`, `ctrl-d`, `tab`, `escape`, `up`,
+                `page-down`, `f1`, `alt-b`…
+            text: Text to type; end it with a newline to enter it.
+            timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
+                (`exec_background`: 0 is never), or before a wait for output ends.
+        """
+        fields: dict[str, Any] = {
+            "shell": shell,
+            "keys": keys,
+            "text": text,
+            "timeout": timeout,
+        }
+        return _results.ShellSendResult(self._call("shell_send", fields))
+
+    def shell_expect(
+        self,
+        shell: str,
+        pattern: str,
+        *,
+        timeout: float | str | None = None,
+    ) -> _results.ShellExpectResult:
+        """Wait until a shell prints what matches `pattern`, and answer all up to it. `reason` is `match`, `timeout`
+        (the output so far stays unread) or `ended`.
+
+        Args:
+            shell: The shell, from `shell_open`.
+            pattern: Regular expression that a line has to match, at most 1 KiB.
+            timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
+                (`exec_background`: 0 is never), or before a wait for output ends.
+        """
+        fields: dict[str, Any] = {
+            "shell": shell,
+            "pattern": pattern,
+            "timeout": timeout,
+        }
+        return _results.ShellExpectResult(self._call("shell_expect", fields))
+
+    def shell_read(
+        self,
+        shell: str,
+        *,
+        screen: bool | None = None,
+    ) -> _results.ShellReadResult:
+        """Read what a shell printed since the last call, without waiting.
+
+        Args:
+            shell: The shell, from `shell_open`.
+            screen: Also the screen as it looks now, for programs that draw on it.
+        """
+        fields: dict[str, Any] = {
+            "shell": shell,
+            "screen": screen,
+        }
+        return _results.ShellReadResult(self._call("shell_read", fields))
+
+    def shell_close(
+        self,
+        shell: str,
+    ) -> _results.ShellCloseResult:
+        """Close a shell: everything it started is ended. Answers the rest of its output and how its command ended.
+
+        Args:
+            shell: The shell, from `shell_open`.
+        """
+        fields: dict[str, Any] = {
+            "shell": shell,
+        }
+        return _results.ShellCloseResult(self._call("shell_close", fields))
 
     def copy_in(
         self,
@@ -1213,7 +1332,9 @@ class Operations:
         *,
         container: str | None = None,
         globals: Mapping[str, Any] | None = None,
+        persistent: bool | None = None,
         reads: Sequence[Any] | None = None,
+        restart: bool | None = None,
         writes: Sequence[Any] | None = None,
     ) -> _results.EvaluatePythonResult:
         """Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
@@ -1222,14 +1343,19 @@ class Operations:
             code: The script, at most 48000 characters.
             container: Container to work in; without it the session's own.
             globals: Has to be empty.
+            persistent: Keep variables for later calls, for up to 60 seconds a run; the last expression, figures
+                and tables are shown.
             reads: Has to be empty: read files of the workspace directly.
+            restart: With `persistent`: begin without earlier variables.
             writes: Has to be empty: write with `write_file`.
         """
         fields: dict[str, Any] = {
             "code": code,
             "container": container,
             "globals": globals,
+            "persistent": persistent,
             "reads": reads,
+            "restart": restart,
             "writes": writes,
         }
         return _results.EvaluatePythonResult(self._tool("evaluate_python", fields))
@@ -1359,6 +1485,8 @@ class Operations:
         code: str,
         *,
         language: Literal["typescript", "javascript", "python", "bash"] | None = None,
+        persistent: bool | None = None,
+        restart: bool | None = None,
         stdin: str | None = None,
         timeout: float | str | None = None,
     ) -> _results.RunCodeResult:
@@ -1368,12 +1496,17 @@ class Operations:
         Args:
             code: The snippet, at most 1 MiB.
             language: `typescript`, `javascript`, `python` or `bash`.
+            persistent: Run as Python that keeps variables for later calls; the last expression, figures and
+                tables are shown.
+            restart: With `persistent`: begin without earlier variables.
             stdin: Text for its standard input.
             timeout: Seconds, or a text such as `90s`, before it is ended.
         """
         fields: dict[str, Any] = {
             "code": code,
             "language": language,
+            "persistent": persistent,
+            "restart": restart,
             "stdin": stdin,
             "timeout": timeout,
         }
@@ -1460,6 +1593,27 @@ class Operations:
         }
         return _results.ShellOutputResult(self._tool("shell_output", fields))
 
+    def workflow_apply(
+        self,
+        workflow: str,
+        *,
+        mode: Literal["files", "branch"] | None = None,
+    ) -> _results.WorkflowApplyResult:
+        """Bring the work of a workflow that ended into the directory that it began from (the working directory
+        where that is a URL): all of it, or nothing where something conflicts. Files that decide what programs do
+        are for the person to change.
+
+        Args:
+            workflow: The workflow's id.
+            mode: `files`: change the files, commit nothing. `branch`: fetch the commits as the workflow's
+                branch, change no file.
+        """
+        fields: dict[str, Any] = {
+            "workflow": workflow,
+            "mode": mode,
+        }
+        return _results.WorkflowApplyResult(self._tool("workflow_apply", fields))
+
     def workflow_cancel(
         self,
         workflow: str,
@@ -1473,6 +1627,28 @@ class Operations:
             "workflow": workflow,
         }
         return _results.WorkflowCancelResult(self._tool("workflow_cancel", fields))
+
+    def workflow_diff(
+        self,
+        workflow: str,
+        *,
+        path: str | None = None,
+        stat: bool | None = None,
+    ) -> _results.WorkflowDiffResult:
+        """What a workflow changed since its base, committed or not, as a unified diff of at most 32 KiB.
+        `omitted_files` did not fit: ask for each by `path`.
+
+        Args:
+            workflow: The workflow's id.
+            path: One file or directory of the repository.
+            stat: Names and numbers alone.
+        """
+        fields: dict[str, Any] = {
+            "workflow": workflow,
+            "path": path,
+            "stat": stat,
+        }
+        return _results.WorkflowDiffResult(self._tool("workflow_diff", fields))
 
     def workflow_events(
         self,
@@ -1495,6 +1671,42 @@ class Operations:
             "timeout": timeout,
         }
         return _results.WorkflowEventsResult(self._tool("workflow_events", fields))
+
+    def workflow_exec(
+        self,
+        workflow: str,
+        command: str | Sequence[str],
+        *,
+        timeout: float | str | None = None,
+    ) -> _results.WorkflowExecResult:
+        """Run a command in the worktree of a workflow, as its agent, also while that works. A command that fails is
+        a successful call: see `exit_code`.
+
+        Args:
+            workflow: The workflow's id.
+            command: What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+            timeout: Seconds (or `90s`, `10m`) before it is ended.
+        """
+        fields: dict[str, Any] = {
+            "workflow": workflow,
+            "command": command,
+            "timeout": timeout,
+        }
+        return _results.WorkflowExecResult(self._tool("workflow_exec", fields))
+
+    def workflow_result(
+        self,
+        workflow: str,
+    ) -> _results.WorkflowResultResult:
+        """What came of a workflow that ended: the agent's answer, its branch with the commits, and what it used.
+
+        Args:
+            workflow: The workflow's id.
+        """
+        fields: dict[str, Any] = {
+            "workflow": workflow,
+        }
+        return _results.WorkflowResultResult(self._tool("workflow_result", fields))
 
     def workflow_start(
         self,
@@ -1618,7 +1830,7 @@ class ContainerOperations:
             stdin: Text for the command's standard input. Without it there is an end of file at once.
             stdin_base64: The same as base64, for any bytes.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
@@ -1676,7 +1888,7 @@ class ContainerOperations:
             stdin: Text for the command's standard input. Without it there is an end of file at once.
             stdin_base64: The same as base64, for any bytes.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
@@ -1733,7 +1945,7 @@ class ContainerOperations:
             pattern: Regular expression that a line has to match, at most 1 KiB.
             port: Port inside that has to take connections: a number on the loopback, or `address:port`.
             timeout: Seconds (or `90s`, `10m`) before the command and everything it started is ended
-                (`exec_background`: 0 is never), or before `job_wait` stops waiting.
+                (`exec_background`: 0 is never), or before a wait for output ends.
             until: What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes
                 connections), `idle` (no output for `idle` seconds). The end of the job ends every wait.
         """
@@ -1884,20 +2096,55 @@ class ContainerOperations:
         container_port: int,
         *,
         host_port: int | None = None,
+        workflow: str | None = None,
     ) -> _results.ForwardResult:
-        """Make a server inside a container reachable at a port of this machine's loopback, until the session ends.
-        The container needs neither a published port nor a network.
+        """Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback,
+        until the session ends. It needs neither a published port nor a network.
 
         Args:
             container_port: Port that the server has inside, on the container's loopback.
             host_port: Port of 127.0.0.1 on this machine; without it a free one.
+            workflow: The workflow whose sandbox has the server, in place of a container.
+        """
+        fields: dict[str, Any] = {
+            "container_port": container_port,
+            "container": self.name,
+            "host_port": host_port,
+            "workflow": workflow,
+        }
+        return _results.ForwardResult(self._call("forward", fields))
+
+    def shell_open(
+        self,
+        *,
+        as_root: bool | None = None,
+        columns: int | None = None,
+        command: str | Sequence[str] | None = None,
+        env: Mapping[str, Any] | Sequence[str] | None = None,
+        rows: int | None = None,
+        workdir: str | None = None,
+    ) -> _results.ShellOpenResult:
+        """Open a terminal in a container for a REPL, a debugger or whatever asks: the user's shell, or `command`.
+        It stays open until `shell_close` or the end of the session.
+
+        Args:
+            as_root: Run as root inside.
+            columns: Width of the terminal.
+            command: What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
+            env: Variables for the command or commands. Their values are kept in memory alone.
+            rows: Height of the terminal.
+            workdir: Where commands run, and where the working directory is mounted. Made if missing.
         """
         fields: dict[str, Any] = {
             "container": self.name,
-            "container_port": container_port,
-            "host_port": host_port,
+            "as_root": as_root,
+            "columns": columns,
+            "command": command,
+            "env": env,
+            "rows": rows,
+            "workdir": workdir,
         }
-        return _results.ForwardResult(self._call("forward", fields))
+        return _results.ShellOpenResult(self._call("shell_open", fields))
 
     def copy_in(
         self,
@@ -2164,7 +2411,9 @@ class ContainerOperations:
         code: str,
         *,
         globals: Mapping[str, Any] | None = None,
+        persistent: bool | None = None,
         reads: Sequence[Any] | None = None,
+        restart: bool | None = None,
         writes: Sequence[Any] | None = None,
     ) -> _results.EvaluatePythonResult:
         """Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
@@ -2172,14 +2421,19 @@ class ContainerOperations:
         Args:
             code: The script, at most 48000 characters.
             globals: Has to be empty.
+            persistent: Keep variables for later calls, for up to 60 seconds a run; the last expression, figures
+                and tables are shown.
             reads: Has to be empty: read files of the workspace directly.
+            restart: With `persistent`: begin without earlier variables.
             writes: Has to be empty: write with `write_file`.
         """
         fields: dict[str, Any] = {
             "code": code,
             "container": self.name,
             "globals": globals,
+            "persistent": persistent,
             "reads": reads,
+            "restart": restart,
             "writes": writes,
         }
         return _results.EvaluatePythonResult(self._tool("evaluate_python", fields))

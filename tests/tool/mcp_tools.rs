@@ -13,13 +13,34 @@ const FILES: &[&str] =
     &["ls", "read_file", "write_file", "edit_file", "glob", "grep", "rm", "shell_execute", "evaluate_python"];
 
 /// Read-only tools.
-const LOOKING: &[&str] = &["ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events"];
+const LOOKING: &[&str] = &[
+    "ls",
+    "read_file",
+    "glob",
+    "grep",
+    "shell_output",
+    "workflow_status",
+    "workflow_events",
+    "workflow_result",
+    "workflow_diff",
+];
+
+const WORKTREES: &[&str] = &[
+    "workflow_start",
+    "workflow_status",
+    "workflow_events",
+    "workflow_cancel",
+    "workflow_result",
+    "workflow_diff",
+    "workflow_apply",
+    "workflow_exec",
+];
 
 #[tokio::test]
 async fn w45_each_toolset_gives_only_its_tools_with_schemas_and_annotations() {
     without_engine("", async |tool| {
         let (one, code): (&[&str], &[&str]) = (&["containers"], &["run_code", "shell_output"]);
-        let worktrees: &[&str] = &["workflow_start", "workflow_status", "workflow_events", "workflow_cancel"];
+        let worktrees = WORKTREES;
         let all = [one, FILES, code, worktrees].concat();
         let workspace = [FILES, &["shell_output"]].concat();
         let sets: &[(Option<&str>, Vec<&str>)] = &[

@@ -8,6 +8,7 @@ mod devcontainer;
 mod key;
 mod keyless;
 mod life;
+mod parent;
 mod settings;
 mod shared;
 mod source;

@@ -10,8 +10,10 @@ mod clients;
 mod demo;
 mod engines;
 mod fuzz;
+mod generate;
 mod guest;
 mod modules;
+mod package;
 mod ratchet;
 mod scenarios;
 mod sh;
@@ -28,11 +30,14 @@ usage: cargo xtask VERB
                                 everything, each end-to-end test on one real engine a day, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
+  generate                      what of the clients in clients/ follows from the types of operations; after
+                                `cargo build`
   guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
                                 optimised, as tests and the demo use them
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
+  package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--modules]              lines of code and of tests by crate
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
@@ -47,10 +52,12 @@ fn main() -> ExitCode {
         "demo" => demo::run(rest),
         "test" => test::run(rest),
         "ci" => ci::run(rest),
+        "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
+        "package" => package::run(rest),
         "size" => modules::size(rest),
         "ratchet" => ratchet::run(rest),
         "engines" => engines::run(rest),

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 
 use coracle::config::Toolset;
 use coracle::failure::HintReader;
-use coracle::operations::{self, worktree};
 use coracle::schema::Arguments;
 use coracle::{Failure, OperationEntry, admin, tools};
+use coracle::{operations, worktree};
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value};
 
@@ -159,8 +159,8 @@ fn text<'a>(answer: &'a Map<String, Value>, key: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use coracle::operations::{self, worktree};
     use coracle::tools;
+    use coracle::{operations, worktree};
     use insta::assert_snapshot;
     use serde_json::{Value, json};
 

@@ -61,6 +61,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         setup(),
         call(),
         mcp(),
+        serve(),
     ];
     let admin = ["start", "stop", "adopt"].map(admin::command).into_iter().chain([saved(), audit()]);
     let shown = table.iter().filter(|it| it.audience != Audience::Session);
@@ -146,9 +147,20 @@ fn mcp() -> Command {
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
     let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
-    let token = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
-    let token = option("token-file", "FILE", token).value_parser(value_parser!(PathBuf)).requires("http");
-    Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token])
+    Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token_file()])
+}
+
+fn token_file() -> Arg {
+    let about = "What clients have to send, in a file of mode 0600; made if missing [default: in the state directory]";
+    option("token-file", "FILE", about).value_parser(value_parser!(PathBuf)).requires("http")
+}
+
+fn serve() -> Command {
+    let about = "Serve operations and tools to a program, one JSON object per line on standard input and output";
+    let openapi = Arg::new("openapi").long("openapi").action(ArgAction::SetTrue);
+    let openapi = openapi.help("Print the OpenAPI document of requests and answers, and serve nothing");
+    let http = "Serve programs of this machine over HTTP instead, at 127.0.0.1:PORT; they share one session";
+    Command::new("serve").about(about).args([option("http", "ADDRESS:PORT", http), token_file(), openapi])
 }
 
 /// The tools of a workspace, and what a person does with it.

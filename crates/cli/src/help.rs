@@ -62,7 +62,7 @@ const ORDER: &str = "\
     create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
     wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree worker sandbox \
-    saved audit exec-interactive-hint preflight setup call mcp";
+    saved audit exec-interactive-hint preflight setup call mcp serve";
 
 /// Where a word stands in a list of words; none that is not in it.
 fn position(words: &str, word: &str) -> Option<usize> {
@@ -136,6 +136,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "sandbox" => SANDBOX,
         "call" => CALL,
         "mcp" => MCP,
+        "serve" => SERVE,
         _ => "",
     }
 }
@@ -264,6 +265,12 @@ Started by an agent's program, not by hand. Most take a configuration like this 
 
 For several programs of this machine at once:
   coracle mcp --http 127.0.0.1:8765";
+
+const SERVE: &str = "\
+Started by the client libraries for Python and TypeScript. A line is a request, and each gets an answer with its id:
+  {\"id\": 1, \"call\": {\"operation\": \"exec\", \"container\": \"web\", \"command\": \"make\"}, \"events\": true}
+  {\"id\": 2, \"tool\": \"read_file\", \"arguments\": {\"path\": \"README.md\"}}
+  {\"id\": 3, \"cancel\": 1}";
 
 #[cfg(test)]
 mod tests {

@@ -26,6 +26,7 @@ mod remedies;
 mod render;
 mod reporter;
 mod sandbox;
+mod serve;
 mod setup;
 mod shell;
 mod shorthand;
@@ -47,7 +48,7 @@ use std::process::ExitCode;
 use clap::ArgMatches;
 use coracle::config::{Config, Engine, Toolset};
 use coracle::{Failure, Frontend, Host, Options, Process, operations};
-use coracle_mcp::Http;
+use coracle_transport::Http;
 use serde_json::Value;
 
 use self::operation_call::OperationCall;
@@ -68,7 +69,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Err(err) => return no_host(&err.into(), words),
     };
     // One call needs one thread; threads take longer to start than a command over a link.
-    let serves = matches.subcommand_name() == Some("mcp");
+    let serves = matches!(matches.subcommand_name(), Some("mcp" | "serve"));
     let mut runtime = match serves {
         true => tokio::runtime::Builder::new_multi_thread(),
         false => tokio::runtime::Builder::new_current_thread(),
@@ -124,16 +125,14 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             call::run(call, host, &options).await
         }
         "mcp" => {
-            let http = matches.get_one::<String>("http").map(|address| Http {
-                address: address.clone(),
-                token_file: matches.get_one::<PathBuf>("token-file").cloned(),
-            });
+            let http = startup::http(matches);
             if http.is_none() && host.stdin_is_terminal {
                 render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
             }
             let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
-            exit::code(serve(host, &Options { toolsets, ..options }, http.as_ref()).await)
+            exit::code(serve_mcp(host, &Options { toolsets, ..options }, http.as_ref()).await)
         }
+        "serve" => serve::run(matches, host, &options).await,
         "setup" => {
             let mut out = anstream::stderr();
             exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
@@ -173,9 +172,9 @@ fn options(matches: &ArgMatches) -> Options {
 }
 
 /// Serves agents until their input ends or a signal comes; with `http` until a signal comes.
-async fn serve(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
+async fn serve_mcp(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
     if let Some(http) = http {
-        http.check(options)?;
+        coracle_mcp::check(http, options)?;
     }
     let process = Process::open(host, options, Frontend::Mcp)?;
     logging::start(&process.context);

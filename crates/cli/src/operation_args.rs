@@ -3,8 +3,8 @@
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::OperationEntry;
-use coracle::operations::worktree;
 use coracle::schema::Arguments;
+use coracle::worktree;
 use serde_json::Value;
 
 use super::{help, shorthand};
@@ -55,12 +55,14 @@ pub(super) fn as_word(name: &str) -> String {
 }
 
 /// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot, source or path also where it
-/// may be left out, unless it is marked as an option.
+/// may be left out, unless it is marked as an option. They stand behind required ones, but for one that is marked as the first.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
     let named = |it: &str| ["container", "snapshot", "source", "path"].contains(&it);
     let free = move |it: &&String| named(it) && !arguments.required.contains(it) && !arguments.is_option(it);
-    required.chain(arguments.properties.keys().filter(free))
+    let (first, last): (Vec<_>, Vec<_>) =
+        arguments.properties.keys().filter(free).partition(|it| arguments.is_first(it));
+    first.into_iter().chain(required).chain(last)
 }
 
 /// It takes a command, whose words may follow `--`.

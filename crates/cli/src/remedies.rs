@@ -4,8 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use coracle::operations::{self, worktree};
-use coracle::{Audience, admin, tools};
+use coracle::{Audience, admin, operations, tools, worktree};
 
 use super::command::command;
 use super::operation_args::word;

@@ -1,6 +1,10 @@
 //! What a call of the person's begins with.
 
+use std::path::PathBuf;
+
+use clap::ArgMatches;
 use coracle::{Failure, Frontend, Host, Options, Process};
+use coracle_transport::Http;
 
 use super::{logging, signals};
 
@@ -17,4 +21,10 @@ pub(super) fn open_configured(host: Host, options: &Options) -> Result<Process, 
     let process = open(host, options)?;
     process.context.configured()?;
     Ok(process)
+}
+
+/// How clients connect, if not by standard input and output.
+pub(super) fn http(matches: &ArgMatches) -> Option<Http> {
+    let token_file = matches.get_one::<PathBuf>("token-file").cloned();
+    matches.get_one::<String>("http").map(|address| Http { address: address.clone(), token_file })
 }

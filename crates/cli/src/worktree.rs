@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::operations::worktree;
 use coracle::sandbox::{self, Sandboxes};
+use coracle::worktree;
 use coracle::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};

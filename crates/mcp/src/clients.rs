@@ -5,14 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle::Process;
+use coracle_transport::{LEAVING, Session, SessionLease};
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use tokio_util::task::TaskTracker;
-
-use super::session::{LEAVING, Session, SessionLease};
 
 /// A client that asks nothing for so long is gone.
 const IDLE: Duration = Duration::from_secs(900);

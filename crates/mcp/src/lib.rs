@@ -8,20 +8,18 @@ mod message;
 mod progress_notifications;
 mod scan;
 mod server;
-mod session;
 mod stdio;
-mod token;
 mod tools;
 
 use std::sync::Arc;
 
 use coracle::{Context, Failure, Process, maintenance};
+use coracle_transport::{Http, LEAVING, Session};
 use rmcp::ServiceExt;
 use tokio_util::task::TaskTracker;
 
-pub use self::http::Http;
+pub use self::http::check;
 use self::server::{Server, SessionSource};
-use self::session::{LEAVING, Session};
 use self::stdio::Stdio;
 use self::tools::Tools;
 
@@ -36,7 +34,7 @@ pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> 
     upkeep.spawn(process.clone().run_maintenance());
     upkeep.close();
     match http {
-        Some(http) => http.serve(process, upkeep.wait()).await,
+        Some(http) => http::serve(http, process, upkeep.wait()).await,
         None => serve_one(process, upkeep.wait()).await,
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use coracle::{CallInput, CallResponse, Event, Failure, Process, Progress, frontend, operations};
+use coracle_transport::{Session, SessionLease};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -13,7 +14,6 @@ use serde_json::{Map, Value};
 
 use super::clients::Clients;
 use super::progress_notifications::ProgressReporter;
-use super::session::{Session, SessionLease};
 use super::tools::{ToolCall, Tools};
 
 /// The sessions that calls belong to.

@@ -90,7 +90,8 @@ impl Tools {
         if has(Toolset::Worktrees) {
             parts.push(
                 "`workflow_start` lets another agent work on a task, in a sandbox with a branch of its own; \
-                 `workflow_status` and `workflow_events` tell what it does.",
+                 `workflow_status` and `workflow_events` tell what it does, `workflow_result` and `workflow_diff` what \
+                 came of it; `workflow_apply` takes it over.",
             );
         }
         parts.join("\n")

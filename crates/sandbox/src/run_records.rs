@@ -180,6 +180,14 @@ impl RunRecords {
         Ok(events.filter(|it| it["number"].as_u64().is_some_and(|it| it > after)).take(limit).collect())
     }
 
+    /// The last event, which has the agent's answer, of a run that ended well.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn answer(&self) -> Result<Option<Value>> {
+        Ok(self.events(0, usize::MAX)?.pop().filter(|it| it["type"] == "result"))
+    }
+
     /// Requests the end of the run.
     ///
     /// # Errors

@@ -29,6 +29,7 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         Frontend::Call => "call",
         Frontend::Cli => "cli",
         Frontend::Mcp => "mcp",
+        Frontend::Serve => "serve",
     };
     let fields = json!({
         "session": cx.call.session,

@@ -66,6 +66,8 @@ pub enum Frontend {
     Cli,
     /// `coracle mcp`.
     Mcp,
+    /// `coracle serve`: a program acts.
+    Serve,
 }
 
 /// Options that every frontend takes.
@@ -183,7 +185,7 @@ impl Context {
     pub(crate) fn reader(&self) -> HintReader {
         match self.call.frontend {
             Frontend::Cli => HintReader::Person(self.settings.file.clone()),
-            Frontend::Call | Frontend::Mcp => HintReader::Agent,
+            Frontend::Call | Frontend::Mcp | Frontend::Serve => HintReader::Agent,
         }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_runtime::link::PortForward;
+use coracle_sandbox::provider::Forward;
 
 /// Ports that one session forwards at most.
 pub(crate) const MAX_FORWARDS: usize = 32;
 
-/// The forwarded ports of a session, by container and port inside. They end when it is dropped.
+/// The forwarded ports of a session, by container or workflow and port inside. They end when it is dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Forwards(Arc<Mutex<BTreeMap<(String, u16), PortForward>>>);
+pub(crate) struct Forwards(Arc<Mutex<BTreeMap<(String, u16), Forward>>>);
 
 impl Forwards {
     /// Whether there can be no more.
@@ -19,13 +19,13 @@ impl Forwards {
     }
 
     /// Keeps one, in place of an earlier one from the same port inside.
-    pub(crate) fn add(&self, container: &str, inside: u16, forward: PortForward) -> u16 {
+    pub(crate) fn add(&self, container: &str, inside: u16, forward: Forward) -> u16 {
         let port = forward.port;
         self.all().insert((container.to_owned(), inside), forward);
         port
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, u16), PortForward>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, u16), Forward>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -59,7 +59,9 @@ mod target;
 mod terminals;
 pub mod tools;
 mod warning;
+mod workflow;
 mod workspace_mounts;
+pub mod worktree;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Frontend, Options};

@@ -12,6 +12,7 @@ use coracle_runtime::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -19,6 +20,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
+use crate::schema::result_schema;
 use crate::strict;
 use crate::target::{Access, CommandTarget, check_session, reach_inside};
 use crate::warning::Warning;
@@ -43,9 +45,11 @@ pub(crate) struct Snapshot {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct SnapshotResponse {
+    #[schemars(with = "String")]
     snapshot: SnapshotName,
+    #[schemars(with = "String")]
     container: ContainerName,
     image: String,
     image_id: String,
@@ -57,6 +61,7 @@ pub(crate) struct SnapshotResponse {
 
 impl Operation for Snapshot {
     const NAME: &'static str = "snapshot";
+    const RESULT: fn() -> Value = result_schema::<SnapshotResponse>;
     type Response = SnapshotResponse;
 
     async fn run(self, cx: &Context) -> Result<SnapshotResponse, Failure> {

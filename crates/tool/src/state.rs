@@ -105,10 +105,16 @@ impl StateDir {
         }
     }
 
-    /// The token of clients over HTTP.
+    /// The token of agents over HTTP.
     #[must_use]
     pub fn mcp_token(&self) -> PathBuf {
         self.root.join("mcp-token")
+    }
+
+    /// The token of programs over HTTP.
+    #[must_use]
+    pub fn serve_token(&self) -> PathBuf {
+        self.root.join("serve-token")
     }
 }
 

@@ -1,12 +1,13 @@
 //! What a successful call wants to be known.
 
 use coracle_lifecycle::Review;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::humanize::count;
 
 /// Something that a successful call wants to be known (containers.md 1.8).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Warning {
     pub(crate) code: &'static str,
     pub(crate) message: String,

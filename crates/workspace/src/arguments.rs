@@ -7,14 +7,17 @@ use std::sync::{Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-pub use crate::schema::json_schema;
 use crate::schema::tidied;
+pub use crate::schema::{json_schema, result_schema};
 
 /// Marks a text that is a name, so that a wrong one is `invalid_name`. Not published.
 pub const IS_NAME: &str = "x-name";
 
 /// Marks a field that the command line takes as an option, whatever its name. Not published.
 pub const IS_OPTION: &str = "x-option";
+
+/// Marks a field that is the first word at the command line, though it may be left out.
+pub const IS_FIRST: &str = "x-first";
 
 /// The fields of one operation.
 #[derive(Clone, Debug)]
@@ -45,6 +48,12 @@ impl Arguments {
     #[must_use]
     pub fn is_option(&self, field: &str) -> bool {
         self.properties.get(field).is_some_and(|it| it.get(IS_OPTION).is_some())
+    }
+
+    /// Whether the field is the first word at the command line, though it may be left out.
+    #[must_use]
+    pub fn is_first(&self, field: &str) -> bool {
+        self.properties.get(field).is_some_and(|it| it.get(IS_FIRST).is_some())
     }
 
     /// Whether the field is a name.
@@ -98,7 +107,7 @@ fn derive<T: JsonSchema>() -> Arguments {
 pub fn publish(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {
-            fields.retain(|name, _| ![IS_NAME, IS_OPTION].contains(&name.as_str()));
+            fields.retain(|name, _| ![IS_NAME, IS_OPTION, IS_FIRST].contains(&name.as_str()));
             fields.values_mut().for_each(publish);
         }
         Value::Array(items) => items.iter_mut().for_each(publish),

@@ -16,6 +16,18 @@ pub fn json_schema<T: JsonSchema>() -> Value {
     schema
 }
 
+/// What a type looks like where it is written: what is always there is required, and `null` is told.
+#[must_use]
+pub fn result_schema<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|it| {
+        it.inline_subschemas = true;
+        it.meta_schema = None;
+    });
+    let mut schema = Value::from(settings.into_generator().into_root_schema_for::<T>());
+    without_formats(&mut schema);
+    schema
+}
+
 /// The same without details that have no meaning for a model.
 #[must_use]
 pub fn tidied<T: JsonSchema>() -> Value {

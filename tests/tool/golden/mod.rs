@@ -79,7 +79,7 @@ impl Recording<'_> {
 
     /// Calls an operation on worktrees.
     async fn worktree(&self, what: &str, call: Value) -> Value {
-        self.answer(coracle::operations::worktree::ALL, (what, &self.process), call).await
+        self.answer(coracle::worktree::ALL, (what, &self.process), call).await
     }
 
     /// Makes a call from text that need not be JSON.

@@ -62,6 +62,7 @@ const OTHERS: &[&str] = &[
     "setup",
     "call",
     "mcp",
+    "serve",
     "start",
     "stop",
     "adopt",

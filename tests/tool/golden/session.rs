@@ -187,11 +187,21 @@ async fn snippets(it: &Recording<'_>) {
 #[tokio::test]
 async fn workflows_that_are_not_there_are_told_as_before() {
     recorded("workflows", "", async |it| {
-        for name in ["workflow_status", "workflow_events", "workflow_cancel"] {
+        for name in [
+            "workflow_status",
+            "workflow_events",
+            "workflow_cancel",
+            "workflow_result",
+            "workflow_diff",
+            "workflow_apply",
+        ] {
             it.tool("one that nobody started", name, json!({ "workflow": "issue-1" })).await;
             it.tool("a name that is none", name, json!({ "workflow": "Issue 1" })).await;
             it.tool("no name", name, json!({})).await;
         }
+        let exec = json!({ "workflow": "issue-1", "command": "true" });
+        it.tool("a command in one that nobody started", "workflow_exec", exec).await;
+        it.tool("no command", "workflow_exec", json!({ "workflow": "issue-1" })).await;
         it.tool("no model is configured", "workflow_start", json!({ "prompt": "Mend it." })).await;
         it.tool("a profile that is none", "workflow_start", json!({ "prompt": "Mend it.", "profile": "other" })).await;
         it.tool("no task", "workflow_start", json!({})).await;

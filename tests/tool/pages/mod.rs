@@ -3,6 +3,7 @@
 mod blocks;
 mod data;
 mod editor;
+mod programs;
 pub(super) mod scene;
 
 use self::blocks::{Block, Typed, blocks, is_shown};
@@ -47,7 +48,8 @@ const DRAWN: &[&str] = &["", "text"];
 fn each_block_is_run_or_says_why_not() {
     let all = blocks();
     let forgotten = |it: &&Block| {
-        let tried = it.is_typed() && PAGES.contains(&it.page.as_str()) || data::LANGUAGES.contains(&&*it.language);
+        let is_data = data::LANGUAGES.contains(&&*it.language) || programs::LANGUAGES.contains(&&*it.language);
+        let tried = it.is_typed() && PAGES.contains(&it.page.as_str()) || is_data;
         !tried && it.not_run.as_deref().is_none_or(str::is_empty) && !DRAWN.contains(&&*it.language)
     };
     let forgotten: Vec<String> =

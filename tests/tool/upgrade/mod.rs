@@ -60,7 +60,7 @@ impl Client<'_> {
 
     async fn try_call(&self, call: Value) -> Value {
         let is_of_worktree = call["operation"].as_str().is_some_and(|it| it.starts_with("worktree_"));
-        let table = if is_of_worktree { coracle::operations::worktree::ALL } else { coracle::operations::ALL };
+        let table = if is_of_worktree { coracle::worktree::ALL } else { coracle::operations::ALL };
         coracle::answer(table, &self.process, CallInput::Text(call.to_string().into_bytes())).await.into()
     }
 

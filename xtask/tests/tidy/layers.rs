@@ -25,9 +25,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sandbox", &["runtime", "lifecycle"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     ("tool", &["runtime", "engine", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"]),
-    ("mcp", &["runtime", "workspace", "tool"]),
+    ("transport", &["runtime", "tool"]),
+    ("mcp", &["runtime", "workspace", "tool", "transport"]),
+    ("serve", &["tool", "transport"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
-    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "mcp"]),
+    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "transport", "mcp", "serve"]),
 ];
 
 /// Packages at the end of every arrow: they may depend on all or none, and no other package depends on them.

@@ -13,7 +13,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 15] = [
+const HOST_CRATES: [&str; 17] = [
     "cli",
     "client",
     "compose",
@@ -26,7 +26,9 @@ const HOST_CRATES: [&str; 15] = [
     "provision",
     "runtime",
     "sandbox",
+    "serve",
     "tool",
+    "transport",
     "types",
     "workspace",
 ];

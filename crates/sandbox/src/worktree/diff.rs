@@ -28,11 +28,13 @@ pub struct DiffOptions {
     pub max_bytes: usize,
     /// No patch, only names and numbers.
     pub stat_only: bool,
+    /// Only this file, or what is beneath this directory, from the root of the worktree.
+    pub path: Option<String>,
 }
 
 impl Default for DiffOptions {
     fn default() -> Self {
-        Self { against: None, max_bytes: 256 << 10, stat_only: false }
+        Self { against: None, max_bytes: 256 << 10, stat_only: false, path: None }
     }
 }
 
@@ -63,8 +65,11 @@ impl WorktreeManager {
             Some(text) => named(at, id, text).await?,
         };
         with_index(at, id, async |git| {
-            let words = [PLAIN, &["-z", "--raw", "--numstat", &against, "--"]].concat();
-            let patch = [PLAIN, &["--patch", "--full-index", &against, "--"]].concat();
+            let mut words = [PLAIN, &["-z", "--raw", "--numstat", &against, "--"]].concat();
+            let mut patch = [PLAIN, &["--patch", "--full-index", &against, "--"]].concat();
+            // Our git takes it as it is, without patterns.
+            words.extend(ask.path.as_deref());
+            patch.extend(ask.path.as_deref());
             let patches =
                 async { if ask.stat_only { Ok(None) } else { git.run_keeping(&patch, ask.max_bytes).await.map(Some) } };
             let (files, patch) = tokio::join!(git.printed(&words), patches);

@@ -98,6 +98,14 @@ impl WorktreeManager {
         Ok(some.then(|| SandboxWarning::new("uncommitted_not_included", "what is not committed is not in it")))
     }
 
+    /// Files of a worktree that are in no commit.
+    ///
+    /// # Errors
+    /// `worktree_missing`, `sandbox_lost`.
+    pub async fn uncommitted_files(&self, at: &Workdir, id: &WorkflowId) -> Result<u64> {
+        Ok(self.status(at, id).await?.uncommitted())
+    }
+
     pub(super) async fn status(&self, at: &Workdir, id: &WorkflowId) -> Result<RepoStatus> {
         let git = at.tree(id).without_filters().await?;
         Ok(RepoStatus::parse(&git.printed(RepoStatus::COMMAND).await?))

@@ -11,11 +11,12 @@ use coracle_runtime::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::TIMED_OUT;
 use super::command_request::CommandRequest;
 use super::job::Encoding;
-use crate::arg_types::{Seconds, Size};
+use crate::arg_types::{Script, Seconds, Size};
 use crate::config::Config;
 use crate::context::{Context, Frontend};
 use crate::dispatch::{Operation, SharedFields};
@@ -25,6 +26,7 @@ use crate::humanize::{duration, millis};
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::no_secret;
+use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -58,25 +60,30 @@ enum OnTimeout {
 }
 
 /// The answer of `exec` (containers.md 9.2).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecResponse {
     returncode: Option<u8>,
     exit_code: Option<u8>,
     stdout: String,
     stderr: String,
     timed_out: bool,
+    #[schemars(with = "Option<String>")]
     timeout_kind: Option<LimitKind>,
     signal: Option<String>,
     truncated: bool,
     stdout_bytes: u64,
     stderr_bytes: u64,
+    #[schemars(with = "Option<String>")]
     job_id: Option<JobId>,
     running: bool,
     left_running: u32,
     tree_ended: Option<bool>,
     container: String,
+    #[schemars(with = "String")]
     user: Ids,
+    #[schemars(with = "String")]
     workdir: ContainerPath,
+    #[schemars(with = "String")]
     encoding: Encoding,
     duration_ms: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -92,6 +99,7 @@ const MAX_COMMAND: usize = 1 << 20;
 impl Operation for Exec {
     const NAME: &'static str = "exec";
     const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
+    const RESULT: fn() -> Value = result_schema::<ExecResponse>;
     type Response = ExecResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {
@@ -103,9 +111,9 @@ impl Operation for Exec {
         let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
         let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes).or_else(|| cx.take_input());
-        exec.limits = self.limits(&cx.config);
+        exec.limits = limits(&cx.config, self.timeout, self.request.silence_timeout);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
-        exec.keep_bytes = usize::try_from(self.max_output(cx).0).unwrap_or(usize::MAX);
+        exec.keep_bytes = inline_bytes(cx, self.max_output);
         exec.cancel = cx.call.cancel.clone();
         exec.live = redaction::live(cx.call.progress.live(), &redactor);
         let workdir = exec.workdir.clone();
@@ -174,23 +182,7 @@ pub(crate) async fn lost_with_container(
 
 impl Exec {
     fn check(&self, config: &Config) -> Result<(), Failure> {
-        if self.request.command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
-            return Err(Failure::invalid("command", "at most 1 MiB together")
-                .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
-        }
-        if self.timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
-            return Err(Failure::invalid("timeout", "at least 0.1 s").hint("leave it out for the configured time"));
-        }
-        if let Some(timeout) = self.timeout.filter(|it| *it > config.exec.timeout_max) {
-            let message = format!("timeout {timeout} is above {}", config.exec.timeout_max);
-            let problem = coracle_runtime::Problem {
-                rule: "limit.timeout",
-                setting: Some("exec.timeout_max"),
-                value: timeout.to_string(),
-                message,
-            };
-            return Err(coracle_runtime::PolicyRefusal { problems: vec![problem] }.into());
-        }
+        check_command(config, &self.request.command, self.timeout)?;
         if self.max_output.is_some_and(|it| !(1 << 10..=4 << 20).contains(&it.0)) {
             return Err(Failure::invalid("max_output", "from 1k to 4m"));
         }
@@ -218,19 +210,45 @@ impl Exec {
         }
         Ok(())
     }
+}
 
-    fn limits(&self, config: &Config) -> ExecLimits {
-        ExecLimits {
-            total: Some(self.timeout.unwrap_or(config.exec.timeout).0),
-            silence: self.request.silence_timeout.unwrap_or(config.exec.silence_timeout).unless_zero(),
-            grace: config.exec.grace.0,
-        }
+/// Refuses a command that is too long, and a time that the person does not grant.
+pub(crate) fn check_command(config: &Config, command: &Script, timeout: Option<Seconds>) -> Result<(), Failure> {
+    if command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
+        return Err(Failure::invalid("command", "at most 1 MiB together")
+            .hint("copy a script in with `copy_in`, or give the data as `stdin`"));
     }
+    if timeout.is_some_and(|it| it.0 < Duration::from_millis(100)) {
+        return Err(Failure::invalid("timeout", "at least 0.1 s").hint("leave it out for the configured time"));
+    }
+    let Some(timeout) = timeout.filter(|it| *it > config.exec.timeout_max) else { return Ok(()) };
+    let message = format!("timeout {timeout} is above {}", config.exec.timeout_max);
+    let (rule, setting) = ("limit.timeout", Some("exec.timeout_max"));
+    let problem = coracle_runtime::Problem { rule, setting, value: timeout.to_string(), message };
+    Err(coracle_runtime::PolicyRefusal { problems: vec![problem] }.into())
+}
 
-    fn max_output(&self, cx: &Context) -> ByteSize {
-        let default = if cx.call.frontend == Frontend::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
-        self.max_output.unwrap_or(default)
+/// How long a command may run, and be silent.
+pub(crate) fn limits(config: &Config, timeout: Option<Seconds>, silence: Option<Seconds>) -> ExecLimits {
+    ExecLimits {
+        total: Some(timeout.unwrap_or(config.exec.timeout).0),
+        silence: silence.unwrap_or(config.exec.silence_timeout).unless_zero(),
+        grace: config.exec.grace.0,
     }
+}
+
+/// Bytes of each stream that an answer holds.
+pub(crate) fn inline_bytes(cx: &Context, asked: Option<ByteSize>) -> usize {
+    let default = if cx.call.frontend == Frontend::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
+    usize::try_from(asked.unwrap_or(default).0).unwrap_or(usize::MAX)
+}
+
+/// The answer about a command that ran in a sandbox, whose programs are given no secret.
+pub(crate) fn sandbox_response(output: &ExecOutput, container: String, exec: (Ids, ContainerPath)) -> ExecResponse {
+    let (user, workdir) = exec;
+    let warnings = noteworthy(output);
+    let answer = response(output, Encoding::Text, (container, user), &Redactor::default());
+    ExecResponse { workdir, warnings, ..answer }
 }
 
 /// What a command had printed when its container ended is still the caller's.

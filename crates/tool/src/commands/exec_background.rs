@@ -6,6 +6,7 @@ use coracle_jobs::StartedJob;
 use coracle_runtime::{Command, ContainerName, ExecLimits, Input, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::command_request::CommandRequest;
 use super::job::{GuestTarget, reach_guest, remember, time};
@@ -14,6 +15,7 @@ use crate::context::Context;
 use crate::dispatch::{Operation, SharedFields};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -30,10 +32,12 @@ pub(crate) struct ExecBackground {
 }
 
 /// The answer (containers.md 10.2).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecBackgroundResponse {
+    #[schemars(with = "String")]
     job_id: JobId,
     pid: String,
+    #[schemars(with = "String")]
     container: ContainerName,
     /// Its first 200 characters, as in `jobs`.
     command: String,
@@ -45,6 +49,7 @@ pub(crate) struct ExecBackgroundResponse {
 impl Operation for ExecBackground {
     const NAME: &'static str = "exec_background";
     const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
+    const RESULT: fn() -> Value = result_schema::<ExecBackgroundResponse>;
     type Response = ExecBackgroundResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecBackgroundResponse, Failure> {

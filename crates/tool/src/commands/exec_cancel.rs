@@ -6,6 +6,7 @@ use coracle_jobs::{CancelReport, JobState};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::job::{outcome, reach_guest, signal};
 use crate::arg_types::{Name, Seconds};
@@ -13,6 +14,7 @@ use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -31,10 +33,12 @@ pub(crate) struct ExecCancel {
 }
 
 /// The answer (containers.md 10.5).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecCancelResponse {
+    #[schemars(with = "String")]
     job_id: JobId,
     cancelled: bool,
+    #[schemars(with = "String")]
     state: JobState,
     exit_code: Option<u8>,
     signal: Option<String>,
@@ -47,6 +51,7 @@ const MAX_GRACE: Duration = Duration::from_secs(60);
 
 impl Operation for ExecCancel {
     const NAME: &'static str = "exec_cancel";
+    const RESULT: fn() -> Value = result_schema::<ExecCancelResponse>;
     type Response = ExecCancelResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecCancelResponse, Failure> {

@@ -4,6 +4,7 @@ use coracle_lifecycle::hint;
 use coracle_runtime::{Handle, Ids};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::connect_command::connect_command;
 use crate::arg_types::Name;
@@ -11,6 +12,7 @@ use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render};
 use crate::failure::{Failure, root_refused};
+use crate::schema::result_schema;
 use crate::target::reach_running;
 use jiff::Timestamp;
 
@@ -26,11 +28,12 @@ pub(crate) struct ExecInteractiveHint {
 }
 
 /// The answer (containers.md 9.12).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct InteractiveHintResponse {
     command: String,
     shell: String,
     container: String,
+    #[schemars(with = "String")]
     user: Ids,
     coracle_command: String,
 }
@@ -38,6 +41,7 @@ pub(crate) struct InteractiveHintResponse {
 impl Operation for ExecInteractiveHint {
     const NAME: &'static str = "exec_interactive_hint";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<InteractiveHintResponse>;
     type Response = InteractiveHintResponse;
 
     async fn run(self, cx: &Context) -> Result<InteractiveHintResponse, Failure> {

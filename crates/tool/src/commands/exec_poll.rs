@@ -4,6 +4,7 @@ use coracle_jobs::{JobState, JobStatus, MAX_LINES, Tail};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::job::{reach_guest, signal, state_line, time, timed_out};
 use crate::arg_types::Name;
@@ -12,6 +13,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::Failure;
 use crate::redaction;
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -30,12 +32,14 @@ pub(crate) struct ExecPoll {
 }
 
 /// The answer (containers.md 10.4).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecPollResponse {
+    #[schemars(with = "String")]
     job_id: JobId,
     running: bool,
     output: String,
     exit_code: Option<u8>,
+    #[schemars(with = "String")]
     state: JobState,
     signal: Option<String>,
     timed_out: bool,
@@ -50,6 +54,7 @@ pub(crate) struct ExecPollResponse {
 impl Operation for ExecPoll {
     const NAME: &'static str = "exec_poll";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<ExecPollResponse>;
     type Response = ExecPollResponse;
 
     async fn run(self, cx: &Context) -> Result<ExecPollResponse, Failure> {

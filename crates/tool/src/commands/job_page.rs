@@ -8,6 +8,7 @@ use coracle_jobs::{
 use coracle_runtime::{ByteSize, JobId, Link, Redactor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::job::Encoding;
 use crate::arg_types::Size;
@@ -55,17 +56,21 @@ pub(crate) struct JobPage<'a> {
 }
 
 /// The answer (containers.md 10.6): either a page or matches.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobOutput {
+    #[schemars(with = "String")]
     job_id: JobId,
+    #[schemars(with = "String")]
     stream: StreamSelector,
     #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     encoding: Option<Encoding>,
     #[serde(skip_serializing_if = "Option::is_none")]
     offset: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     matches: Option<Vec<LineMatch>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     match_count: Option<usize>,

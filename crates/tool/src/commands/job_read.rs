@@ -3,6 +3,7 @@
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::job::reach_guest;
 use super::job_page::{JobOutput, JobPage, OutputSelection};
@@ -10,6 +11,7 @@ use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::{Operation, SharedFields};
 use crate::failure::Failure;
+use crate::schema::result_schema;
 
 /// Read kept output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
@@ -33,6 +35,7 @@ impl Operation for JobRead {
     const NAME: &'static str = "job_read";
     const ACTS: bool = false;
     const SHARED: SharedFields = SharedFields::for_type::<OutputSelection>();
+    const RESULT: fn() -> Value = result_schema::<JobOutput>;
     type Response = JobOutput;
 
     async fn run(self, cx: &Context) -> Result<JobOutput, Failure> {

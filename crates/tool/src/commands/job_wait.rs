@@ -18,6 +18,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
 use crate::humanize::{duration, millis};
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use crate::{redaction, suggest};
 use jiff::Timestamp;
@@ -52,11 +53,14 @@ pub(crate) struct JobWait {
 }
 
 /// The answer (containers.md 10.7).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobWaitResponse {
+    #[schemars(with = "String")]
     job_id: JobId,
+    #[schemars(with = "String")]
     reason: WaitOutcome,
     running: bool,
+    #[schemars(with = "String")]
     state: JobState,
     exit_code: Option<u8>,
     r#match: Option<OutputLine>,
@@ -70,7 +74,7 @@ pub(crate) struct JobWaitResponse {
     waits_for_exit: bool,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct OutputLine {
     offset: u64,
     line: u64,
@@ -148,6 +152,7 @@ const USUAL: Duration = Duration::from_secs(60);
 impl Operation for JobWait {
     const NAME: &'static str = "job_wait";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<JobWaitResponse>;
     type Response = JobWaitResponse;
 
     async fn run(self, cx: &Context) -> Result<JobWaitResponse, Failure> {

@@ -8,6 +8,7 @@ use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerName, Handle, JobId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -19,6 +20,7 @@ use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render, StyledText, sanitize};
 use crate::failure::{Code, Failure};
 use crate::humanize::{ago, bytes};
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use jiff::Timestamp;
 
@@ -31,7 +33,7 @@ pub(crate) struct Jobs {
 }
 
 /// The answer (containers.md 10.8).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobsResponse {
     jobs: Vec<JobRow>,
     count: usize,
@@ -39,11 +41,14 @@ pub(crate) struct JobsResponse {
     warnings: Vec<Warning>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct JobRow {
+    #[schemars(with = "String")]
     job_id: JobId,
+    #[schemars(with = "String")]
     container: ContainerName,
     command: String,
+    #[schemars(with = "String")]
     state: JobState,
     running: bool,
     exit_code: Option<u8>,
@@ -63,6 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Operation for Jobs {
     const NAME: &'static str = "jobs";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<JobsResponse>;
     type Response = JobsResponse;
 
     async fn run(self, cx: &Context) -> Result<JobsResponse, Failure> {

@@ -14,7 +14,9 @@ mod job_wait;
 mod jobs;
 
 pub(crate) use self::connect_command::connect_command;
-pub(crate) use self::exec::{Exec, lost_with_container};
+pub(crate) use self::exec::{
+    Exec, ExecResponse, check_command, inline_bytes, limits, lost_with_container, sandbox_response,
+};
 pub(crate) use self::exec_background::ExecBackground;
 pub(crate) use self::exec_cancel::ExecCancel;
 pub(crate) use self::exec_interactive_hint::ExecInteractiveHint;

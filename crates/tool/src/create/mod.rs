@@ -21,6 +21,7 @@ use coracle_lifecycle::{Creation, find_network};
 use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, admit};
 use serde::Serialize;
+use serde_json::Value;
 
 pub use self::render::step_block;
 pub(crate) use self::render::{ServiceState, failed_steps, ports, services};
@@ -38,11 +39,13 @@ use crate::humanize::millis;
 use crate::maintenance::upkeep;
 use crate::requests::Create;
 use crate::resolve::{self, CreateFrom, Request};
+use crate::schema::result_schema;
 use crate::strict;
 use crate::target::{Access, check_session as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";
+    const RESULT: fn() -> Value = result_schema::<CreatedContainer>;
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {

@@ -7,7 +7,9 @@ use coracle_provision::Report;
 use coracle_runtime::{
     Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::provision::PutIn;
 use super::source::ForkSource;
@@ -23,37 +25,49 @@ use crate::warning::Warning;
 use crate::warning::to_review;
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CreatedContainer {
+    #[schemars(with = "String")]
     container: ContainerName,
     container_id: String,
     id: String,
     image: String,
     image_id: String,
+    #[schemars(with = "String")]
     image_source: ImageSource,
     purpose: Option<String>,
     requested_purpose: Option<String>,
     connect_command: String,
     coracle_command: String,
+    #[schemars(with = "String")]
     workdir: ContainerPath,
+    #[schemars(with = "String")]
     home: ContainerPath,
+    #[schemars(with = "String")]
     user: Ids,
     env_vars_injected: usize,
     persistent: bool,
     cache_used: bool,
     reused: bool,
+    #[schemars(with = "Map<String, Value>")]
     provisioning_report: Report,
     provisioning_ok: bool,
     network: String,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     ports: Vec<PublishedPort>,
+    #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     compose_services: Option<Vec<Service>>,
+    #[schemars(with = "Option<String>")]
     main_job_id: Option<JobId>,
+    #[schemars(with = "Option<String>")]
     repo_path: Option<ContainerPath>,
     limits: LimitsAnswer,
     expires_at: Option<String>,
     /// The container that it is a fork of.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     forked_from: Option<ContainerName>,
     /// What of that one it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +76,7 @@ pub(crate) struct CreatedContainer {
     pub(super) duration_ms: u64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct LimitsAnswer {
     memory: Option<u64>,
     cpus: Option<f64>,

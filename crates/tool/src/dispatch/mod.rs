@@ -72,6 +72,8 @@ pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static
     const SHARED: SharedFields = SharedFields::NONE;
     /// Further names of its fields, where it is a tool of its own.
     const ALIASES: &'static [Alias] = &[];
+    /// What the answer looks like, in the words of JSON Schema.
+    const RESULT: fn() -> Value = || json!({ "type": "object" });
     /// Fields of the answer but `success`. Serialises as an object.
     type Response: Serialize + Send;
 
@@ -209,7 +211,7 @@ impl OperationEntry {
             is_audited: T::ACTS,
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
-            value: || json!({ "type": "object" }),
+            value: T::RESULT,
             prepare: prepare_bare::<T, S>,
         }
     }
@@ -218,12 +220,6 @@ impl OperationEntry {
     #[must_use]
     pub const fn for_person(self) -> Self {
         Self { audience: Audience::Person, ..self }
-    }
-
-    /// The same row, for agents whose session outlives a call.
-    #[must_use]
-    pub const fn for_session(self) -> Self {
-        Self { audience: Audience::Session, ..self }
     }
 
     /// What a client sends to it, in the words of JSON Schema.
@@ -236,10 +232,22 @@ impl OperationEntry {
         schema
     }
 
+    /// The same row, for agents whose session outlives a call.
+    #[must_use]
+    pub const fn for_session(self) -> Self {
+        Self { audience: Audience::Session, ..self }
+    }
+
     /// Its fields, in the words of JSON Schema.
     #[must_use]
     pub fn arguments(&self) -> schema::Arguments {
         (self.arguments)()
+    }
+
+    /// What an operation answers, in the words of JSON Schema.
+    #[must_use]
+    pub fn result(&self) -> Value {
+        (self.value)()
     }
 
     /// Carries a call out, with its lines before and after in the audit trail if it changes something.

@@ -4,12 +4,14 @@ use coracle_images::cache::{CacheClearReport, CachedImageInfo, Clear, RetainedIm
 use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
 use crate::image_build::cache;
+use crate::schema::result_schema;
 use jiff::Timestamp;
 
 /// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container
@@ -25,17 +27,20 @@ pub(crate) struct CacheClear {
 }
 
 /// The answer of `cache_clear`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CacheClearResponse {
     /// The purpose, when one was given and something went; else the names of what went.
     cleared: Vec<String>,
     detail: String,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     kept: Vec<RetainedImage>,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     images: Vec<CachedImageInfo>,
 }
 
 impl Operation for CacheClear {
     const NAME: &'static str = "cache_clear";
+    const RESULT: fn() -> Value = result_schema::<CacheClearResponse>;
     type Response = CacheClearResponse;
 
     async fn run(self, cx: &Context) -> Result<CacheClearResponse, Failure> {

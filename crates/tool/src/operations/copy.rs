@@ -11,6 +11,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, ExecTarget, Handle, Link};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::arg_types::Name;
@@ -21,6 +22,7 @@ use crate::failure::Failure;
 use crate::humanize::{bytes, count};
 use crate::progress::Amount;
 use crate::resolve::{copy_request, copyable, host_path};
+use crate::schema::result_schema;
 use crate::target::reach_running;
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -61,14 +63,17 @@ pub(crate) struct CopyOut {
 }
 
 /// The answer of both (containers.md 11.4).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CopyResponse {
     detail: &'static str,
     files: u64,
     dirs: u64,
     bytes: u64,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     skipped: Vec<SkippedEntry>,
+    #[schemars(with = "String")]
     host_path: PathBuf,
+    #[schemars(with = "String")]
     container_path: ContainerPath,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
@@ -87,6 +92,7 @@ enum Direction {
 
 impl Operation for CopyIn {
     const NAME: &'static str = "copy_in";
+    const RESULT: fn() -> Value = result_schema::<CopyResponse>;
     type Response = CopyResponse;
 
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
@@ -110,6 +116,7 @@ impl Operation for CopyIn {
 
 impl Operation for CopyOut {
     const NAME: &'static str = "copy_out";
+    const RESULT: fn() -> Value = result_schema::<CopyResponse>;
     type Response = CopyResponse;
 
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {

@@ -4,6 +4,7 @@ use coracle_lifecycle::{NetworkOwner, NewNetwork};
 use coracle_runtime::NetworkName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -11,6 +12,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::egress;
 use crate::failure::{Code, Failure};
+use crate::schema::result_schema;
 use crate::target::{Access, check_session};
 use jiff::Timestamp;
 
@@ -26,7 +28,7 @@ pub(crate) struct CreateNetwork {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CreateNetworkResponse {
     network: String,
     network_id: String,
@@ -37,6 +39,7 @@ pub(crate) struct CreateNetworkResponse {
 
 impl Operation for CreateNetwork {
     const NAME: &'static str = "create_network";
+    const RESULT: fn() -> Value = result_schema::<CreateNetworkResponse>;
     type Response = CreateNetworkResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateNetworkResponse, Failure> {

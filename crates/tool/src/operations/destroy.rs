@@ -8,6 +8,7 @@ use coracle_lifecycle::{
 use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -15,6 +16,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, optional, word};
 use crate::failure::{Code, Failure};
 use crate::removal::{removing, saved_lines};
+use crate::schema::result_schema;
 use crate::target::{Access, check_session, reach};
 use crate::warning::{Warning, to_review};
 use jiff::Timestamp;
@@ -39,14 +41,18 @@ pub(crate) struct Destroy {
 }
 
 /// The answer (containers.md 14.3).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DestroyResponse {
+    #[schemars(with = "String")]
     container: ContainerName,
     detail: &'static str,
     already_gone: bool,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     saved: Vec<SaveReport>,
     /// What to look at in directories of the host that it could write.
+    #[schemars(with = "Vec<Map<String, Value>>")]
     review: Vec<Finding>,
+    #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
@@ -57,6 +63,7 @@ pub(super) const FORGOTTEN: &str = "Forgotten: it was adopted, and is left as it
 
 impl Operation for Destroy {
     const NAME: &'static str = "destroy";
+    const RESULT: fn() -> Value = result_schema::<DestroyResponse>;
     type Response = DestroyResponse;
 
     async fn run(self, cx: &Context) -> Result<DestroyResponse, Failure> {

@@ -6,6 +6,7 @@ use coracle_lifecycle::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -14,6 +15,7 @@ use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::{Code, Failure};
 use crate::operations::destroy::{FORGOTTEN, outcome};
 use crate::removal::{removing, saved_lines};
+use crate::schema::result_schema;
 use crate::warning::Warning;
 use crate::warning::to_review;
 use jiff::Timestamp;
@@ -44,7 +46,7 @@ enum Scope {
 }
 
 /// The answer (containers.md 14.5).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DestroyAllResponse {
     destroyed: usize,
     results: Vec<DestroyResult>,
@@ -53,16 +55,19 @@ pub(crate) struct DestroyAllResponse {
     warnings: Vec<Warning>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct DestroyResult {
     success: bool,
     container: String,
     detail: &'static str,
     kept: bool,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     saved: Vec<SaveReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<Map<String, Value>>")]
     review: Vec<Finding>,
     error: Option<String>,
+    #[schemars(with = "Option<String>")]
     code: Option<Code>,
     /// It was adopted, and is left as it is.
     #[serde(skip)]
@@ -73,6 +78,7 @@ struct DestroyResult {
 
 impl Operation for DestroyAll {
     const NAME: &'static str = "destroy_all";
+    const RESULT: fn() -> Value = result_schema::<DestroyAllResponse>;
     type Response = DestroyAllResponse;
 
     async fn run(self, cx: &Context) -> Result<DestroyAllResponse, Failure> {

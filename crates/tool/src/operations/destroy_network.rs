@@ -6,12 +6,14 @@ use coracle_lifecycle::{Engines, Error, OwnNetwork, Store, find_network};
 use coracle_runtime::{ContainerRuntime, NetworkName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::schema::result_schema;
 use crate::suggest;
 use crate::target::{Access, check_session};
 use jiff::Timestamp;
@@ -25,7 +27,7 @@ pub(crate) struct DestroyNetwork {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DestroyNetworkResponse {
     network: String,
     removed: bool,
@@ -34,6 +36,7 @@ pub(crate) struct DestroyNetworkResponse {
 
 impl Operation for DestroyNetwork {
     const NAME: &'static str = "destroy_network";
+    const RESULT: fn() -> Value = result_schema::<DestroyNetworkResponse>;
     type Response = DestroyNetworkResponse;
 
     async fn run(self, cx: &Context) -> Result<DestroyNetworkResponse, Failure> {

@@ -3,6 +3,7 @@
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -28,6 +29,7 @@ pub(crate) struct Fork {
 impl Operation for Fork {
     const NAME: &'static str = "fork";
     const SHARED: SharedFields = SharedFields::for_type::<Create>();
+    const RESULT: fn() -> Value = Create::RESULT;
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {

@@ -2,9 +2,12 @@
 
 use coracle_runtime::link::{PortForward, forward_port, join_port};
 use coracle_runtime::{ExecTarget, Handle, Ids, Link, PolicyRefusal, Problem};
+use coracle_sandbox::WorkflowId;
+use coracle_sandbox::provider::Forward as HeldForward;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::{Context, Frontend};
@@ -13,16 +16,21 @@ use crate::document::{Document, Render};
 use crate::failure::{Code, Failure};
 use crate::forwards::MAX_FORWARDS;
 use crate::process::Process;
+use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
 use crate::warning::Warning;
+use crate::workflow::workflow_sandbox;
+use crate::worktree::Workflow;
 
-/// Make a server inside a container reachable at a port of this machine's loopback, until the session ends. The container
-/// needs neither a published port nor a network.
+/// Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until the session
+/// ends. It needs neither a published port nor a network.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Forward {
     /// Container to act on: its name, or an id of at least 12 digits.
-    #[schemars(with = "Name")]
-    container: Handle,
+    #[schemars(with = "Option<Name>", extend("x-first" = true))]
+    container: Option<Handle>,
+    /// The workflow whose sandbox has the server, in place of a container.
+    workflow: Option<Workflow>,
     /// Port that the server has inside, on the container's loopback.
     #[schemars(range(min = 1))]
     container_port: u16,
@@ -31,9 +39,13 @@ pub(crate) struct Forward {
 }
 
 /// The answer.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct ForwardResponse {
-    container: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    workflow: Option<WorkflowId>,
     container_port: u16,
     address: String,
     url: String,
@@ -43,33 +55,76 @@ pub(crate) struct ForwardResponse {
 
 impl Operation<Process> for Forward {
     const NAME: &'static str = "forward";
+    const RESULT: fn() -> Value = result_schema::<ForwardResponse>;
     type Response = ForwardResponse;
 
     async fn run(self, process: &Process) -> Result<ForwardResponse, Failure> {
         let cx = &process.context;
         outlives_the_call(cx)?;
         self.check(cx)?;
-        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, &self.container, false).await?;
-        let ExecTarget::Guest(link) = inside else { return Err(no_guest(record.name.as_str())) };
-        let forwards = process.forwards();
-        let id = record.record_id.to_string();
-        let port = match forwards.port(&id, self.container_port).filter(|it| self.host_port.is_none_or(|at| at == *it))
-        {
-            Some(port) => port,
-            None if forwards.is_full() => return Err(too_many()),
-            None => forwards.add(&id, self.container_port, self.listen(link, session.user).await?),
-        };
-        Ok(ForwardResponse {
-            container: record.name.to_string(),
-            container_port: self.container_port,
-            address: format!("127.0.0.1:{port}"),
-            url: format!("http://127.0.0.1:{port}"),
-            warnings,
-        })
+        match (&self.container, &self.workflow) {
+            (Some(container), None) => self.to_container(process, container).await,
+            (None, Some(workflow)) => self.to_workflow(process, workflow).await,
+            (Some(_), Some(_)) => Err(Failure::conflicting(&["container", "workflow"], "the server is in one of them")),
+            (None, None) => {
+                Err(Failure::invalid("container", "is missing").hint("name a `container`, or a `workflow`"))
+            }
+        }
     }
 }
 
 impl Forward {
+    async fn to_container(&self, process: &Process, container: &Handle) -> Result<ForwardResponse, Failure> {
+        let cx = &process.context;
+        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, container, false).await?;
+        let ExecTarget::Guest(link) = inside else { return Err(no_guest(record.name.as_str())) };
+        let id = record.record_id.to_string();
+        let listen = async || {
+            let forward = self.listen(link, session.user).await?;
+            Ok(HeldForward { port: forward.port, hold: Box::new(forward) })
+        };
+        let port = self.port(process, &id, listen()).await?;
+        Ok(ForwardResponse { container: Some(record.name.to_string()), warnings, ..self.response(port) })
+    }
+
+    async fn to_workflow(&self, process: &Process, workflow: &Workflow) -> Result<ForwardResponse, Failure> {
+        let sandbox = workflow_sandbox(process, workflow).await?;
+        let id = format!("workflow {}", workflow.0);
+        let at = self.host_port.unwrap_or_default();
+        let listen = async || {
+            let failed = |err: coracle_sandbox::Failure| port_taken(at, &err.message);
+            sandbox.provider().forward_at(self.container_port, at).await.map_err(failed)
+        };
+        let port = self.port(process, &id, listen()).await?;
+        Ok(ForwardResponse { workflow: Some(workflow.0.clone()), ..self.response(port) })
+    }
+
+    /// The port of one that this session has, or of another one.
+    async fn port(
+        &self,
+        process: &Process,
+        id: &str,
+        listen: impl Future<Output = Result<HeldForward, Failure>>,
+    ) -> Result<u16, Failure> {
+        let forwards = process.forwards();
+        match forwards.port(id, self.container_port).filter(|it| self.host_port.is_none_or(|at| at == *it)) {
+            Some(port) => Ok(port),
+            None if forwards.is_full() => Err(too_many()),
+            None => Ok(forwards.add(id, self.container_port, listen.await?)),
+        }
+    }
+
+    fn response(&self, port: u16) -> ForwardResponse {
+        ForwardResponse {
+            container: None,
+            workflow: None,
+            container_port: self.container_port,
+            address: format!("127.0.0.1:{port}"),
+            url: format!("http://127.0.0.1:{port}"),
+            warnings: Vec::new(),
+        }
+    }
+
     async fn listen(&self, link: Link, user: Ids) -> Result<PortForward, Failure> {
         let inside = self.container_port;
         let connect = move |stream| {
@@ -81,11 +136,9 @@ impl Forward {
             }
         };
         let at = self.host_port.unwrap_or_default();
-        forward_port(at, connect).await.map_err(|err| {
-            Failure::new(Code::PortTaken, format!("127.0.0.1:{at} cannot be listened at: {err}"))
-                .detail("port", at)
-                .hint("leave `host_port` out to get a free one")
-        })
+        forward_port(at, connect)
+            .await
+            .map_err(|err| port_taken(at, &format!("127.0.0.1:{at} cannot be listened at: {err}")))
     }
 
     fn check(&self, cx: &Context) -> Result<(), Failure> {
@@ -114,6 +167,10 @@ fn outlives_the_call(cx: &Context) -> Result<(), Failure> {
     Err(Failure::new(Code::Unsupported, message)
         .detail("capability", "forward")
         .hint("`coracle forward NAME PORT` keeps it until it is interrupted; over MCP it stays until the session ends"))
+}
+
+fn port_taken(at: u16, message: &str) -> Failure {
+    Failure::new(Code::PortTaken, message).detail("port", at).hint("leave `host_port` out to get a free one")
 }
 
 fn no_guest(name: &str) -> Failure {

@@ -4,6 +4,7 @@ use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::context::Context;
 use crate::dispatch::Operation;
@@ -11,6 +12,7 @@ use crate::document::{Column, Document, Render, optional};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes};
 use crate::image_build::cache;
+use crate::schema::result_schema;
 use jiff::Timestamp;
 
 /// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
@@ -23,8 +25,9 @@ pub(crate) struct Images {
 }
 
 /// The answer of `images`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ImagesResponse {
+    #[schemars(with = "Vec<Map<String, Value>>")]
     images: Vec<CachedImage>,
     count: usize,
 }
@@ -32,6 +35,7 @@ pub(crate) struct ImagesResponse {
 impl Operation for Images {
     const NAME: &'static str = "images";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<ImagesResponse>;
     type Response = ImagesResponse;
 
     async fn run(self, cx: &Context) -> Result<ImagesResponse, Failure> {

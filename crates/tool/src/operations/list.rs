@@ -6,6 +6,7 @@ use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, PublishedPort, RecordId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use crate::commands::running;
@@ -15,6 +16,7 @@ use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render, StyledText, joined};
 use crate::failure::Failure;
 use crate::humanize::{ago, count};
+use crate::schema::result_schema;
 use jiff::Timestamp;
 
 /// List the containers of this session, and those of others that it may see.
@@ -22,14 +24,14 @@ use jiff::Timestamp;
 pub(crate) struct List {}
 
 /// The answer (containers.md 14.1).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ListResponse {
     containers: Vec<ContainerRow>,
     count: usize,
     unverified: Vec<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct ContainerRow {
     name: String,
     container_id: Option<String>,
@@ -38,14 +40,19 @@ struct ContainerRow {
     running: bool,
     image: String,
     ports: String,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     port_map: Vec<PublishedPort>,
     purpose: Option<String>,
     persistent: bool,
     created: String,
     session: String,
+    #[schemars(with = "String")]
     workdir: ContainerPath,
+    #[schemars(with = "Option<String>")]
     exec_user: Option<Ids>,
+    #[schemars(with = "String")]
     engine: EngineKind,
+    #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
     /// Services of its stack, by name.
     compose_services: Vec<String>,
@@ -56,6 +63,7 @@ struct ContainerRow {
 impl Operation for List {
     const NAME: &'static str = "list";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<ListResponse>;
     type Response = ListResponse;
 
     async fn run(self, cx: &Context) -> Result<ListResponse, Failure> {

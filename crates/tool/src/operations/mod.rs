@@ -19,8 +19,6 @@ mod snapshot_delete;
 mod snapshots;
 mod status;
 mod wait_healthy;
-pub(crate) mod workflow;
-pub mod worktree;
 
 use coracle_runtime::RecordId;
 

@@ -4,6 +4,7 @@ use coracle_lifecycle::OwnNetwork;
 use coracle_runtime::ProjectName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::config::CrossSession;
 use crate::context::Context;
@@ -11,6 +12,7 @@ use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
 use crate::humanize::ago;
+use crate::schema::result_schema;
 use jiff::Timestamp;
 
 /// List the networks of this session, and those of others that it may see, with the containers on them.
@@ -18,13 +20,13 @@ use jiff::Timestamp;
 pub(crate) struct Networks {}
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct NetworksResponse {
     networks: Vec<NetworkRow>,
     count: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct NetworkRow {
     name: String,
     network_id: String,
@@ -32,12 +34,14 @@ struct NetworkRow {
     internal: bool,
     session: Option<String>,
     containers: Vec<String>,
+    #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
 }
 
 impl Operation for Networks {
     const NAME: &'static str = "networks";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<NetworksResponse>;
     type Response = NetworksResponse;
 
     async fn run(self, cx: &Context) -> Result<NetworksResponse, Failure> {

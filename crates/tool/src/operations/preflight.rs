@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::preflight::{PreflightResponse, renewed};
+use crate::schema::result_schema;
 
 /// Check whether containers can be made here, and what to do if not. Reads and never changes anything.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -21,6 +23,7 @@ impl Operation for Preflight {
     const NAME: &'static str = "preflight";
     const ACTS: bool = false;
     const DIAGNOSES: bool = true;
+    const RESULT: fn() -> Value = result_schema::<PreflightResponse>;
     type Response = PreflightResponse;
 
     async fn run(self, cx: &Context) -> Result<PreflightResponse, Failure> {

@@ -6,6 +6,7 @@ use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Seconds;
 use crate::config::CrossSession;
@@ -15,6 +16,7 @@ use crate::document::{Column, Document, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::bytes;
 use crate::image_build::cache;
+use crate::schema::result_schema;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images. Without `dry_run: false` they are only listed.
@@ -55,7 +57,7 @@ const USUAL: [PruneTarget; 7] = [
 ];
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct PruneResponse {
     dry_run: bool,
     items: Vec<PrunedItem>,
@@ -63,8 +65,9 @@ pub(crate) struct PruneResponse {
     kept: Vec<KeptItem>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct PrunedItem {
+    #[schemars(with = "String")]
     kind: PruneTarget,
     name: String,
     id: Option<String>,
@@ -74,8 +77,9 @@ struct PrunedItem {
     error: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct KeptItem {
+    #[schemars(with = "String")]
     kind: PruneTarget,
     name: String,
     id: Option<String>,
@@ -84,6 +88,7 @@ struct KeptItem {
 
 impl Operation for PruneAll {
     const NAME: &'static str = "prune";
+    const RESULT: fn() -> Value = result_schema::<PruneResponse>;
     type Response = PruneResponse;
 
     async fn run(self, cx: &Context) -> Result<PruneResponse, Failure> {

@@ -3,6 +3,7 @@
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -30,6 +31,7 @@ pub(crate) struct Restore {
 impl Operation for Restore {
     const NAME: &'static str = "restore";
     const SHARED: SharedFields = SharedFields::for_type::<Create>();
+    const RESULT: fn() -> Value = Create::RESULT;
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {

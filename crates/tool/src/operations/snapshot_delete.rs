@@ -3,6 +3,7 @@
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
@@ -10,6 +11,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::bytes;
+use crate::schema::result_schema;
 use crate::snapshot::{named, snapshots};
 use crate::target::may_use_snapshot;
 use jiff::Timestamp;
@@ -26,8 +28,9 @@ pub(crate) struct SnapshotDelete {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct SnapshotDeleteResponse {
+    #[schemars(with = "String")]
     snapshot: SnapshotName,
     detail: &'static str,
     reclaimed_bytes: u64,
@@ -35,6 +38,7 @@ pub(crate) struct SnapshotDeleteResponse {
 
 impl Operation for SnapshotDelete {
     const NAME: &'static str = "snapshot_delete";
+    const RESULT: fn() -> Value = result_schema::<SnapshotDeleteResponse>;
     type Response = SnapshotDeleteResponse;
 
     async fn run(self, cx: &Context) -> Result<SnapshotDeleteResponse, Failure> {

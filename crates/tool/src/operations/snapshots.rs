@@ -4,12 +4,14 @@ use coracle_images::snapshot::SnapshotUse;
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes};
+use crate::schema::result_schema;
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 use jiff::Timestamp;
@@ -19,14 +21,15 @@ use jiff::Timestamp;
 pub(crate) struct Snapshots {}
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct SnapshotsResponse {
     snapshots: Vec<SnapshotRow>,
     count: usize,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct SnapshotRow {
+    #[schemars(with = "String")]
     name: SnapshotName,
     image: String,
     image_id: String,
@@ -40,6 +43,7 @@ struct SnapshotRow {
 impl Operation for Snapshots {
     const NAME: &'static str = "snapshots";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<SnapshotsResponse>;
     type Response = SnapshotsResponse;
 
     async fn run(self, cx: &Context) -> Result<SnapshotsResponse, Failure> {

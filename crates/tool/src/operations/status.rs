@@ -10,7 +10,7 @@ use coracle_runtime::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::arg_types::Name;
 use crate::commands::running;
@@ -20,6 +20,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText, joined, optional, word};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count, until_expiry};
+use crate::schema::result_schema;
 use crate::target::{Access, reach};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -39,7 +40,7 @@ pub(crate) struct StatusOf {
 }
 
 /// The answer (containers.md 14.2).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct StatusResponse {
     container: String,
     container_id: Option<String>,
@@ -57,16 +58,21 @@ pub(crate) struct StatusResponse {
     record: Option<Box<Record>>,
     exit_code: Option<i64>,
     oom_killed: bool,
+    #[schemars(with = "Option<String>")]
     exec_user: Option<Ids>,
+    #[schemars(with = "String")]
     workdir: ContainerPath,
     network: String,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     ports: Vec<PublishedPort>,
     limits: Option<LimitsAnswer>,
     /// How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: &'static str,
     /// What stands between it and this machine, where the engine tells.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     isolation: Option<IsolationKind>,
+    #[schemars(with = "Option<Map<String, Value>>")]
     usage: Option<ContainerUsage>,
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
@@ -75,11 +81,14 @@ pub(crate) struct StatusResponse {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     read_only_paths: Vec<String>,
     /// Protected paths in directories of the host that are not what they were.
+    #[schemars(with = "Vec<Map<String, Value>>")]
     review: Vec<Finding>,
     session: String,
     expires_at: Option<String>,
+    #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<Map<String, Value>>>")]
     compose_services: Option<Vec<Service>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthAnswer>,
@@ -88,7 +97,7 @@ pub(crate) struct StatusResponse {
 }
 
 /// How it stands, by those who know.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct HealthAnswer {
     /// `ok`, `lost` or `none`.
     guest: &'static str,
@@ -99,6 +108,7 @@ struct HealthAnswer {
 impl Operation for StatusOf {
     const NAME: &'static str = "status";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<StatusResponse>;
     type Response = StatusResponse;
 
     async fn run(self, cx: &Context) -> Result<StatusResponse, Failure> {

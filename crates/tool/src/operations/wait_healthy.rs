@@ -6,6 +6,7 @@ use coracle_lifecycle::{Check, Error, HealthReport, Probe, ProbeOutcome, RetryPo
 use coracle_runtime::{Command, Handle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::arg_types::{Name, Script, Seconds};
 use crate::commands::PortRequest;
@@ -15,6 +16,7 @@ use crate::dispatch::Operation;
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration, millis};
+use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside, reach_running};
 use crate::warning::Warning;
 use jiff::Timestamp;
@@ -47,7 +49,7 @@ pub(crate) struct WaitHealthy {
 }
 
 /// The answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct WaitHealthyResponse {
     healthy: bool,
     container: String,
@@ -68,6 +70,7 @@ enum Requested {
 
 impl Operation for WaitHealthy {
     const NAME: &'static str = "wait_healthy";
+    const RESULT: fn() -> Value = result_schema::<WaitHealthyResponse>;
     type Response = WaitHealthyResponse;
 
     async fn run(self, cx: &Context) -> Result<WaitHealthyResponse, Failure> {

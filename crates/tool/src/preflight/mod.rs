@@ -6,7 +6,9 @@ mod embedded;
 mod facts;
 
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
 use self::facts::PreflightFacts;
@@ -20,21 +22,25 @@ use crate::humanize::count;
 use jiff::Timestamp;
 
 /// The answer of `preflight` (containers.md 3.2).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct PreflightResponse {
     ready: bool,
+    #[schemars(with = "Option<String>")]
     runtime: Option<EngineKind>,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     checks: Vec<Check>,
     summary: String,
+    #[schemars(with = "Option<Map<String, Value>>")]
     engine: Option<EngineInfo>,
     capabilities: Capabilities,
+    #[schemars(with = "String")]
     policy: Preset,
     allow_roots: Vec<String>,
     checked_at: String,
 }
 
 /// What containers can have here (containers.md 3.6).
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 struct Capabilities {
     exec: bool,
     guest: bool,

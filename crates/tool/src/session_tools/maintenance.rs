@@ -45,7 +45,10 @@ pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
     let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
-    let reason = if cx.call.frontend == Frontend::Mcp { EndReason::Disconnect } else { EndReason::Command };
+    let reason = match cx.call.frontend {
+        Frontend::Mcp | Frontend::Serve => EndReason::Disconnect,
+        Frontend::Call | Frontend::Cli => EndReason::Command,
+    };
     let ending = ending(cx, reader.as_ref(), &*tell, reason);
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     log_ended(&ended);

@@ -20,9 +20,12 @@ use crate::config::Toolset;
 use crate::context::{Context, Frontend};
 use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry};
 use crate::failure::Failure;
-use crate::operations::workflow::{WorkflowCancel, WorkflowEvents, WorkflowStart, WorkflowStatus};
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
+use crate::workflow::{
+    WorkflowApply, WorkflowCancel, WorkflowDiff, WorkflowEvents, WorkflowExec, WorkflowResult, WorkflowStart,
+    WorkflowStatus,
+};
 
 /// All tools but `containers`, in the order of their sets.
 pub static ALL: &[OperationEntry] = &[
@@ -41,6 +44,10 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_tool::<WorkflowStatus>(&[Toolset::Worktrees]),
     OperationEntry::for_tool::<WorkflowEvents>(&[Toolset::Worktrees]),
     OperationEntry::for_tool::<WorkflowCancel>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowResult>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowDiff>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowApply>(&[Toolset::Worktrees]),
+    OperationEntry::for_tool::<WorkflowExec>(&[Toolset::Worktrees]),
 ];
 
 /// What a person may ask as well: no agent needs it.

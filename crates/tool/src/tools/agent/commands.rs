@@ -114,13 +114,11 @@ impl AgentTool for JobTool {
     }
 }
 
-/// Run Python code in a container. Example: {"code": "print(6 * 7)"}
+/// Run Python. Variables stay for the next call; the last expression, plots and tables are shown. Example: {"code": "6 * 7"}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct PythonTool {
     code: String,
-    /// Keep variables for later calls, and show the last value, plots and tables.
-    persistent: Option<bool>,
-    /// Forget them first.
+    /// Forget earlier variables.
     restart: Option<bool>,
     /// Name; else your machine.
     container: Option<String>,
@@ -131,8 +129,8 @@ impl AgentTool for PythonTool {
     const EFFECT: Effect = Effect::Mutating;
 
     fn inner_call(self) -> Result<InnerCall, Failure> {
-        let Self { code, persistent, restart, container } = self;
-        let fields = json!({ "container": container, "code": code, "persistent": persistent, "restart": restart });
+        let Self { code, restart, container } = self;
+        let fields = json!({ "code": code, "persistent": true, "restart": restart, "container": container });
         InnerCall::tool("evaluate_python", fields)
     }
 }

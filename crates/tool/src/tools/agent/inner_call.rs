@@ -72,7 +72,8 @@ impl InnerCall {
 /// Whether the callee works in a container and none is named.
 fn is_on_machine(callee: &OperationEntry, fields: &Map<String, Value>) -> bool {
     let takes_one = || callee.arguments().properties.contains_key(CONTAINER);
-    !NAMED.contains(&callee.name) && !fields.contains_key(CONTAINER) && takes_one()
+    let names_one = [CONTAINER, "workflow"].iter().any(|it| fields.contains_key(*it));
+    !NAMED.contains(&callee.name) && !names_one && takes_one()
 }
 
 async fn respond(

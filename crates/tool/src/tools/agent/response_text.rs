@@ -18,7 +18,10 @@ pub(super) fn text_of(callee: &str, response: &CallResponse) -> String {
         "create" | "fork" | "restore" => created(fields),
         "forward" => text(fields, "url").to_owned(),
         _ => match (&response.response, &response.text) {
-            (Some(response), _) => document(&response.render(Timestamp::now())),
+            (Some(response), _) => match document(&response.render(Timestamp::now())) {
+                empty if empty.trim().is_empty() => "[done]".to_owned(),
+                shown => shown,
+            },
             (None, Some(text)) => return session_tool(callee, fields, text),
             (None, None) => plain(&Value::Object(fields.clone())),
         },
@@ -37,33 +40,11 @@ fn session_tool(callee: &str, fields: &Fields, own: &str) -> String {
     let shown = match (callee, value) {
         ("write_file" | "edit_file", _) => text(fields, "message").to_owned(),
         ("read_file", Some(value)) => lines_of_file(value),
-        ("evaluate_python", Some(value)) => evaluated(value),
+        ("evaluate_python", Some(value)) => python(value),
         (name, Some(value)) if name.starts_with("workflow_") => plain(&Value::Object(value.clone())),
         _ => return own.to_owned(),
     };
     with_warnings(shown, fields)
-}
-
-/// What Python code printed, and of a run that keeps variables what it showed and wrote.
-fn evaluated(value: &Fields) -> String {
-    let ended = command(value);
-    let has_printed = !(text(value, "stdout").is_empty() && text(value, "stderr").is_empty());
-    let is_plain = !has_printed && value.get("exit_code") == Some(&Value::from(0));
-    let mut shown = if is_plain { String::new() } else { ended.clone() };
-    let list = |name: &str| value.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let shows = |it: &Value| match it["type"].as_str().unwrap_or_default() {
-        "text/plain" => it["text"].as_str().map(str::to_owned),
-        kind if kind.starts_with("image/") => Some(format!("[{kind}]")),
-        _ => None,
-    };
-    let wrote = |it: &Value| format!("[wrote {}, {} bytes]", it["path"].as_str().unwrap_or_default(), it["bytes"]);
-    let lost = value.get("kernel").and_then(|it| it["lost"].as_str());
-    let lost = lost.map(|why| format!("[the interpreter is gone ({why}): its variables are lost]"));
-    for part in list("outputs").iter().filter_map(shows).chain(list("files").iter().map(wrote)).chain(lost) {
-        line_end(&mut shown);
-        shown.push_str(&part);
-    }
-    if shown.is_empty() { ended } else { shown }
 }
 
 /// What to do next, in the words of this toolset.
@@ -127,13 +108,38 @@ fn failed_step(step: &Value) -> String {
     format!("FAILED {name}: {}{}", reason(step), parts.collect::<String>())
 }
 
+/// What code printed, what it showed, and which files it wrote.
+fn python(value: &Fields) -> String {
+    let of_value = |name: &str| value.get(name).and_then(Value::as_array).into_iter().flatten();
+    let mut shown = text(value, "stdout").to_owned();
+    let outputs = of_value("outputs").filter_map(|it| match it["type"].as_str()? {
+        "text/plain" => it["text"].as_str().map(str::to_owned),
+        // Its text is shown.
+        "table" | "text/html" => None,
+        other => Some(format!("[{other}, {} bytes]", it["bytes"])),
+    });
+    let files =
+        of_value("files").filter_map(|it| Some(format!("[wrote {}, {} bytes]", it["path"].as_str()?, it["bytes"])));
+    let lost = value.get("kernel").and_then(|it| it["lost"].as_str());
+    let lost = lost.map(|why| format!("[the interpreter is gone ({why}): its variables are lost]"));
+    for part in outputs.chain(files).chain(lost) {
+        line_end(&mut shown);
+        shown.push_str(&part);
+    }
+    ended(shown, value)
+}
+
 /// What a command printed, and how it ended unless it just worked.
 fn command(fields: &Fields) -> String {
-    let (stdout, stderr) = (text(fields, "stdout"), text(fields, "stderr"));
-    let mut shown = stdout.to_owned();
+    ended(text(fields, "stdout").to_owned(), fields)
+}
+
+/// The same with standard error and the end.
+fn ended(mut shown: String, fields: &Fields) -> String {
+    let stderr = text(fields, "stderr");
     if !stderr.is_empty() {
         line_end(&mut shown);
-        if !stdout.is_empty() {
+        if !shown.is_empty() {
             shown.push_str("[stderr]\n");
         }
         shown.push_str(stderr);
@@ -214,7 +220,7 @@ fn without_nulls(value: &Value) -> Value {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{command, created};
+    use super::{command, created, python};
 
     fn fields(value: Value) -> super::Fields {
         let Value::Object(fields) = value else { panic!("{value} is no object") };
@@ -238,6 +244,20 @@ mod tests {
         let running = json!({ "exit_code": null, "running": true, "timed_out": true, "job_id": "1f0c9a2e" });
         assert_eq!(ran(running), "[still running after 50.0 s as job 1f0c9a2e]");
         assert_eq!(ran(json!({ "exit_code": 124, "timed_out": true })), "[ended at its time limit, after 50.0 s]");
+    }
+
+    #[test]
+    fn code_shows_its_last_expression_its_images_and_the_files_that_it_wrote() {
+        let answer = json!({
+            "exit_code": 0, "stdout": "hi\n", "stderr": "",
+            "outputs": [
+                { "type": "text/plain", "text": "   a\n0  1" }, { "type": "table", "columns": ["a"], "rows": [[1]] },
+                { "type": "image/png", "bytes": 2100 },
+            ],
+            "files": [{ "path": "a.csv", "bytes": 12 }],
+        });
+        assert_eq!(python(&fields(answer)), "hi\n   a\n0  1\n[image/png, 2100 bytes]\n[wrote a.csv, 12 bytes]");
+        assert_eq!(python(&fields(json!({ "exit_code": 0 }))), "[exit 0]");
     }
 
     #[test]

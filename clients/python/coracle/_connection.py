@@ -1,0 +1,184 @@
+"""A connection to `coracle serve`: one process, and a thread that reads its lines.
+
+Requests come from any thread. An answer completes the future of its request; events go to its listener, in order.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import subprocess
+import threading
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Sequence
+
+from ._errors import ConnectionClosed, Error
+from ._program import find_program
+from ._values import Result
+
+#: Seconds that the program gets to end its session.
+LEAVING = 40
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the program is started."""
+
+    program: str | None = None
+    session: str | None = None
+    engine: str | None = None
+    config: str | None = None
+    state_dir: str | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+
+    def words(self) -> list[str]:
+        """The command line."""
+        words = [self.program or find_program()]
+        for name in ("config", "state_dir", "engine", "session"):
+            value = getattr(self, name)
+            if value is not None:
+                words.append(f"--{name.replace('_', '-')}={value}")
+        return [*words, "serve"]
+
+
+@dataclass(slots=True)
+class _Pending:
+    future: Future[Result]
+    listener: Listener | None
+
+
+class Connection:
+    """A running `coracle serve`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pending: dict[int, _Pending] = {}
+        self._ids = itertools.count(1)
+        self._lock = threading.Lock()
+        # Not the lock above: a write may wait for the program, which may wait for this side to read.
+        self._writing = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed = False
+
+    def request(self, body: Mapping[str, Any], listener: Listener | None = None) -> Future[Result]:
+        """Sends a request. A cancelled future withdraws it."""
+        future: Future[Result] = Future()
+        with self._lock:
+            process = self._started()
+            number = next(self._ids)
+            self._pending[number] = _Pending(future, listener)
+        self._write(process, {"id": number, **body, **({"events": True} if listener else {})})
+        future.add_done_callback(lambda it: self._withdraw(number) if it.cancelled() else None)
+        return future
+
+    def close(self) -> None:
+        """Ends the session: commands end, and containers that are not to outlive it are removed."""
+        with self._lock:
+            process, self._closed = self._process, True
+        if process is None:
+            return
+        atexit.unregister(self.close)
+        try:
+            with self._writing:
+                if process.stdin:
+                    process.stdin.close()
+        except OSError:
+            pass
+        try:
+            process.wait(LEAVING)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._closed:
+            raise ConnectionClosed("the client is closed")
+        if self._process is None:
+            words: Sequence[str] = self._settings.words()
+            try:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    bufsize=0,
+                    cwd=self._settings.cwd,
+                    env=None if self._settings.env is None else dict(self._settings.env),
+                    # Ctrl-C at a terminal is for this program, which then ends the session.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ConnectionClosed(f"`{words[0]}` cannot be started: {error}") from error
+            atexit.register(self.close)
+            reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+            reader.start()
+        return self._process
+
+    def _write(self, process: subprocess.Popen[bytes], fields: Mapping[str, Any]) -> None:
+        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        rest = memoryview(line + b"\n")
+        assert process.stdin is not None
+        try:
+            with self._writing:
+                while rest:
+                    rest = rest[process.stdin.write(rest) or 0 :]
+        except (OSError, ValueError):
+            # The program has ended, or the client is closed: the reading thread fails what waits.
+            pass
+
+    def _withdraw(self, number: int) -> None:
+        with self._lock:
+            process = self._process
+            if process is None or self._closed or number not in self._pending:
+                return
+        self._write(process, {"id": next(self._ids), "cancel": number})
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        with open(process.stdout.fileno(), "rb", buffering=1 << 16, closefd=False) as lines:
+            for line in lines:
+                self._received(json.loads(line, object_hook=Result))
+        self._ended(process.wait())
+
+    def _received(self, message: Result) -> None:
+        number = message.get("id")
+        if "event" in message:
+            pending = self._pending.get(number)  # type: ignore[arg-type]
+            if pending and pending.listener:
+                pending.listener(message["event"])
+            return
+        with self._lock:
+            pending = self._pending.pop(number, None)  # type: ignore[arg-type]
+        if pending is None:
+            return
+        result: Result = message["result"]
+        _complete(pending.future, Error(result) if is_error(result) else result)
+
+    def _ended(self, code: int) -> None:
+        with self._lock:
+            self._closed, pending = True, list(self._pending.values())
+            self._pending.clear()
+        for it in pending:
+            _complete(it.future, ConnectionClosed(f"`coracle serve` has ended (exit code {code})"))
+
+
+def is_error(result: Mapping[str, Any]) -> bool:
+    """Whether a call was not carried out. A command that ran was, however it ended."""
+    value = result.get("value")
+    has_run = isinstance(value.get("exit_code") if isinstance(value, dict) else result.get("exitCode"), int)
+    return not result.get("success") and (not has_run or result.get("code") == "cancelled")
+
+
+def _complete(future: Future[Result], outcome: Result | Exception) -> None:
+    try:
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except InvalidStateError:
+        # It was cancelled meanwhile.
+        pass

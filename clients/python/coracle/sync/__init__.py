@@ -1,0 +1,23 @@
+"""The client of Coracle without coroutines.
+
+>>> with coracle.sync.Container(purpose="python") as c:
+...     r = c.exec("pytest -q")
+...     print(r.exit_code, r.stdout)
+"""
+
+from .._errors import CommandFailed, ConnectionClosed, Error
+from .._values import Chunk, Result
+from .client import Client, Container, Job, OutputStream, default_client
+
+__all__ = [
+    "Chunk",
+    "Client",
+    "CommandFailed",
+    "ConnectionClosed",
+    "Container",
+    "Error",
+    "Job",
+    "OutputStream",
+    "Result",
+    "default_client",
+]

@@ -1,0 +1,225 @@
+import { Connection } from "./connection.js";
+import { CommandFailed, CoracleError } from "./errors.js";
+import { ContainerOperations, Operations } from "./operations.js";
+
+/** Bytes of a file in one call. */
+const PART = 1 << 20;
+
+/** Node 18 has no such symbol; later ones call it at the end of `await using`. */
+const dispose = Symbol.asyncDispose ?? Symbol.for("nodejs.asyncDispose");
+
+/** A connection to `coracle serve`, with all operations and tools as methods. */
+export class Client extends Operations {
+  constructor(options = {}) {
+    super();
+    this._connection = new Connection(options);
+  }
+
+  call(operation, request = {}, options) {
+    return this._call(operation, request, options);
+  }
+
+  tool(name, request = {}, options) {
+    return this._tool(name, request, options);
+  }
+
+  close() {
+    return this._connection.close();
+  }
+
+  [dispose]() {
+    return this.close();
+  }
+
+  _call(operation, request, options) {
+    return this._connection.request({ call: { ...request, operation } }, options);
+  }
+
+  _tool(name, request, options) {
+    return this._connection.request({ tool: name, arguments: request ?? {} }, options);
+  }
+}
+
+let shared;
+
+/** The client of containers that name none. It ends with the program. */
+export function defaultClient() {
+  shared ??= new Client();
+  return shared;
+}
+
+/** A container. `create` makes one; `destroy`, or the end of `await using`, removes it. */
+export class Container extends ContainerOperations {
+  constructor(client, name, created) {
+    super();
+    this.client = client;
+    this.name = name;
+    this.created = created ?? null;
+    this._isOwn = created !== undefined && !created.persistent;
+  }
+
+  static async create(request = {}, { client = defaultClient(), ...options } = {}) {
+    const created = await client.create(request, options);
+    return new Container(client, created.container, created);
+  }
+
+  /** A container that is there; the end of `await using` leaves it. */
+  static attach(name, client = defaultClient()) {
+    return new Container(client, name);
+  }
+
+  /** Makes a container, gives it to `work`, and removes it. */
+  static async using(request, work, options) {
+    const container = await Container.create(request, options);
+    try {
+      return await work(container);
+    } finally {
+      await container[dispose]();
+    }
+  }
+
+  async [dispose]() {
+    if (this._isOwn) await this.destroy();
+  }
+
+  exec(command, request = {}, options) {
+    return super.exec({ ...request, command }, options);
+  }
+
+  async run(command, request = {}, options) {
+    const result = await this.exec(command, request, options);
+    if (result.exit_code !== 0) throw new CommandFailed(result);
+    return result;
+  }
+
+  stream(command, request = {}, options) {
+    return new OutputStream(this.client, { ...request, command, container: this.name }, options);
+  }
+
+  async start(command, request = {}, options) {
+    const { job_id } = await this.exec_background({ ...request, command }, options);
+    return new Job(this, job_id, 0);
+  }
+
+  job(id) {
+    return new Job(this, id);
+  }
+
+  async forkContainer(request = {}, options) {
+    const created = await super.fork(request, options);
+    return new Container(this.client, created.container, created);
+  }
+
+  async read(path) {
+    const parts = [];
+    for (let offset = 0; offset !== undefined && offset !== null; ) {
+      const { value } = await this.read_file({ path, encoding: "base64", offset, limit: PART });
+      parts.push(Buffer.from(value.content, "base64"));
+      offset = value.next_offset;
+    }
+    return Buffer.concat(parts);
+  }
+
+  async readText(path) {
+    return (await this.read(path)).toString("utf8");
+  }
+
+  async write(path, content, { executable } = {}) {
+    const data = Buffer.from(content);
+    let mode = "create";
+    for (let offset = 0; offset < Math.max(data.length, 1); offset += PART) {
+      const part = data.subarray(offset, offset + PART).toString("base64");
+      const request = { path, content: part, encoding: "base64", executable };
+      try {
+        await this.write_file({ ...request, mode });
+      } catch (error) {
+        const exists = error instanceof CoracleError && ["file_exists", "path_exists"].includes(error.code);
+        if (mode !== "create" || !exists) throw error;
+        // A file is replaced by those who have seen it.
+        await this.read_file({ path, encoding: "base64", limit: 1 });
+        await this.write_file({ ...request, mode: "overwrite" });
+      }
+      mode = "append";
+    }
+  }
+
+  async edit(path, old, replacement, { replaceAll } = {}) {
+    await this.read_file({ path, limit: 1 });
+    await this.edit_file({ path, old_string: old, new_string: replacement, replace_all: replaceAll });
+  }
+
+  _call(operation, request, options) {
+    return this.client._call(operation, request, options);
+  }
+
+  _tool(name, request, options) {
+    return this.client._tool(name, request, options);
+  }
+}
+
+/** A command that runs in the background of a container. */
+export class Job {
+  constructor(container, id, offset) {
+    this.container = container;
+    this.id = id;
+    this._offset = offset;
+  }
+
+  async wait(request = {}, options) {
+    const result = await this.container.job_wait({ offset: this._offset, ...request, job_id: this.id }, options);
+    this._offset = result.next_offset;
+    return result;
+  }
+
+  poll(options) {
+    return this.container.exec_poll({ job_id: this.id }, options);
+  }
+
+  read(request = {}, options) {
+    return this.container.job_read({ ...request, job_id: this.id }, options);
+  }
+
+  cancel(options) {
+    return this.container.exec_cancel({ job_id: this.id }, options);
+  }
+}
+
+/** What a command prints while it runs; `result` has how it ended. To leave the loop early ends the command. */
+export class OutputStream {
+  constructor(client, request, { signal } = {}) {
+    this._chunks = [];
+    this._abort = new AbortController();
+    signal?.addEventListener("abort", () => this._abort.abort(signal.reason), { once: true });
+    const onEvent = (event) => {
+      if (event.event !== "stdout" && event.event !== "stderr") return;
+      const data = event.base64 === undefined ? Buffer.from(event.data, "utf8") : Buffer.from(event.base64, "base64");
+      this._chunks.push({ stream: event.event, data, offset: event.offset });
+      this._wake?.();
+    };
+    /** How the command ended. */
+    this.result = client._call("exec", request, { onEvent, signal: this._abort.signal });
+    const ended = () => {
+      this._ended = true;
+      this._wake?.();
+    };
+    this.result.then(ended, ended);
+  }
+
+  async *[Symbol.asyncIterator]() {
+    try {
+      for (;;) {
+        while (this._chunks.length > 0) yield this._chunks.shift();
+        if (this._ended) break;
+        await new Promise((resolve) => (this._wake = resolve));
+      }
+      await this.result;
+    } finally {
+      this.close();
+    }
+  }
+
+  /** Ends the command, if it runs still. */
+  close() {
+    if (!this._ended) this._abort.abort(new Error("the stream was closed"));
+  }
+}

@@ -1,0 +1,36 @@
+//! `coracle serve`: operations and tools for a program.
+
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use coracle::{Failure, Frontend, Host, Options, Process};
+use coracle_transport::Http;
+
+use super::{exit, logging, render, signals, startup};
+
+/// Serves a program until its input ends or a signal comes; over HTTP until a signal comes.
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    if matches.get_flag("openapi") {
+        return match Process::open(host, options, Frontend::Serve) {
+            Ok(process) => {
+                render::print(&format!("{:#}", coracle_serve::document(&process)));
+                ExitCode::SUCCESS
+            }
+            Err(failure) => exit::failed(&failure),
+        };
+    }
+    let http = startup::http(matches);
+    if http.is_none() && host.stdin_is_terminal {
+        render::note("serving a program on standard input, one JSON object per line; Ctrl-D ends it");
+    }
+    exit::code(serve(host, options, http.as_ref()).await)
+}
+
+async fn serve(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
+    // A wrong address is told before anything is opened.
+    http.map(Http::address).transpose()?;
+    let process = Process::open(host, options, Frontend::Serve)?;
+    logging::start(&process.context);
+    signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    coracle_serve::run(&process, http).await
+}

@@ -1,0 +1,73 @@
+//! A call from its request to its answer, with events on the way.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use coracle::{CallInput, Event, Process, Progress, frontend};
+use serde_json::{Map, Value, json};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::catalog::{Callee, Catalog};
+
+/// Events that are still on their way when the answer is there may take this long.
+const LATE: Duration = Duration::from_millis(200);
+
+/// What is called, with what.
+#[derive(Debug)]
+pub(crate) struct CallTask {
+    pub(crate) callee: Callee,
+    pub(crate) input: CallInput,
+}
+
+impl CallTask {
+    /// Makes the call. Events come before the answer; a listener that is slow to take them holds the call up.
+    pub(crate) async fn answer(
+        self,
+        process: &Process,
+        cancel: CancellationToken,
+        events: Option<mpsc::Sender<Value>>,
+    ) -> Map<String, Value> {
+        let Some(listener) = events else { return self.drive(process.for_call(cancel, Progress::none())).await };
+        let (progress, mut events) = Progress::channel();
+        let work = self.drive(process.for_call(cancel, progress));
+        tokio::pin!(work);
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(event) = events.recv() => forward(&listener, &event).await,
+                answer = &mut work => break answer,
+            }
+        };
+        while let Ok(Some(event)) = tokio::time::timeout(LATE, events.recv()).await {
+            forward(&listener, &event).await;
+        }
+        answer
+    }
+
+    async fn drive(self, process: Process) -> Map<String, Value> {
+        let response = match (self.callee, self.input) {
+            (Callee::Tool(entry), CallInput::Object(arguments)) => {
+                frontend::drive_tool(&process, entry, arguments, None).await
+            }
+            (_, input) => frontend::drive_one_of(Catalog::operations(), &process, input, None).await,
+        };
+        response.json
+    }
+}
+
+async fn forward(listener: &mpsc::Sender<Value>, event: &Event) {
+    // A client that has gone is noticed where its lines are written.
+    let _ = listener.send(line(event)).await;
+}
+
+/// The event as `coracle call --stream` writes it. Output that is no text by itself, such as a part of a character, is in
+/// `base64` in place of `data`, so that the pieces put together are what the command wrote.
+fn line(event: &Event) -> Value {
+    match event {
+        Event::Output(chunk) if std::str::from_utf8(&chunk.bytes).is_err() => {
+            let name = event.line()["event"].take();
+            json!({ "event": name, "base64": BASE64_STANDARD.encode(&chunk.bytes), "offset": chunk.offset })
+        }
+        event => event.line(),
+    }
+}

@@ -1,0 +1,44 @@
+//! What can be called: the operations, and the tools that the configuration gives.
+
+use std::sync::Arc;
+
+use coracle::Code;
+use coracle::{Failure, OperationEntry, Process, operations, tools};
+
+/// What is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Callee {
+    /// An operation of `containers`, which the arguments name.
+    Operation,
+    /// One of the tools.
+    Tool(OperationEntry),
+}
+
+/// The tools of a process. Clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Catalog(Arc<[OperationEntry]>);
+
+impl Catalog {
+    pub(crate) fn for_process(process: &Process) -> Self {
+        Self(tools::given(process).into())
+    }
+
+    /// The operations of `containers`.
+    pub(crate) fn operations() -> &'static [OperationEntry] {
+        operations::ALL
+    }
+
+    pub(crate) fn tools(&self) -> &[OperationEntry] {
+        &self.0
+    }
+
+    /// The tool of that name.
+    pub(crate) fn tool(&self, name: &str) -> Result<Callee, Failure> {
+        let known = || self.0.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
+        self.0.iter().find(|it| it.name == name).copied().map(Callee::Tool).ok_or_else(|| {
+            let shown: String = name.chars().take(64).collect();
+            Failure::new(Code::UnknownOperation, format!("no tool `{}`", shown.escape_debug()))
+                .hint(format!("one of {}; operations such as `create` go into `call`", known()))
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Lines of standard input and output.
+//!
+//! Each stream has a thread that waits in the kernel: standard input may be a file, a pipe, a socket or a terminal, and
+//! only some of them can be waited for otherwise.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::thread;
+
+use coracle::MAX_BYTES;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::request::RequestId;
+
+/// Lines that wait to be handled, and lines that wait to be written.
+const WAITING: usize = 64;
+
+/// A line of the input.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum InputLine {
+    Text(Vec<u8>),
+    /// It has more bytes than the largest call.
+    TooLong,
+}
+
+/// Lines as they come; the channel closes at the end of the input. A line without an end is none: its writer died.
+pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLine> {
+    let (sender, lines) = mpsc::channel(WAITING);
+    thread::spawn(move || {
+        let mut input = BufReader::with_capacity(64 << 10, input);
+        loop {
+            match next(&mut input) {
+                Ok(Some(line)) => {
+                    if sender.blocking_send(line).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(err) => {
+                    tracing::warn!("standard input cannot be read: {err}");
+                    return;
+                }
+            }
+        }
+    });
+    lines
+}
+
+fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
+    let (mut text, mut is_too_long) = (Vec::new(), false);
+    loop {
+        let available = match input.fill_buf() {
+            Ok(available) => available,
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => continue,
+            Err(err) => return Err(err),
+        };
+        if available.is_empty() {
+            return Ok(None);
+        }
+        let end = available.iter().position(|it| *it == b'\n');
+        let part = &available[..end.unwrap_or(available.len())];
+        is_too_long |= text.len() + part.len() > MAX_BYTES;
+        if is_too_long {
+            text = Vec::new();
+        } else {
+            text.extend_from_slice(part);
+        }
+        let taken = end.map_or(available.len(), |it| it + 1);
+        input.consume(taken);
+        if end.is_some() {
+            return Ok(Some(if is_too_long { InputLine::TooLong } else { InputLine::Text(text) }));
+        }
+    }
+}
+
+/// The way of lines to the client. Clones lead to the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Output(mpsc::Sender<Vec<u8>>);
+
+impl Output {
+    /// Writes until every clone is gone. A client that reads no more has left: `gone` fires.
+    pub(crate) fn to(
+        mut output: impl Write + Send + 'static,
+        gone: CancellationToken,
+    ) -> (Self, thread::JoinHandle<()>) {
+        let (sender, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
+        let thread = thread::spawn(move || {
+            while let Some(line) = lines.blocking_recv() {
+                if let Err(err) = output.write_all(&line).and_then(|()| output.flush()) {
+                    tracing::debug!("the client reads no more: {err}");
+                    gone.cancel();
+                    return;
+                }
+            }
+        });
+        (Self(sender), thread)
+    }
+
+    /// The answer to a request; `None` for a line without an id.
+    pub(crate) async fn answer(&self, id: Option<&RequestId>, result: Value) {
+        self.line(id, "result", result).await;
+    }
+
+    /// Something that happened while a request is carried out.
+    pub(crate) async fn event(&self, id: &RequestId, event: Value) {
+        self.line(Some(id), "event", event).await;
+    }
+
+    async fn line(&self, id: Option<&RequestId>, key: &str, value: Value) {
+        let line = format!("{{\"id\":{},\"{key}\":{value}}}\n", id.map_or("null", RequestId::json));
+        // Without a reader the session is about to end.
+        let _ = self.0.send(line.into_bytes()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use coracle::MAX_BYTES;
+
+    use super::{InputLine, read};
+
+    #[tokio::test]
+    async fn lines_are_bounded_and_the_next_one_is_read() {
+        let longest = "x".repeat(MAX_BYTES);
+        let mut lines = read(Cursor::new(format!("one\n{longest}\n{longest}y\ntwo\nhalf")));
+        let text = |it: &str| Some(InputLine::Text(it.into()));
+        assert_eq!(lines.recv().await, text("one"));
+        assert!(lines.recv().await == text(&longest));
+        assert_eq!(lines.recv().await, Some(InputLine::TooLong));
+        assert_eq!(lines.recv().await, text("two"));
+        assert_eq!(lines.recv().await, None);
+    }
+}

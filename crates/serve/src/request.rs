@@ -1,0 +1,145 @@
+//! A line of a client.
+//!
+//! ```json
+//! {"id": 1, "call": {"operation": "exec", "container": "web", "command": "ls"}, "events": true}
+//! {"id": 2, "tool": "read_file", "arguments": {"path": "README.md"}}
+//! {"id": 3, "cancel": 1}
+//! ```
+
+use coracle::{Code, Failure, MAX_BYTES};
+use serde_json::{Map, Value};
+
+use crate::catalog::{Callee, Catalog};
+
+/// Characters of an id.
+const MAX_ID: usize = 128;
+
+/// The client's name of a request, as it stands in the line: a text or a whole number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestId(String);
+
+/// What a client sent.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    pub(crate) body: RequestBody,
+}
+
+#[derive(Debug)]
+pub(crate) enum RequestBody {
+    Call(CallRequest),
+    /// Withdraws the request with that id.
+    Cancel(RequestId),
+}
+
+/// A call, and whether its events are wanted.
+#[derive(Debug)]
+pub(crate) struct CallRequest {
+    pub(crate) callee: Callee,
+    pub(crate) arguments: Map<String, Value>,
+    pub(crate) events: bool,
+}
+
+/// A line that is no request.
+#[derive(Debug)]
+pub(crate) struct RequestError {
+    /// Its id, if that could be read.
+    pub(crate) id: Option<RequestId>,
+    pub(crate) failure: Box<Failure>,
+}
+
+impl RequestId {
+    pub(crate) fn from_value(value: &Value) -> Option<Self> {
+        let is_id = match value {
+            Value::String(text) => text.len() <= MAX_ID,
+            Value::Number(number) => number.is_i64() || number.is_u64(),
+            _ => false,
+        };
+        is_id.then(|| Self(value.to_string()))
+    }
+
+    /// In JSON.
+    pub(crate) fn json(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Fields of a request.
+const FIELDS: [&str; 6] = ["id", "call", "tool", "arguments", "events", "cancel"];
+
+impl Request {
+    /// Reads a line.
+    pub(crate) fn parse(line: &[u8], catalog: &Catalog) -> Result<Self, RequestError> {
+        let nameless = |failure| RequestError { id: None, failure: Box::new(failure) };
+        let value = serde_json::from_slice(line)
+            .map_err(|err| nameless(not_a_request(&format!("the line is not valid JSON: {err}"))))?;
+        let Value::Object(mut fields) = value else {
+            return Err(nameless(not_a_request("the line is not a JSON object")));
+        };
+        let Some(id) = fields.get("id").and_then(RequestId::from_value) else {
+            let message = format!("`id` is not a whole number or a text of at most {MAX_ID} bytes");
+            return Err(nameless(Failure::invalid("id", message).hint("give each request an `id` of its own")));
+        };
+        match body(&mut fields, catalog) {
+            Ok(body) => Ok(Self { id, body }),
+            Err(failure) => Err(RequestError { id: Some(id), failure: failure.into() }),
+        }
+    }
+}
+
+/// The refusal of a line that is longer than the largest call.
+pub(crate) fn too_long() -> RequestError {
+    let message = format!("the line is larger than {MAX_BYTES} bytes");
+    let failure = Failure::new(Code::InvalidJson, message)
+        .hint("send a file in parts: `write_file` with `mode` `create`, then `append`; or copy it with `copy_in`");
+    RequestError { id: None, failure: failure.into() }
+}
+
+fn not_a_request(message: &str) -> Failure {
+    Failure::new(Code::InvalidJson, message)
+        .hint("send one JSON object per line such as `{\"id\": 1, \"call\": {\"operation\": \"list\"}}`")
+}
+
+fn body(fields: &mut Map<String, Value>, catalog: &Catalog) -> Result<RequestBody, Failure> {
+    if let Some(unknown) = fields.keys().find(|it| !FIELDS.contains(&it.as_str())) {
+        let shown: String = unknown.chars().take(64).collect();
+        let message = format!("a request has no field `{}`", shown.escape_debug());
+        return Err(Failure::new(Code::UnknownField, message).hint(format!("its fields are {}", FIELDS.join(", "))));
+    }
+    let kinds: Vec<&str> = ["call", "tool", "cancel"].into_iter().filter(|it| fields.contains_key(*it)).collect();
+    match kinds.as_slice() {
+        [] => Err(Failure::new(Code::MissingField, "required: `call`, `tool` or `cancel`")
+            .hint("`call` takes an operation with its fields, `tool` a name beside `arguments`, `cancel` an id")),
+        ["cancel"] => {
+            let of = fields.get("cancel").and_then(RequestId::from_value);
+            of.map(RequestBody::Cancel).ok_or_else(|| Failure::invalid("cancel", "it is not the id of a request"))
+        }
+        ["call"] if fields.contains_key("arguments") => {
+            Err(Failure::conflicting(&["call", "arguments"], "the fields of an operation stand in `call`"))
+        }
+        ["call"] => call(Callee::Operation, object(fields, "call")?, fields),
+        ["tool"] => {
+            let name = fields.get("tool").and_then(Value::as_str);
+            let callee = catalog.tool(name.ok_or_else(|| Failure::invalid("tool", "it is not a text"))?)?;
+            let arguments = if fields.contains_key("arguments") { object(fields, "arguments")? } else { Map::new() };
+            call(callee, arguments, fields)
+        }
+        several => Err(Failure::conflicting(several, "a request is one of them")),
+    }
+}
+
+fn object(fields: &mut Map<String, Value>, name: &str) -> Result<Map<String, Value>, Failure> {
+    match fields.remove(name) {
+        Some(Value::Object(object)) => Ok(object),
+        _ => Err(Failure::invalid(name, "it is not an object")),
+    }
+}
+
+fn call(callee: Callee, arguments: Map<String, Value>, fields: &Map<String, Value>) -> Result<RequestBody, Failure> {
+    let events = match fields.get("events") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(events)) => *events,
+        Some(_) => return Err(Failure::invalid("events", "it is neither true nor false")),
+    };
+    Ok(RequestBody::Call(CallRequest { callee, arguments, events }))
+}

@@ -1,0 +1,137 @@
+//! Requests as lines on standard input, answers and events as lines on standard output.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use coracle::{CallInput, Code, Failure, Process};
+use coracle_transport::{LEAVING, Session};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::CallTask;
+use crate::catalog::Catalog;
+use crate::lines::{self, InputLine, Output};
+use crate::request::{CallRequest, Request, RequestBody, RequestError, RequestId, too_long};
+
+/// Calls at once. A program that drives a thousand containers has a few for each.
+const MOST_CALLS: usize = 4096;
+
+/// Events of one call that wait for their turn on the output.
+const EVENTS: usize = 8;
+
+/// The requests of a client that are carried out now.
+#[derive(Clone, Debug, Default)]
+struct RunningCalls(Arc<Mutex<HashMap<RequestId, CancellationToken>>>);
+
+/// Serves the client until its input ends, it reads no more, or the process is to end.
+pub(crate) async fn serve(session: &Session, process: &Process) -> Result<(), Failure> {
+    let client = Client::new(session, process);
+    let gone = process.context.call.cancel.child_token();
+    let (output, writer) = Output::to(io::stdout(), gone.clone());
+    let mut input = lines::read(io::stdin());
+    while let Some(Some(line)) = gone.run_until_cancelled(input.recv()).await {
+        client.handle(line, &output).await;
+    }
+    // Calls that run are withdrawn, and their answers are written before the output closes.
+    if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
+        tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
+    }
+    drop(output);
+    let written = tokio::task::spawn_blocking(|| writer.join()).await;
+    written.map(drop).map_err(Failure::internal)
+}
+
+/// A client on standard input.
+struct Client<'a> {
+    session: &'a Session,
+    process: &'a Process,
+    catalog: Catalog,
+    running: RunningCalls,
+}
+
+impl<'a> Client<'a> {
+    fn new(session: &'a Session, process: &'a Process) -> Self {
+        Self { session, process, catalog: Catalog::for_process(process), running: RunningCalls::default() }
+    }
+
+    async fn handle(&self, line: InputLine, output: &Output) {
+        let request = match line {
+            InputLine::Text(text) if text.trim_ascii().is_empty() => return,
+            InputLine::Text(text) => Request::parse(&text, &self.catalog),
+            InputLine::TooLong => Err(too_long()),
+        };
+        match request {
+            Ok(Request { id, body: RequestBody::Cancel(of) }) => {
+                let result = json!({ "success": true, "cancelled": self.running.cancel(&of) });
+                output.answer(Some(&id), result).await;
+            }
+            Ok(Request { id, body: RequestBody::Call(request) }) => match self.running.begin(&id, self.process) {
+                Ok(cancel) => self.spawn(id, request, cancel, output.clone()),
+                Err(RequestError { id, failure }) => output.answer(id.as_ref(), failure.answer(None).into()).await,
+            },
+            Err(RequestError { id, failure }) => output.answer(id.as_ref(), failure.answer(None).into()).await,
+        }
+    }
+
+    fn spawn(&self, id: RequestId, request: CallRequest, cancel: CancellationToken, output: Output) {
+        let (process, running) = (self.process.clone(), self.running.clone());
+        // Not waited for here: the session waits for it at its end.
+        drop(self.session.held().spawn(async move {
+            let CallRequest { callee, arguments, events } = request;
+            let call = CallTask { callee, input: CallInput::Object(arguments) };
+            let answer = if events {
+                let (sender, events) = mpsc::channel(EVENTS);
+                let (answer, ()) =
+                    tokio::join!(call.answer(&process, cancel, Some(sender)), forward(&id, events, &output));
+                answer
+            } else {
+                call.answer(&process, cancel, None).await
+            };
+            // Before the answer: the client may use the id again as soon as it has that.
+            running.end(&id);
+            output.answer(Some(&id), Value::Object(answer)).await;
+        }));
+    }
+}
+
+async fn forward(id: &RequestId, mut events: mpsc::Receiver<Value>, output: &Output) {
+    while let Some(event) = events.recv().await {
+        output.event(id, event).await;
+    }
+}
+
+impl RunningCalls {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, CancellationToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a call in, with the token that withdraws it.
+    fn begin(&self, id: &RequestId, process: &Process) -> Result<CancellationToken, RequestError> {
+        let mut running = self.lock();
+        if running.contains_key(id) {
+            // Under its id the client waits for the answer of the first.
+            let failure = Failure::invalid("id", format!("request {} is still carried out", id.json()))
+                .hint("give each request an `id` of its own");
+            return Err(RequestError { id: None, failure: failure.into() });
+        }
+        if running.len() >= MOST_CALLS {
+            let failure = Failure::new(Code::Busy, format!("{MOST_CALLS} calls are carried out already"))
+                .hint("wait for some of them, or cancel them");
+            return Err(RequestError { id: Some(id.clone()), failure: failure.into() });
+        }
+        let cancel = process.context.call.cancel.child_token();
+        running.insert(id.clone(), cancel.clone());
+        Ok(cancel)
+    }
+
+    fn end(&self, id: &RequestId) {
+        self.lock().remove(id);
+    }
+
+    /// Withdraws a call; false if none of that id is carried out.
+    fn cancel(&self, id: &RequestId) -> bool {
+        self.lock().get(id).map(CancellationToken::cancel).is_some()
+    }
+}

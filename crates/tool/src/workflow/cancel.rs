@@ -1,0 +1,39 @@
+//! `workflow_cancel`: an agent is told to stop (sandbox.md 7).
+
+use coracle_sandbox::RunState;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::find;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::worktree::Workflow;
+
+/// Stop the agent of a workflow. What it did stays in its worktree.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct WorkflowCancel {
+    /// The workflow's id.
+    workflow: Workflow,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkflowCancelResponse {
+    /// How it stood when it was asked to stop.
+    was: RunState,
+}
+
+impl Operation<Process> for WorkflowCancel {
+    const NAME: &'static str = "workflow_cancel";
+    type Response = WorkflowCancelResponse;
+
+    async fn run(self, process: &Process) -> Result<WorkflowCancelResponse, Failure> {
+        let _cx = &process.context;
+        let (_, runs, run) = find(process, &self.workflow).await?;
+        if run.state == RunState::Running {
+            runs.request_cancel()?;
+        }
+        Ok(WorkflowCancelResponse { was: run.state })
+    }
+}

@@ -1,0 +1,128 @@
+//! `workflow_start`: another agent begins to work (sandbox.md 7).
+
+use coracle_runtime::random_hex;
+use coracle_sandbox::DevcontainerReport;
+use coracle_sandbox::worktree::{CreateRequest, SetupRequest, Worktree};
+use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::context::{Context, Frontend};
+use crate::dispatch::Operation;
+use crate::failure::{Code, Failure};
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
+use crate::sandbox::source::source;
+use crate::sandbox::{apply_devcontainer, open, usual_profile};
+use crate::worktree::{Profile, uncommitted};
+
+/// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
+/// itself: look with `workflow_status` and `workflow_events`.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct WorkflowStart {
+    /// What the agent is to do.
+    prompt: String,
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
+    /// when missing.
+    source: Option<String>,
+    /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
+    base: Option<String>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+    /// The model; that of the configuration when missing.
+    model: Option<String>,
+    /// What the model is told beside the task.
+    instructions: Option<String>,
+    /// JSON Schema of the result.
+    schema: Option<Value>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkflowStartResponse {
+    workflow: WorkflowId,
+    run_id: String,
+    branch: String,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<DevcontainerReport>,
+}
+
+impl Operation<Process> for WorkflowStart {
+    const NAME: &'static str = "workflow_start";
+    type Response = WorkflowStartResponse;
+
+    async fn run(self, process: &Process) -> Result<WorkflowStartResponse, Failure> {
+        let cx = &process.context;
+        let profile = self.profile.map_or_else(usual_profile, |it| it.0);
+        may_name(cx, &profile)?;
+        if self.prompt.trim().is_empty() {
+            return Err(Failure::invalid("prompt", "Prompt cannot be empty"));
+        }
+        let model = Some(model(cx, &profile, self.model)?);
+        let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
+        let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+        let ask = SetupRequest { source: source(cx, self.source), replace: false };
+        sandbox.worktrees.expect_source(&ask.source)?;
+        let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
+        let beginning =
+            WorkflowOrigin { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
+        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let claim = sandbox.begin().await?;
+        let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
+        let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
+        let create = CreateRequest { base: self.base, uncommitted, ..CreateRequest::new(id.clone()) };
+        let made = ready(cx, &sandbox, ask, create).await;
+        drop(claim);
+        if made.is_err() {
+            process.registry().give_up(&sandbox).await;
+        }
+        let (open, worktree, devcontainer) = made?;
+        let Self { prompt, instructions, schema, .. } = self;
+        let task = Task { profile, prompt, model, instructions, schema };
+        let begun = begin(cx, &sandbox, &worktree, task)?;
+        let answer = WorkflowStartResponse {
+            workflow: id,
+            run_id: begun.run.run_id.clone(),
+            branch: worktree.branch,
+            devcontainer,
+        };
+        // It outlives the call, and ends with the process.
+        let cx = cx.clone();
+        process.registry().spawn(|cancel| async move {
+            let cx = cx.for_call(cancel, Progress::none());
+            if let Err(err) = drive(&cx, &RunTarget { sandbox: &sandbox, open: &open }, begun, |_| {}).await {
+                tracing::info!(%err.message, "a workflow ended without a result");
+            }
+        });
+        Ok(answer)
+    }
+}
+
+/// A sandbox with the worktree of a workflow.
+async fn ready(
+    cx: &Context,
+    sandbox: &SandboxHandle,
+    source: SetupRequest,
+    ask: CreateRequest,
+) -> Result<(OpenSandbox, Worktree, Option<DevcontainerReport>), Failure> {
+    let open = open(cx, sandbox).await?;
+    cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
+    let worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
+    sandbox.set_env(&open, &worktree).await?;
+    let told = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
+    Ok((open, worktree, told))
+}
+
+/// The person names any profile; an agent those that it was given.
+fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
+    if cx.call.frontend == Frontend::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
+        return Ok(());
+    }
+    let message = format!("the profile `{profile}` is not for agents");
+    let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "sandbox.profile");
+    Err(failure.detail("setting", "sandbox.agent_profiles").hint("leave `profile` out"))
+}

@@ -1,0 +1,66 @@
+//! `workflow_status`: how an agent's work stands (sandbox.md 7).
+
+use coracle_sandbox::protocol::Usage;
+use coracle_sandbox::{RunState, SandboxLiveness};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::find;
+use crate::dispatch::Operation;
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::sandbox::open;
+use crate::worktree::Workflow;
+
+/// How a workflow stands: whether its agent works, and what it used.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct WorkflowStatus {
+    /// The workflow's id.
+    workflow: Workflow,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorkflowStatusResponse {
+    state: RunState,
+    run_id: String,
+    branch: String,
+    model: String,
+    /// As the worker tells it.
+    usage: Option<Usage>,
+    /// As the proxy counted it, which budgets go by.
+    metered: Value,
+    /// Work is not committed. Missing while the sandbox does not run.
+    dirty: Option<bool>,
+    code: Option<String>,
+    message: Option<String>,
+}
+
+impl Operation<Process> for WorkflowStatus {
+    const NAME: &'static str = "workflow_status";
+    const ACTS: bool = false;
+    type Response = WorkflowStatusResponse;
+
+    async fn run(self, process: &Process) -> Result<WorkflowStatusResponse, Failure> {
+        let cx = &process.context;
+        let (sandbox, _, run) = find(process, &self.workflow).await?;
+        let mut dirty = None;
+        if sandbox.sandbox.liveness().await? == SandboxLiveness::Ready {
+            let open = open(cx, &sandbox).await?;
+            let listed = sandbox.worktrees.list(&open.inside).await?;
+            dirty = listed.iter().find(|it| it.id == self.workflow.0).map(|it| it.dirty || it.untracked > 0);
+        }
+        Ok(WorkflowStatusResponse {
+            state: run.state,
+            run_id: run.run_id,
+            branch: run.branch,
+            model: run.model,
+            usage: run.usage,
+            metered: serde_json::to_value(sandbox.metered()).unwrap_or_default(),
+            dirty,
+            code: run.code,
+            message: run.message,
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! `worktree_apply`: the work of a workflow into a checkout of this host (sandbox.md 2.4).
+
+use std::path::PathBuf;
+
+use coracle_sandbox::SandboxHandle;
+use coracle_sandbox::worktree::{ApplyMode, ApplyReport, ApplyRequest};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
+use crate::failure::Failure;
+use crate::humanize::count;
+use crate::process::Process;
+use jiff::Timestamp;
+
+/// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Apply {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// The checkout, beneath the working directory or another allowed one. When missing, the directory that the workflow
+    /// began from, or the working directory where it began from a URL.
+    to: Option<PathBuf>,
+    /// Fetch the commits as a branch, and touch no file.
+    #[schemars(extend("default" = false))]
+    branch: Option<bool>,
+    /// Change files that decide what programs do, too: those of git, of hooks, of editors, of CI and of agents.
+    #[schemars(extend("default" = false))]
+    protected: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// How work is applied, and to which checkout if the caller names one.
+pub(crate) struct CheckoutRequest {
+    pub(crate) to: Option<PathBuf>,
+    pub(crate) mode: ApplyMode,
+    pub(crate) protected: bool,
+}
+
+impl CheckoutRequest {
+    /// Decides the checkout: the directory that the workflow began from, or the working directory.
+    pub(crate) fn resolve(self, cx: &Context, sandbox: &SandboxHandle) -> Result<ApplyRequest, Failure> {
+        let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
+        let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
+        let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
+        let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
+        Ok(ApplyRequest { to, mode: self.mode, protected: self.protected, bound })
+    }
+}
+
+impl Operation<Process> for Apply {
+    const NAME: &'static str = "worktree_apply";
+    type Response = ApplyReport;
+
+    async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
+        let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
+        let request = CheckoutRequest { to: self.to, mode, protected: self.protected.unwrap_or(false) };
+        let ask = request.resolve(&process.context, &sandbox)?;
+        Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}
+
+impl Render for ApplyReport {
+    fn render(&self, _: Timestamp) -> Document {
+        let to = format!(" in {}", self.to.display());
+        let line = match (&self.branch, self.files.len() as u64) {
+            (Some(branch), _) => StyledText::new().good(format!("branch {branch}")).plain(format!(" is{to}")),
+            (None, 0) => "nothing changed".into(),
+            (None, files) => StyledText::new().good(format!("{} changed", count(files, "file", "files"))).plain(to),
+        };
+        Document::line(line).timed()
+    }
+}

@@ -1,0 +1,152 @@
+//! `worktree_create`: a repository's worktree in the sandbox of a workflow (sandbox.md 2.3).
+
+use coracle_runtime::random_hex;
+use coracle_sandbox::DevcontainerReport;
+use coracle_sandbox::devcontainer::CommandRan;
+use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
+use coracle_sandbox::{SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Profile, Workflow};
+use crate::context::Context;
+use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText, word};
+use crate::failure::Failure;
+use crate::process::Process;
+use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
+use crate::strict;
+use jiff::Timestamp;
+
+/// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
+/// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Create {
+    /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
+    /// when missing.
+    source: Option<String>,
+    /// The workflow's id; made up when missing. 1 to 63 of a-z, 0-9, `.`, `_` and `-`.
+    workflow: Option<Workflow>,
+    /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
+    base: Option<String>,
+    /// The branch; the prefix and the workflow's id when missing.
+    branch: Option<String>,
+    /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when missing.
+    include_uncommitted: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+pub(crate) struct WorktreeCreateResponse {
+    workflow: WorkflowId,
+    #[serde(flatten)]
+    worktree: Worktree,
+    repository: RepositoryInfo,
+    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<DevcontainerReport>,
+}
+
+impl Operation<Process> for Create {
+    const NAME: &'static str = "worktree_create";
+    type Response = WorktreeCreateResponse;
+
+    async fn run(self, process: &Process) -> Result<WorktreeCreateResponse, Failure> {
+        let cx = &process.context;
+        let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
+        let workflow = self.workflow.map_or_else(made_up, Ok)?;
+        let profile = self.profile.map_or_else(usual_profile, |it| it.0);
+        let said = crate::sandbox::source::source(cx, self.source);
+        let (source, base) = (said.as_str(), self.base.as_deref());
+        let uncommitted = crate::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
+        let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
+        sandbox.worktrees.expect_source(source)?;
+        let beginning = WorkflowOrigin { profile: &profile, workflow: &workflow.0, source, base };
+        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let claim = sandbox.begin().await?;
+        let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
+        let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
+        // A sandbox that existed may hold unsaved work.
+        let new = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent;
+        if new {
+            // What is too old makes room for it.
+            Box::pin(expire(process.sandboxes())).await;
+        }
+        let setup = SetupRequest { source: said, replace: false };
+        let (base, branch) = (self.base, self.branch);
+        let ask = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
+        let made = ready(cx, &sandbox, setup, ask).await;
+        drop(claim);
+        if made.is_err() && new {
+            process.registry().give_up(&sandbox).await;
+        }
+        let (repository, worktree, devcontainer) = made?;
+        Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })
+    }
+}
+
+/// A sandbox with the repository and the worktree of a workflow.
+async fn ready(
+    cx: &Context,
+    sandbox: &SandboxHandle,
+    setup: SetupRequest,
+    ask: CreateRequest,
+) -> Result<(RepositoryInfo, Worktree, Option<DevcontainerReport>), Failure> {
+    let open = open(cx, sandbox).await?;
+    cx.call.progress.message("bringing the repository into the sandbox").await;
+    let repository =
+        cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &setup)).await?) }).await?;
+    cx.call.progress.message("making the worktree").await;
+    let mut worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
+    worktree.warnings.extend(open.warnings());
+    worktree.warnings.extend(sandbox.git_identity.warning());
+    let engine = cx.runtime().await?;
+    let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
+    worktree.warnings.extend(told.map(|(code, message)| SandboxWarning::new(code, message)));
+    let devcontainer = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
+    Ok((repository, worktree, devcontainer))
+}
+
+impl Render for WorktreeCreateResponse {
+    fn render(&self, _: Timestamp) -> Document {
+        let Worktree { path, host_path, branch, base, base_commit, created, ports, .. } = &self.worktree;
+        let outcome = if *created { " is ready" } else { " was there already" };
+        let commit: String = base_commit.chars().take(12).collect();
+        let devcontainer = self.devcontainer.as_ref();
+        Document::line(StyledText::new().name(&self.workflow).plain(outcome))
+            .facts([
+                ("branch", branch.as_str().into()),
+                ("from", format!("{base} ({commit})").into()),
+                ("inside", path.as_str().into()),
+                ("here", host_path.as_deref().unwrap_or_default().into()),
+                ("ports", format!("{} to {}", ports.0, ports.1).into()),
+                ("made as", devcontainer.map(|it| it.file.as_str()).unwrap_or_default().into()),
+                ("next", format!("coracle worker run --worktree {} --prompt '…'", self.workflow).into()),
+            ])
+            .and_lines(devcontainer.map(devcontainer_lines).unwrap_or_default())
+            .timed()
+    }
+}
+
+/// The file's commands with their outcomes, and what has no effect.
+fn devcontainer_lines(report: &DevcontainerReport) -> Vec<StyledText> {
+    let command = |it: &CommandRan| {
+        let name = [word(it.stage), it.name.clone().unwrap_or_default()].join(" ");
+        let (line, name) = (StyledText::from("  "), name.trim_end());
+        match &it.error {
+            None => line.good("ran").plain(format!(" {name}")),
+            Some(error) => {
+                let output = it.output.lines().collect::<Vec<_>>().join("\n");
+                line.bad("failed").plain(format!(" {name}: {error}\n{output}"))
+            }
+        }
+    };
+    // A failure of an earlier call is shown as long as it keeps other commands from running.
+    let earlier = report.failed.iter().filter(|it| !report.commands.contains(it));
+    let warning = |it: &SandboxWarning| StyledText::from("  ").doubtful("note").plain(format!(" {}", it.message));
+    let commands = report.commands.iter().chain(earlier).map(command);
+    commands.chain(report.warnings.iter().map(warning)).collect()
+}

@@ -1,0 +1,73 @@
+//! `worktree_diff`: what a workflow changed (sandbox.md 2.4).
+
+use coracle_runtime::ByteSize;
+use coracle_sandbox::worktree::{DiffOptions, FileChange};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{Profile, Workflow, open};
+use crate::arg_types::Size;
+use crate::dispatch::Operation;
+use crate::document::{Document, Render, StyledText};
+use crate::failure::Failure;
+use crate::humanize::count;
+use crate::process::Process;
+use jiff::Timestamp;
+
+/// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(crate) struct Diff {
+    /// The workflow's id.
+    workflow: Workflow,
+    /// A commit, branch or tag to compare with; the commit that it began from when missing.
+    against: Option<String>,
+    /// Bytes of the patch; files that do not fit are named.
+    #[schemars(with = "Option<Size>", extend("default" = 262144))]
+    max_bytes: Option<ByteSize>,
+    /// Names and numbers alone.
+    #[schemars(extend("default" = false))]
+    stat_only: Option<bool>,
+    /// The kind of sandbox; `default` when missing.
+    profile: Option<Profile>,
+}
+
+impl Operation<Process> for Diff {
+    const NAME: &'static str = "worktree_diff";
+    const ACTS: bool = false;
+    type Response = coracle_sandbox::worktree::Diff;
+
+    async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
+        let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
+        let usual = DiffOptions::default();
+        let ask = DiffOptions {
+            against: self.against,
+            max_bytes: self.max_bytes.map_or(usual.max_bytes, |it| usize::try_from(it.0).unwrap_or(usize::MAX)),
+            stat_only: self.stat_only.unwrap_or(false),
+            path: None,
+        };
+        Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
+    }
+}
+
+/// The patch as it is, so that it can be piped, or names and numbers.
+impl Render for coracle_sandbox::worktree::Diff {
+    fn render(&self, _: Timestamp) -> Document {
+        if self.files.is_empty() {
+            return Document::line("nothing changed");
+        }
+        let file = |it: &FileChange| {
+            let numbers = match it.binary {
+                true => "binary".to_owned(),
+                false => format!("+{} -{}", it.additions, it.deletions),
+            };
+            StyledText::from(format!("{}  {}  ", it.status, it.path)).dim(numbers)
+        };
+        let document = match self.patch.as_str() {
+            "" => Document::default().and_lines(self.files.iter().map(file)),
+            patch => Document::line(patch.lines().collect::<Vec<_>>().join("\n")),
+        };
+        let omitted = self.omitted_files.len() as u64;
+        let more = count(omitted, "more file is not shown", "more files are not shown");
+        document.and_lines((omitted > 0).then(|| StyledText::new().dim(format!("{more}; `--max-bytes` takes more"))))
+    }
+}

@@ -1,0 +1,83 @@
+//! Worktrees of workflows, each an operation of its own: `coracle worktree …` (sandbox.md 2).
+
+mod apply;
+mod create;
+mod diff;
+mod export;
+mod list;
+mod push;
+mod remove;
+
+pub(crate) use self::apply::CheckoutRequest;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use coracle_sandbox::worktree::SourceChanges;
+use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::context::Context;
+use crate::dispatch::OperationEntry;
+use crate::failure::{Code, Failure};
+use crate::process::Process;
+use crate::sandbox::{opened, usual_profile};
+
+/// The operations, in the order in which a workflow meets them.
+pub static ALL: &[OperationEntry] = &[
+    OperationEntry::for_process::<create::Create>(),
+    OperationEntry::for_process::<list::List>(),
+    OperationEntry::for_process::<diff::Diff>(),
+    OperationEntry::for_process::<export::Export>(),
+    OperationEntry::for_process::<apply::Apply>(),
+    OperationEntry::for_process::<push::Push>(),
+    OperationEntry::for_process::<remove::Remove>(),
+];
+
+/// What every name of an operation begins with, which the command line leaves out.
+pub const PREFIX: &str = "worktree_";
+
+/// A profile's name in a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Profile(#[schemars(with = "String")] pub(crate) ProfileName);
+
+/// A workflow's id in a call.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Workflow(#[schemars(with = "String")] pub(crate) WorkflowId);
+
+/// The sandbox of a workflow that is there, ready. For an unknown name, none is created.
+pub(crate) async fn open(
+    process: &Process,
+    profile: Option<Profile>,
+    workflow: &Workflow,
+) -> Result<(Arc<SandboxHandle>, OpenSandbox), Failure> {
+    let profile = profile.map_or_else(usual_profile, |it| it.0);
+    let cx = &process.context;
+    let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
+    let open = opened(cx, &sandbox, &workflow.0).await?;
+    Ok((sandbox, open))
+}
+
+/// What is done about what is not committed in a source, as the caller says or the person's settings do.
+pub(crate) fn uncommitted(
+    cx: &Context,
+    said: Option<bool>,
+    source: &str,
+    base: Option<&str>,
+) -> Result<SourceChanges, Failure> {
+    let taken = said.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
+    let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());
+    let written_inside = dir.is_absolute() && cx.store()?.is_written_inside(&dir)?;
+    match (written_inside, taken) {
+        (false, true) => return Ok(SourceChanges::Taken),
+        (false, false) => return Ok(SourceChanges::Told),
+        (true, false) => return Ok(SourceChanges::Unseen),
+        (true, true) => {}
+    }
+    // It could put a link in the way while files are read, and get what that leads to.
+    let failure = Failure::new(Code::PolicyDenied, format!("a container can write in `{}`", dir.display()));
+    Err(failure.detail("rule", "worktree.bound").hint("commit first, or remove that container"))
+}

@@ -1,0 +1,210 @@
+//! The packages for Python and TypeScript, with the program, on real engines.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use coracle_runtime::EngineKind;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::{Tool, with_engine, without_engine};
+use crate::engines::{IMAGE, LABEL, beside_tests, skip};
+use crate::servers::model::{ModelServer, call, calls, says};
+
+/// The directory of the clients.
+fn clients() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("clients")
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name)
+}
+
+/// An interpreter, of at least that version; where there is none, the test is skipped.
+pub(super) async fn interpreter(names: &[&str], check: &[&str]) -> Option<PathBuf> {
+    let path = crate::engines::variable("PATH").unwrap_or_default();
+    for program in names.iter().flat_map(|name| path.split(':').map(move |dir| Path::new(dir).join(name))) {
+        let output = if program.is_file() { foreign(&program).args(check).output().await.ok() } else { None };
+        if output.is_some_and(|it| it.status.success()) {
+            return Some(program);
+        }
+    }
+    skip(&format!("needs {}", names[0]));
+    None
+}
+
+#[expect(clippy::disallowed_methods, reason = "an interpreter that is not ours")]
+fn foreign(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+pub(super) async fn python() -> Option<PathBuf> {
+    let check = ["-c", "import sys; sys.exit(sys.version_info < (3, 11))"];
+    interpreter(&["python3", "python3.13", "python3.12", "python3.11"], &check).await
+}
+
+pub(super) async fn node() -> Option<PathBuf> {
+    interpreter(&["node", "nodejs"], &["-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"]).await
+}
+
+/// A program in the person's environment, which finds `coracle` and the Python package.
+pub(super) fn in_environment(tool: &Tool<'_>, program: &Path) -> Command {
+    let ours = tool.command([] as [&str; 0]);
+    let mut command = foreign(program);
+    command.env_clear().current_dir(tool.work());
+    for (name, value) in ours.as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.env("CORACLE_BIN", ours.as_std().get_program()).env("PYTHONPATH", clients().join("python"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+pub(super) fn succeeds(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn label(tool: &Tool<'_>) -> String {
+    format!("{LABEL}={}", tool.case.container_label().1)
+}
+
+#[tokio::test]
+async fn the_python_package_keeps_the_contract_of_containers() {
+    let Some(python) = python().await else { return };
+    with_engine("", async |tool| {
+        let mut command = in_environment(tool, &python);
+        succeeds(&command.arg(script("contract.py")).args([IMAGE, &label(tool)]).output().await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_typescript_package_keeps_the_contract_of_containers() {
+    let Some(node) = node().await else { return };
+    with_engine("", async |tool| {
+        let mut command = in_environment(tool, &node);
+        command.arg(script("contract.mjs")).arg(clients().join("typescript")).args([IMAGE, &label(tool)]);
+        succeeds(&command.output().await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_document_that_clients_are_made_of_is_current() {
+    without_engine("", async |tool| {
+        let output = tool.run(["serve", "--openapi"], b"").await;
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let kept = std::fs::read(clients().join("openapi.json")).unwrap();
+        let is_current = printed == serde_json::from_slice::<Value>(&kept).unwrap();
+        assert!(is_current, "run `cargo build && cargo xtask generate`");
+    })
+    .await;
+}
+
+/// A model that runs one command and then ends.
+async fn model() -> ModelServer {
+    let server = ModelServer::start().await;
+    server.then([calls([call("shell", json!({ "command": "echo $((6 * 7)) > n; cat n" }))]), says("It is 42.")]);
+    server
+}
+
+async fn agent_works(mut command: Command, example: &Path) {
+    let model = model().await;
+    command.arg(example).arg("How much is 6 times 7?").env("OPENAI_BASE_URL", model.url()).env("IMAGE", IMAGE);
+    assert_eq!(succeeds(&command.output().await.unwrap()), "It is 42.\n");
+    let asked = model.asked();
+    assert_eq!(asked[1].said_by("tool"), ["exit code 0\n42\n"]);
+}
+
+/// Puts the package where programs in the working directory find it.
+pub(super) fn package_for_node(tool: &Tool<'_>) {
+    let modules = tool.work().join("node_modules");
+    std::fs::create_dir_all(&modules).unwrap();
+    std::os::unix::fs::symlink(clients().join("typescript"), modules.join("coracle-client")).unwrap();
+}
+
+/// An example as a person has it, in a directory that has the package.
+fn example_beside_package(tool: &Tool<'_>, name: &str) -> PathBuf {
+    package_for_node(tool);
+    let example = tool.work().join(name);
+    std::fs::copy(clients().join("typescript/examples").join(name), &example).unwrap();
+    example
+}
+
+#[tokio::test]
+async fn the_examples_of_an_agent_work() {
+    let (Some(python), Some(node)) = (python().await, node().await) else { return };
+    with_engine("", async |tool| {
+        agent_works(in_environment(tool, &python), &clients().join("python/examples/agent.py")).await;
+        let example = example_beside_package(tool, "agent.mjs");
+        agent_works(in_environment(tool, &node), &example).await;
+        assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
+    })
+    .await;
+}
+
+/// With more containers at once than the tests' configuration allows.
+async fn evaluates(tool: &Tool<'_>, mut command: Command, example: &Path) {
+    let config = tool.work().join("many.toml");
+    let own = std::fs::read_to_string(tool.work().parent().unwrap().join("config.toml")).unwrap();
+    std::fs::write(&config, own.replace("= 60\n", "= 300\n")).unwrap();
+    command.arg(example).arg("100").env("IMAGE", IMAGE).env("CORACLE_CONFIG", config);
+    let told = succeeds(&command.output().await.unwrap());
+    assert!(told.starts_with("100 of 100 passed"), "{told}");
+}
+
+#[tokio::test]
+async fn the_examples_of_an_evaluation_use_a_hundred_containers_at_once() {
+    let (Some(python), Some(node)) = (python().await, node().await) else { return };
+    with_engine("", async |tool| {
+        if tool.case.engine() != EngineKind::Embedded {
+            return tool.case.left_out();
+        }
+        evaluates(tool, in_environment(tool, &python), &clients().join("python/examples/evaluation.py")).await;
+        let example = example_beside_package(tool, "evaluation.mjs");
+        evaluates(tool, in_environment(tool, &node), &example).await;
+    })
+    .await;
+}
+
+/// Runs a program to its end, in a directory.
+async fn done(mut command: Command, dir: &Path) -> String {
+    succeeds(&command.current_dir(dir).output().await.unwrap())
+}
+
+/// A program of this machine, with the words of its command line.
+fn typed(program: impl AsRef<Path>, words: &[&str]) -> Command {
+    let mut command = foreign(program.as_ref());
+    command.args(words);
+    command
+}
+
+#[tokio::test]
+async fn the_packages_have_the_program_and_install_without_a_network() {
+    let (Some(python), Some(npm)) = (python().await, interpreter(&["npm"], &["--version"]).await) else { return };
+    let (work, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut build = typed(beside_tests("xtask"), &["package"]);
+    build.arg(beside_tests("coracle")).arg(out.path());
+    done(build, work.path()).await;
+    let built: Vec<PathBuf> = std::fs::read_dir(out.path()).unwrap().map(|it| it.unwrap().path()).collect();
+    let package = |end: &str| built.iter().find(|it| it.to_str().unwrap().ends_with(end)).unwrap().to_str().unwrap();
+    let version = done(typed(beside_tests("coracle"), &["--version"]), work.path()).await;
+
+    done(typed(&python, &["-m", "venv", "venv"]), work.path()).await;
+    let pip = ["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", package(".whl")];
+    done(typed(work.path().join("venv/bin/python"), &pip), work.path()).await;
+    assert_eq!(done(typed(work.path().join("venv/bin/coracle"), &["--version"]), work.path()).await, version);
+    let find = ["-c", "import coracle._program as it; print(it.find_program())"];
+    let mut find = typed(work.path().join("venv/bin/python"), &find);
+    find.env_remove("CORACLE_BIN");
+    assert!(done(find, work.path()).await.trim_end().ends_with("site-packages/coracle/bin/coracle"));
+
+    std::fs::write(work.path().join("package.json"), "{}").unwrap();
+    let install = ["install", "--silent", "--offline", "--no-audit", "--no-fund", package(".tgz")];
+    done(typed(&npm, &install), work.path()).await;
+    assert_eq!(done(typed(work.path().join("node_modules/.bin/coracle"), &["--version"]), work.path()).await, version);
+}

@@ -1,0 +1,91 @@
+//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, and the parts of the clients that follow from it.
+//!
+//! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it.
+
+mod document;
+mod python;
+mod typescript;
+
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use self::document::ClientDocument;
+use crate::sh::{root, sh, target};
+
+/// The document, as the program prints it.
+const DOCUMENT: &str = "clients/openapi.json";
+
+/// Where the Python package is written by hand; its synchronous twin is derived.
+const PYTHON: &str = "clients/python/coracle";
+
+const TYPESCRIPT: &str = "clients/typescript/src";
+
+/// Prints the document by the program of the last build, and writes all files.
+pub(crate) fn run(_: &[String]) -> Result<()> {
+    let program = target().join("debug/coracle");
+    // The document has the tools of the default configuration, and not the person's.
+    let home = target().join("generate-home");
+    fs::create_dir_all(&home)?;
+    let words = ["serve", "--openapi", "--config", "none.toml"];
+    let printed =
+        sh(&program, words).dir(&home).env("HOME", &home).read().context("build the program first: `cargo build`")?;
+    fs::write(root().join(DOCUMENT), format!("{printed}\n"))?;
+    for file in files()? {
+        fs::write(root().join(&file.path), file.text)?;
+        println!("  {}", file.path);
+    }
+    Ok(())
+}
+
+/// A generated file, and what it has to hold.
+#[derive(Debug)]
+struct GeneratedFile {
+    path: String,
+    text: String,
+}
+
+/// All of them.
+fn files() -> Result<Vec<GeneratedFile>> {
+    let read = |path: &str| fs::read_to_string(root().join(path)).with_context(|| path.to_owned());
+    let value: Value = serde_json::from_str(&read(DOCUMENT)?)?;
+    let document = ClientDocument::from_value(&value)?;
+    let client = read(&format!("{PYTHON}/client.py"))?;
+    let in_python = |path: &str, text| GeneratedFile { path: format!("{PYTHON}/{path}"), text };
+    let in_typescript = |path: &str, text| GeneratedFile { path: format!("{TYPESCRIPT}/{path}"), text };
+    Ok(vec![
+        in_python("results.py", python::results(&document)),
+        in_python("operations.py", python::operations(&document, python::Flavor::Asynchronous)),
+        in_python("sync/operations.py", python::operations(&document, python::Flavor::Synchronous)),
+        in_python("sync/client.py", python::synchronous(&client)),
+        in_typescript("operations.js", typescript::program(&document)),
+        in_typescript("operations.d.ts", typescript::types(&document)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{GeneratedFile, files};
+    use crate::sh::root;
+
+    /// Files that are not what they have to be.
+    fn outdated(files: Vec<GeneratedFile>) -> Vec<String> {
+        let differs = |it: &GeneratedFile| fs::read_to_string(root().join(&it.path)).ok().as_ref() != Some(&it.text);
+        files.into_iter().filter(differs).map(|it| it.path).collect()
+    }
+
+    #[test]
+    fn generated_files_are_current() {
+        let outdated = outdated(files().unwrap());
+        assert!(outdated.is_empty(), "run `cargo build && cargo xtask generate`: {outdated:?}");
+    }
+
+    #[test]
+    fn a_file_that_differs_is_found() {
+        let file = |path: &str| GeneratedFile { path: path.to_owned(), text: String::new() };
+        assert_eq!(outdated(vec![file("Cargo.toml"), file("nowhere")]), ["Cargo.toml", "nowhere"]);
+    }
+}

@@ -267,11 +267,14 @@ async fn the_tools_of_the_machine_reach_shells_and_interpreters() {
         let created = client.result("create", &create).await["structuredContent"].take();
         let name = created["container"].as_str().unwrap_or_else(|| panic!("{created:#}")).to_owned();
         let text = |result: &Value| result["content"][0]["text"].as_str().unwrap().to_owned();
-        let python = |code: &str| json!({ "code": code, "persistent": true, "container": name });
+        let python = |code: &str| json!({ "code": code, "container": name });
         assert_eq!(text(&client.result("python", &python("x = 6")).await), "[exit 0]");
         let picture = "print('drawn')\nclass P:\n    def _repr_png_(self): return b'\\x89PNG'\nP()";
         let shown = client.result("python", &python(picture)).await;
-        assert_eq!((text(&shown).as_str(), &shown["content"][1]["type"]), ("drawn\n[image/png]", &"image".into()));
+        assert_eq!(
+            (text(&shown).as_str(), &shown["content"][1]["type"]),
+            ("drawn\n[image/png, 4 bytes]", &"image".into())
+        );
         assert_eq!(text(&client.result("python", &python("x * 7")).await), "42");
         let open = json!({ "operation": "shell_open", "container": name, "command": ["python3", "-q"] });
         assert_eq!(text(&client.result("containers", &open).await), ">>> \n[shell s1 runs]");

@@ -33,7 +33,7 @@ async fn make_image(tool: &Tool<'_>, program: &Path) {
         return;
     }
     let name = tool.case.name("claude").to_string();
-    tool.engine_says(&["create", "--name", &name, base]).await;
+    tool.engine_says(&["create", "--name", &name, base, "true"]).await;
     tool.engine_says(&["cp", program.to_str().unwrap(), &format!("{name}:/usr/local/bin/claude")]).await;
     tool.engine_says(&["commit", &name, IMAGE]).await;
     tool.engine_says(&["rm", &name]).await;

@@ -73,7 +73,7 @@ async fn a_coding_agent_from_npm_mends_a_test_in_a_sandbox_and_its_commit_arrive
             make_image(tool, &program).await;
             let dir = repository(tool).await;
             let words = ["agent", "claude", "--repo", &dir, "--workflow", "mend", "--model", "claude-sonnet-4-5"];
-            let words = [&words[..], &["--task", "-Mend add.sh.", "--json"]].concat();
+            let words = [&words[..], &["--task=-Mend add.sh.", "--json"]].concat();
             let done = answer(tool, &words).await;
             let expected = (&json!(true), &json!(0), &json!([]));
             assert_eq!((&done["success"], &done["exit_code"], &done["warnings"]), expected, "{done:#}");

@@ -156,7 +156,7 @@ async fn answer(mut stream: TcpStream, script: &Mutex<Script>) -> std::io::Resul
     }
 }
 
-async fn read(stream: &mut TcpStream) -> std::io::Result<Asked> {
+pub(super) async fn read(stream: &mut TcpStream) -> std::io::Result<Asked> {
     let mut reader = BufReader::new(stream);
     let (mut line, mut headers) = (String::new(), BTreeMap::new());
     reader.read_line(&mut line).await?;

@@ -2,6 +2,7 @@
 //! (sandbox.md 8).
 
 mod bridge;
+mod coding_agent;
 mod crash;
 mod delivers;
 mod devcontainer;

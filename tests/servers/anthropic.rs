@@ -1,0 +1,92 @@
+//! A model's API of Anthropic's kind, which lets an agent run one command and then ends the conversation.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use super::model::{Asked, read};
+
+/// A server of one test, which ends with it.
+#[derive(Debug)]
+pub(crate) struct MessagesServer {
+    at: SocketAddr,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    listens: JoinHandle<()>,
+}
+
+impl Drop for MessagesServer {
+    fn drop(&mut self) {
+        self.listens.abort();
+    }
+}
+
+impl MessagesServer {
+    /// Whoever offers a shell is asked to run that in it.
+    pub(crate) async fn start(command: &'static str) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (at, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<Asked>>>::default());
+        let shared = asked.clone();
+        let listens = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let asked = shared.clone();
+                // The client may disconnect before the answer.
+                tokio::spawn(async move { answer(stream, command, &asked).await.ok() });
+            }
+        });
+        Self { at, asked, listens }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/v1", self.at)
+    }
+
+    /// All requests so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn answer(mut stream: TcpStream, command: &str, seen: &Mutex<Vec<Asked>>) -> std::io::Result<()> {
+    let asked = read(&mut stream).await?;
+    seen.lock().unwrap().push(asked.clone());
+    let has_run = asked.body["messages"].to_string().contains("tool_result");
+    let shell = asked.body["tools"].as_array().into_iter().flatten().any(|it| it["name"] == "Bash");
+    let (block, delta, stop) = match shell && !has_run {
+        true => {
+            let input = json!({ "command": command, "description": "Mend it" }).to_string();
+            let block = json!({ "type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {} });
+            (block, json!({ "type": "input_json_delta", "partial_json": input }), "tool_use")
+        }
+        false => {
+            let delta = json!({ "type": "text_delta", "text": "It adds now." });
+            (json!({ "type": "text", "text": "" }), delta, "end_turn")
+        }
+    };
+    let message = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "model": asked.body["model"], "content": [],
+        "stop_reason": null, "stop_sequence": null, "usage": { "input_tokens": 10, "output_tokens": 1 },
+    });
+    let end = json!({ "stop_reason": stop, "stop_sequence": null });
+    let body: String = [
+        json!({ "type": "message_start", "message": message }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": end, "usage": { "output_tokens": 5 } }),
+        json!({ "type": "message_stop" }),
+    ]
+    .iter()
+    .map(event)
+    .collect();
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n").await?;
+    stream.write_all(body.as_bytes()).await
+}
+
+fn event(it: &Value) -> String {
+    format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap_or_default())
+}

@@ -49,10 +49,11 @@ impl Tools {
     /// Why a call of that name is none, and what to call.
     pub(super) fn unknown(&self, name: &str) -> String {
         let is_operation = operations::ALL.iter().any(|it| it.name == name);
-        let instead = match nearest(name, &self.listed.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()) {
+        let names: Vec<String> = self.listed.iter().map(|it| it.name.to_string()).collect();
+        let instead = match nearest(name, &names) {
             _ if is_operation => format!("; call `{CLASSIC}` with {{\"operation\": \"{name}\"}}"),
-            Some(near) => format!("; did you mean `{near}`?"),
-            None => String::new(),
+            Some(near) => format!("; did you mean `{near}`? There are {}", names.join(", ")),
+            None => format!("; there are {}", names.join(", ")),
         };
         format!("no tool `{}`{instead}", name.escape_debug())
     }

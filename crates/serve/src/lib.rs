@@ -1,6 +1,6 @@
 //! `coracle serve`: operations and tools for programs, over one connection that stays open.
 //!
-//! A client writes [requests](request) as lines of JSON and reads answers as they come, or sends them over HTTP.
+//! A client writes requests as lines of JSON and reads answers as they come, or sends them over HTTP.
 //!
 //! **Invariant:** an answer has what `coracle call` gives for the same call.
 //! **Invariant:** standard output has lines of JSON only.

@@ -12,9 +12,10 @@ import sys
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-LOOKING = {"ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events"}
+LOOKING = {"ls", "read_file", "glob", "grep", "shell_output", "workflow_status", "workflow_events", "workflow_result",
+           "workflow_diff"}
 CHANGING = {"containers", "write_file", "edit_file", "rm", "shell_execute", "evaluate_python", "run_code"}
-CHANGING |= {"workflow_start", "workflow_cancel"}
+CHANGING |= {"workflow_start", "workflow_cancel", "workflow_apply", "workflow_exec"}
 
 
 async def called(session, name, arguments, fails=False):

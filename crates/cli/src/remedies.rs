@@ -42,12 +42,16 @@ fn named(source: &str) -> Vec<String> {
     spans.filter(|it| !it.starts_with("coracle {") && !it.starts_with("coracle worktree {")).map(filled).collect()
 }
 
-/// `{id}` as a word, an engine's name where one has to be.
+/// `{id}` as a word, the name of an engine or an agent where one has to be.
 fn filled(span: &str) -> String {
     let mut parts = span.split('{');
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| {
-        let word = if text.ends_with("--engine ") { "docker" } else { "it" };
+        let word = match () {
+            () if text.ends_with("--engine ") => "docker",
+            () if text.ends_with("coracle agent ") => "claude",
+            () => "it",
+        };
         format!("{text}{word}{}", part.split_once('}').map_or("", |(_, rest)| rest))
     })
 }

@@ -105,8 +105,7 @@ fn foreign(callee: Callee<'_>, others: &[(&str, Arguments)], name: &str, value: 
     let shown: String = name.chars().take(64).collect();
     let message = format!("`{}` has no field `{}`", callee.name, shown.escape_debug());
     let names: Vec<String> = callee.fields.properties.keys().cloned().collect();
-    let everywhere: Vec<String> = others.iter().flat_map(|(_, it)| it.properties.keys().cloned()).collect();
-    let hint = match (nearest(name, &names).or_else(|| nearest(name, &everywhere)), holders.first()) {
+    let hint = match (nearest(name, &names), holders.first()) {
         (_, Some((holder, _))) => format!("leave it out; it belongs to `{holder}`"),
         (Some(near), None) => format!("did you mean `{near}`?"),
         (None, None) if names.is_empty() => format!("`{}` takes no fields", callee.name),

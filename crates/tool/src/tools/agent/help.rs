@@ -23,10 +23,10 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub(super) fn find(name: &str) -> Result<&'static OperationEntry, Failure> {
     all().find(|it| it.name == name).ok_or_else(|| {
         let names: Vec<String> = names().map(str::to_owned).collect();
-        let list = "`{\"operation\": \"help\"}` lists the operations";
+        let list = format!("there are {}", names.join(", "));
         Failure::new(Code::UnknownOperation, format!("no operation `{}`", name.escape_debug()))
             .detail("known", &names)
-            .hint(suggest::hint(name, &names, list))
+            .hint(suggest::hint(name, &names, &list))
     })
 }
 

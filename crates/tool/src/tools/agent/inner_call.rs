@@ -63,7 +63,11 @@ impl InnerCall {
             fields.insert(CONTAINER.into(), json!(machine.name));
             news = machine.news.map(|it| format!("[{it}]\n")).unwrap_or_default();
         }
-        let response = respond(callee, process, fields).await?;
+        // That files were lost is told once, so it stands before a failure, too.
+        let response = respond(callee, process, fields).await.map_err(|failure| {
+            let message = format!("{news}{}", failure.message);
+            failure.with_message(message)
+        })?;
         let text = format!("{news}{}", response_text::text_of(callee.name, &response));
         Ok(CallResponse { text: Some(text), response: None, ..response })
     }

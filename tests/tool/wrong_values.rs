@@ -59,6 +59,19 @@ fn holder(field: &Value) -> Option<String> {
     Some(users.split([',', ' ', ']']).next()?.to_owned())
 }
 
+/// Whether a value has the type of its field: a call with it could make a container.
+fn fits(field: &Value, value: &Value) -> bool {
+    let kind = match value {
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::Bool(_) => "boolean",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) | Value::Null => "object",
+    };
+    field["type"].to_string().contains(kind)
+}
+
 #[tokio::test]
 async fn no_message_names_a_type_of_the_program() {
     without_engine("", async |tool| {
@@ -76,6 +89,8 @@ async fn no_message_names_a_type_of_the_program() {
                         let Some(operation) = holder(described) else { continue };
                         // Of nothing that is to happen: the call is refused in any case.
                         call = json!({ "operation": operation, "no_such_field": 1 }).as_object().unwrap().clone();
+                    } else if fits(described, &value) {
+                        continue;
                     }
                     call.insert(field.clone(), value);
                     let call = Value::Object(call);

@@ -138,7 +138,7 @@ impl Bench {
 }
 
 /// The machine and the day, in one line. The load shows whether other programs ran, too.
-fn machine() -> Result<String> {
+pub(crate) fn machine() -> Result<String> {
     let kernel = sh("uname", ["-sr"]).read()?;
     let day = sh("date", ["--utc", "+%Y-%m-%d"]).read()?;
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -9,6 +9,7 @@ mod ci;
 mod clients;
 mod demo;
 mod engines;
+mod eval;
 mod fuzz;
 mod generate;
 mod guest;
@@ -36,6 +37,7 @@ usage: cargo xtask VERB
                                 optimised, as tests and the demo use them
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
+  eval [ENGINE]                 recorded tasks, played by scripted models over MCP, into docs/bench/agents.md
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
+        "eval" => eval::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
         "package" => package::run(rest),

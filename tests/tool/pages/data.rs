@@ -6,7 +6,8 @@ use coracle::{Context, Frontend, Host, Options};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
-use super::super::{Tool, without_engine};
+use super::super::mcp::Client;
+use super::super::{Tool, with_rootful_engine, without_engine};
 use super::blocks::{Block, blocks};
 use crate::engines::IMAGE;
 
@@ -44,6 +45,8 @@ async fn each_json_of_the_pages_is_what_it_is_said_to_be() {
             let value = value(&block);
             if value.get("mcpServers").is_some() {
                 serves(tool, &block, &value["mcpServers"]["coracle"]).await;
+            } else if value.get("shell").is_some() && value.get("success").is_some() {
+                // The fake has no terminals: below, on real engines.
             } else if value.get("success").is_some() {
                 is_an_answer(tool, &block, &value).await;
             } else if value.get("operation").is_some() {
@@ -104,9 +107,33 @@ async fn is_an_answer(tool: &Tool<'_>, block: &Block, shown: &Value) {
         }
     };
     assert_eq!(answer["code"], shown["code"], "{answer:#} {IMAGE}");
+    has_the_fields(&answer, block, shown);
+}
+
+fn has_the_fields(answer: &Value, block: &Block, shown: &Value) {
     for (field, value) in shown.as_object().unwrap() {
         let is = answer.get(field).unwrap_or_else(|| panic!("{}: no `{field}`: {answer:#}", block.at()));
         let same = std::mem::discriminant(is) == std::mem::discriminant(value);
         assert!(same || is.is_null() || value.is_null(), "{}: `{field}` is {is}", block.at());
     }
+}
+
+#[tokio::test]
+async fn each_answer_of_a_shell_is_what_it_is_said_to_be() {
+    with_rootful_engine("", async |tool| {
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        let created = client.result("containers", &tool.create_call(json!({}))).await["structuredContent"].take();
+        let opened = json!({ "operation": "shell_open", "container": created["container"] });
+        let opened = client.result("containers", &opened).await["structuredContent"].take();
+        let sent = json!({ "operation": "shell_send", "shell": opened["shell"], "text": "echo 7\n" });
+        let answer = client.result("containers", &sent).await["structuredContent"].take();
+        for block in of("json") {
+            let shown = value(&block);
+            if shown.get("shell").is_some() && shown.get("success").is_some() {
+                has_the_fields(&answer, &block, &shown);
+            }
+        }
+        client.end().await;
+    })
+    .await;
 }

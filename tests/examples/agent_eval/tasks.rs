@@ -1,0 +1,195 @@
+//! The tasks: what a model does step by step, and what has to be true afterwards.
+
+/// What a model is after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Path and content.
+    Write(&'static str, &'static str),
+    Read(&'static str),
+    /// Path, old and new text.
+    Edit(&'static str, &'static str, &'static str),
+    /// The same wherever it is.
+    EditAll(&'static str, &'static str, &'static str),
+    Run(&'static str),
+    /// A command that takes some seconds.
+    Long(&'static str),
+    Python(&'static str),
+    Search(&'static str),
+    Find(&'static str),
+    /// A server on that port, by that command, reached from the host.
+    Serve(u16, &'static str),
+    /// A job that prints a line, which is waited for.
+    Watch(&'static str, &'static str),
+    /// A job that is ended again.
+    Interrupt(&'static str),
+    /// The container is stopped behind the model's back.
+    Crash,
+    Create(&'static str),
+    Fork(&'static str),
+    /// A snapshot, and the container that is made from it.
+    Snapshot(&'static str, &'static str),
+    RunIn(&'static str, &'static str),
+    WriteIn(&'static str, &'static str, &'static str),
+    Destroy(&'static str),
+    /// Removes a snapshot.
+    Forget(&'static str),
+}
+
+pub(crate) struct Task {
+    pub(crate) name: &'static str,
+    pub(crate) steps: &'static [Step],
+    /// A command of the machine, and what it prints when the task is done.
+    pub(crate) check: (&'static str, &'static str),
+}
+
+use Step::{
+    Crash, Create, Destroy, Edit, EditAll, Find, Forget, Fork, Interrupt, Long, Python, Read, Run, RunIn, Search,
+    Serve, Snapshot, Watch, Write, WriteIn,
+};
+
+const fn task(name: &'static str, steps: &'static [Step], check: (&'static str, &'static str)) -> Task {
+    Task { name, steps, check }
+}
+
+const BROKEN: &str = "printf 'def add(a, b):\\n    return a - b\\n' > calc.py; \
+                      printf 'from calc import add\\nassert add(2, 3) == 5\\nprint(\"passed\")\\n' > test.py";
+const THREE: &str = "for it in a b c; do echo \"total = count($it)\" > $it.py; done";
+const SERVER: &str = "python3 -m http.server 8000";
+const LOG: &str = "seq 1 200000 > big.log; sed -i 's/^77777$/77777 ERROR disk is full/' big.log";
+
+pub(crate) const TASKS: &[Task] = &[
+    task("write a program and run it", &[Write("hello.py", "print('hello')\n")], ("python3 hello.py", "hello")),
+    task(
+        "fix a failing test",
+        &[Run(BROKEN), Run("python3 test.py"), Edit("calc.py", "return a - b", "return sum((a, b))")],
+        ("python3 test.py", "passed"),
+    ),
+    task("start a service and probe it", &[Serve(8000, SERVER)], ("echo probed", "probed")),
+    task("find a line in a big log", &[Run(LOG), Search("ERROR")], ("grep -c ERROR big.log", "1")),
+    task("recover after a crash", &[Write("state.txt", "kept\n"), Crash, Run("true")], ("cat state.txt", "kept")),
+    task(
+        "work in two containers",
+        &[Create("db"), WriteIn("db", "data.txt", "42\n"), RunIn("db", "cat data.txt"), Destroy("db")],
+        ("test ! -e data.txt && echo apart", "apart"),
+    ),
+    task(
+        "rename a function in three files",
+        &[
+            Run(THREE),
+            Search("count"),
+            Edit("a.py", "count", "tally"),
+            Edit("b.py", "count", "tally"),
+            Edit("c.py", "count", "tally"),
+        ],
+        ("grep -c tally a.py b.py c.py | tr '\\n' ' '", "a.py:1 b.py:1 c.py:1"),
+    ),
+    task("replace a configuration", &[Run("echo old > app.conf"), Write("app.conf", "new\n")], ("cat app.conf", "new")),
+    task("wait for a long build", &[Long("sleep 3; echo built > out.txt")], ("cat out.txt", "built")),
+    task(
+        "compute with Python",
+        &[Python("print(sum(n * n for n in range(10)))"), Python("open('sum.txt', 'w').write('285\\n')")],
+        ("cat sum.txt", "285"),
+    ),
+    task(
+        "commit to a repository",
+        &[
+            Run("git init -q . && git config user.email a@example.org && git config user.name A"),
+            Write("readme.md", "# A project\n"),
+            Run("git add -A && git commit -qm 'Begin'"),
+        ],
+        ("git log --format=%s", "Begin"),
+    ),
+    task(
+        "mend a shell script",
+        &[
+            Run("printf 'if true; then\\necho fine\\n' > run.sh"),
+            Run("sh run.sh"),
+            Edit("run.sh", "fine\n", "fine\nfi\n"),
+        ],
+        ("sh run.sh", "fine"),
+    ),
+    task(
+        "list the documents",
+        &[Run("mkdir -p docs/deep; touch docs/a.md docs/deep/b.md docs/c.txt"), Find("**/*.md")],
+        ("find docs -name '*.md' | wc -l", "2"),
+    ),
+    task(
+        "try a change in a fork",
+        &[
+            Run("echo original > /var/tmp/a"),
+            Fork("trial"),
+            RunIn("trial", "echo changed > /var/tmp/a"),
+            Destroy("trial"),
+        ],
+        ("cat /var/tmp/a", "original"),
+    ),
+    task(
+        "go back to a snapshot",
+        &[
+            Run("echo kept > /var/tmp/a"),
+            Snapshot("before", "again"),
+            RunIn("again", "cat /var/tmp/a"),
+            Destroy("again"),
+            Forget("before"),
+        ],
+        ("cat /var/tmp/a", "kept"),
+    ),
+    task("wait for a line of a log", &[Watch("sleep 1; echo ready; sleep 60", "ready")], ("echo seen", "seen")),
+    task("end a job that hangs", &[Interrupt("sleep 4242")], ("pgrep -fc '^sleep 4242' || true", "0")),
+    task(
+        "change each occurrence",
+        &[Run("printf 'x = 1\\ny = 2\\nx = 1\\n' > a.py"), EditAll("a.py", "x = 1", "x = 3")],
+        ("grep -c 'x = 3' a.py", "2"),
+    ),
+    task("read the middle of a file", &[Run("seq 1 5000 > n.txt"), Read("n.txt")], ("sed -n 2500p n.txt", "2500")),
+    task(
+        "make a script executable",
+        &[Write("tool.sh", "#!/bin/sh\necho works\n"), Run("chmod +x tool.sh")],
+        ("./tool.sh", "works"),
+    ),
+    task(
+        "keep letters of any alphabet",
+        &[Write("name.txt", "Zoë Ångström 東京\n")],
+        ("cat name.txt", "Zoë Ångström 東京"),
+    ),
+    task("write below new directories", &[Write("src/app/core/a.txt", "deep\n")], ("cat src/app/core/a.txt", "deep")),
+    task(
+        "remove what is not needed",
+        &[Run("mkdir tmp; touch tmp/a tmp/b keep"), Run("rm -r tmp")],
+        ("ls | tr '\\n' ' '", "keep"),
+    ),
+    task("survive a flood of output", &[Run("seq 1 300000")], ("echo still here", "still here")),
+    task(
+        "add the file that is missing",
+        &[Run("python3 main.py"), Write("main.py", "print('now')\n")],
+        ("python3 main.py", "now"),
+    ),
+    task(
+        "sum a column",
+        &[
+            Write("data.csv", "a,b\n1,2\n3,4\n"),
+            Python("import csv\nprint(sum(int(row['b']) for row in csv.DictReader(open('data.csv'))))"),
+        ],
+        ("awk -F, 'NR>1 {s+=$2} END {print s}' data.csv", "6"),
+    ),
+    task(
+        "pass data between commands",
+        &[Run("printf 'b\\na\\n' | sort > sorted.txt"), Read("sorted.txt")],
+        ("head -1 sorted.txt", "a"),
+    ),
+    task(
+        "edit what was just written",
+        &[Write("v.txt", "version 1\n"), Edit("v.txt", "version 1", "version 2")],
+        ("cat v.txt", "version 2"),
+    ),
+    task(
+        "edit after a command changed the file",
+        &[Write("v.txt", "version 1\n"), Run("echo version 2 > v.txt"), Edit("v.txt", "version 2", "version 3")],
+        ("cat v.txt", "version 3"),
+    ),
+    task(
+        "serve what was written",
+        &[Write("index.html", "<p>served</p>\n"), Serve(8001, "python3 -m http.server 8001")],
+        ("cat index.html", "<p>served</p>"),
+    ),
+];

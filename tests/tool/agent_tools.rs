@@ -105,6 +105,50 @@ async fn a_machine_that_stopped_is_started_and_one_that_is_gone_is_made_anew() {
 }
 
 #[tokio::test]
+async fn a_call_that_fails_tells_all_the_same_that_the_machine_is_another() {
+    with_session(async |tool, session| {
+        session.text("shell", json!({ "command": "true" })).await;
+        tool.case.runtime.remove(&session.machine().await).await.unwrap();
+        let failed = json!({ "operation": "job_wait", "job_id": "0123abcd" });
+        let failed = session.response("containers", failed).await;
+        assert_eq!(failed.json["code"], "job_not_found", "{failed:?}");
+        let text = failed.text.unwrap();
+        assert!(text.starts_with("[the machine was gone, with the files that only it had; your machine "), "{text}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_wrong_makes_no_machine() {
+    with_session(async |_, session| {
+        for (tool, arguments, code) in [
+            ("read_file", json!({ "path": 7 }), "invalid_input"),
+            ("shell", json!({ "command": "true", "timeout": "long" }), "invalid_input"),
+            ("containers", json!({ "operation": "exec", "comand": "true" }), "unknown_field"),
+        ] {
+            let answer = session.response(tool, arguments).await;
+            assert_eq!(answer.json["code"], code, "{answer:?}");
+        }
+        let records = session.process.context.store().unwrap().records().unwrap();
+        assert!(records.is_empty(), "{records:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_first_calls_of_two_processes_of_a_session_make_one_machine() {
+    with_session(async |tool, session| {
+        let beside = Session { process: Agent::new(tool, "agent-1").process };
+        let call = || json!({ "command": "echo here" });
+        let (one, other) = tokio::join!(session.text("shell", call()), beside.text("shell", call()));
+        assert!(one.ends_with("here\n") && other.ends_with("here\n"), "{one} {other}");
+        let records = session.process.context.store().unwrap().records().unwrap();
+        assert_eq!(records.len(), 1, "{records:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_call_that_is_withdrawn_leaves_the_machine_in_the_making() {
     with_session(async |_, session| {
         let withdrawn = CancellationToken::new();

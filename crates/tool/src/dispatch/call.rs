@@ -63,6 +63,14 @@ pub(crate) async fn carry_out(
     entry.run(prepared, process, &args).await
 }
 
+/// Checks a call's fields and does nothing.
+///
+/// # Errors
+/// As [`carry_out`], for what is wrong with the call itself.
+pub(crate) fn check(table: &[OperationEntry], object: Map<String, Value>) -> Result<(), Failure> {
+    prepare(table, object).map(drop)
+}
+
 fn prepare(
     table: &[OperationEntry],
     mut object: Map<String, Value>,

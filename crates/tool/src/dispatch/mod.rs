@@ -27,8 +27,8 @@ use crate::failure::Failure;
 use crate::process::Process;
 use crate::{audit, schema};
 
-pub(crate) use self::call::carry_out;
 pub use self::call::{CallInput, answer, reply};
+pub(crate) use self::call::{carry_out, check};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
 pub(crate) use self::fields::alone;

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Toolset;
 use crate::context::{Context, Frontend};
-use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry};
+use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry, PreparedCall};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
@@ -109,11 +109,21 @@ async fn respond(
     process: &Process,
     object: Map<String, Value>,
 ) -> Result<CallResponse, Failure> {
+    carry_out(entry, process, own_fields(entry, object)?).await
+}
+
+fn own_fields(entry: &OperationEntry, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
     let (args, problems) = dispatch::alone(entry, object);
-    if !problems.is_empty() {
-        return Err(dispatch::refusal(&problems));
-    }
-    carry_out(entry, process, args).await
+    if problems.is_empty() { Ok(args) } else { Err(dispatch::refusal(&problems)) }
+}
+
+/// Checks a call's fields and does nothing.
+pub(crate) fn check(entry: &OperationEntry, object: Map<String, Value>) -> Result<(), Failure> {
+    prepared(entry, own_fields(entry, object)?).map(drop)
+}
+
+fn prepared(entry: &OperationEntry, args: Map<String, Value>) -> Result<PreparedCall, Failure> {
+    (entry.prepare)(entry.name, args).map_err(|problems| dispatch::refusal(&problems))
 }
 
 async fn carry_out(
@@ -124,8 +134,7 @@ async fn carry_out(
     if !entry.diagnoses {
         process.context.configured()?;
     }
-    let prepared = (entry.prepare)(entry.name, args.clone()).map_err(|problems| dispatch::refusal(&problems))?;
-    entry.run(prepared, process, &args).await
+    entry.run(prepared(entry, args.clone())?, process, &args).await
 }
 
 /// Whether it is the shell, by any of its names.

@@ -59,9 +59,11 @@ impl InnerCall {
         };
         let mut news = String::new();
         if is_on_machine(callee, &fields) {
-            let machine = machine::ensure(process).await?;
-            fields.insert(CONTAINER.into(), json!(machine.name));
-            news = machine.news.map(|it| format!("[{it}]\n")).unwrap_or_default();
+            let name = machine::name_of(&process.context)?;
+            fields.insert(CONTAINER.into(), json!(name));
+            // A call that is wrong makes no machine.
+            check(callee, fields.clone())?;
+            news = machine::ensure(process, name).await?.map(|it| format!("[{it}]\n")).unwrap_or_default();
         }
         // That files were lost is told once, so it stands before a failure, too.
         let response = respond(callee, process, fields).await.map_err(|failure| {
@@ -80,14 +82,30 @@ fn is_on_machine(callee: &OperationEntry, fields: &Map<String, Value>) -> bool {
     !NAMED.contains(&callee.name) && !names_one && takes_one()
 }
 
+fn is_operation(callee: &'static OperationEntry) -> bool {
+    operations::ALL.iter().any(|it| std::ptr::eq(it, callee))
+}
+
+/// The fields of the call that an operation's caller sends.
+fn of_operation(callee: &OperationEntry, mut fields: Map<String, Value>) -> Map<String, Value> {
+    fields.insert("operation".into(), callee.name.into());
+    fields
+}
+
+fn check(callee: &'static OperationEntry, fields: Map<String, Value>) -> Result<(), Failure> {
+    match is_operation(callee) {
+        true => dispatch::check(operations::ALL, of_operation(callee, fields)),
+        false => tools::check(callee, fields),
+    }
+}
+
 async fn respond(
     callee: &'static OperationEntry,
     process: &Process,
-    mut fields: Map<String, Value>,
+    fields: Map<String, Value>,
 ) -> Result<CallResponse, Failure> {
-    if !operations::ALL.iter().any(|it| std::ptr::eq(it, callee)) {
-        return Ok(Box::pin(tools::call(callee, process, fields)).await);
+    match is_operation(callee) {
+        true => Box::pin(dispatch::carry_out(operations::ALL, process, of_operation(callee, fields))).await,
+        false => Ok(Box::pin(tools::call(callee, process, fields)).await),
     }
-    fields.insert("operation".into(), callee.name.into());
-    Box::pin(dispatch::carry_out(operations::ALL, process, fields)).await
 }

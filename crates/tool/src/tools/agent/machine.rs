@@ -10,34 +10,23 @@ use serde_json::{Map, Value, json};
 use super::response_text;
 use crate::context::Context;
 use crate::dispatch;
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 use crate::operations;
 use crate::process::Process;
 use crate::removal::removing;
 use crate::target::{Access, check_session, start_again};
 
-/// The machine that a call works on.
-pub(super) struct SessionMachine {
-    pub(super) name: ContainerName,
-    /// What the agent has to know before it reads the answer.
-    pub(super) news: Option<String>,
-}
+/// What an agent has to know of its machine before it reads the answer of its call.
+pub(super) type News = Option<String>;
 
-impl SessionMachine {
-    fn as_it_is(name: ContainerName) -> Self {
-        Self { name, news: None }
-    }
-}
-
-/// Finds the machine, or makes it.
+/// Finds the machine of that name, or makes it.
 ///
 /// # Errors
 /// Those of `create`; `cancelled`.
-pub(super) async fn ensure(process: &Process) -> Result<SessionMachine, Failure> {
+pub(super) async fn ensure(process: &Process, name: ContainerName) -> Result<News, Failure> {
     let cx = &process.context;
-    let name = name_of(cx)?;
     if at_hand(&cx.store()?, cx.links(), &Handle::Name(name.clone())).await?.is_some_and(|it| is_own(cx, &it.0)) {
-        return Ok(SessionMachine::as_it_is(name));
+        return Ok(None);
     }
     let lock = process.machine_lock().clone().lock_owned();
     let lock = cx.unless_cancelled(async { Ok(lock.await) }).await?;
@@ -49,7 +38,8 @@ pub(super) async fn ensure(process: &Process) -> Result<SessionMachine, Failure>
     cx.unless_cancelled(async { making.await.map_err(Failure::internal)? }).await
 }
 
-fn name_of(cx: &Context) -> Result<ContainerName, Failure> {
+/// The name of the session's machine, also before there is one.
+pub(super) fn name_of(cx: &Context) -> Result<ContainerName, Failure> {
     // Other persons of the same engine have sessions of the same name.
     let digest = cx.store()?.signer().digest(cx.call.session.as_str().as_bytes());
     Ok(ContainerName::parse(format!("{}-main-{}", cx.config.label_namespace, &digest[..8]))?)
@@ -59,8 +49,18 @@ fn is_own(cx: &Context, record: &Record) -> bool {
     record.session == cx.call.session.as_str()
 }
 
-async fn find_or_create(process: &Process, name: ContainerName) -> Result<SessionMachine, Failure> {
+/// Another process of the session may make the machine meanwhile: then that one is used.
+async fn find_or_create(process: &Process, name: ContainerName) -> Result<News, Failure> {
+    match find_or_create_once(process, &name).await {
+        Err(failure) if failure.code == Code::NameTaken => find_or_create_once(process, &name).await,
+        done => done,
+    }
+}
+
+async fn find_or_create_once(process: &Process, name: &ContainerName) -> Result<News, Failure> {
     let (cx, store) = (&process.context, process.context.store()?);
+    // One that another process makes or starts at this moment is awaited.
+    drop(store.lock(name).await?);
     let found = match find(cx.engines(), &store, &Handle::Name(name.clone())).await {
         Ok(found) => found,
         Err(Error::NotFound { .. }) => return create_machine(process, name).await,
@@ -68,25 +68,23 @@ async fn find_or_create(process: &Process, name: ContainerName) -> Result<Sessio
     };
     check_session(cx, &found.record.session, name.as_str(), Access::Use)?;
     match &found.container {
-        Some(container) if container.running() => Ok(SessionMachine::as_it_is(name)),
+        Some(container) if container.running() => Ok(None),
         Some(_) => {
             start_again(cx, found).await?;
-            let news = "the machine had stopped and was started again: what ran in it has ended";
-            Ok(SessionMachine { name, news: Some(news.to_owned()) })
+            Ok(Some("the machine had stopped and was started again: what ran in it has ended".to_owned()))
         }
         None => {
             destroy(&*found.runtime, &store, &found.record, &removing(cx, false, false)?).await?;
-            let SessionMachine { name, news } = create_machine(process, name).await?;
-            let lost = "the machine was gone, with the files that only it had; ";
-            Ok(SessionMachine { name, news: news.map(|it| format!("{lost}{it}")) })
+            let news = create_machine(process, name).await?;
+            Ok(news.map(|it| format!("the machine was gone, with the files that only it had; {it}")))
         }
     }
 }
 
-async fn create_machine(process: &Process, name: ContainerName) -> Result<SessionMachine, Failure> {
-    let call = create_call(&process.context, &name);
+async fn create_machine(process: &Process, name: &ContainerName) -> Result<News, Failure> {
+    let call = create_call(&process.context, name);
     let made = Box::pin(dispatch::carry_out(operations::ALL, process, call)).await?;
-    Ok(SessionMachine { name, news: Some(format!("your machine {}", response_text::created(&made.json))) })
+    Ok(Some(format!("your machine {}", response_text::created(&made.json))))
 }
 
 fn create_call(cx: &Context, name: &ContainerName) -> Map<String, Value> {

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::Event;
 use crate::protocol::Usage;
+use crate::worktree::Worktree;
 use crate::{Code, Failure, ProfileName, Result, SandboxDir, WorkflowId, files};
 
 /// Between two looks whether an agent that has to stop has stopped.
@@ -69,6 +70,34 @@ pub struct RunRecord {
     pub session: ContainerName,
     /// The process that drives it.
     pub owner: ProcessId,
+}
+
+impl RunRecord {
+    /// A run that this process begins now.
+    #[must_use]
+    pub fn begun(
+        worktree: &Worktree,
+        run_id: String,
+        profile: ProfileName,
+        model: String,
+        session: ContainerName,
+    ) -> Self {
+        Self {
+            workflow: worktree.id.clone(),
+            run_id,
+            profile,
+            branch: worktree.branch.clone(),
+            model,
+            state: RunState::Running,
+            began: Timestamp::now(),
+            ended: None,
+            usage: None,
+            code: None,
+            message: None,
+            session,
+            owner: ProcessId::current(),
+        }
+    }
 }
 
 /// The files of one workflow's run, below its sandbox's directory.

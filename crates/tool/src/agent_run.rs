@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_lifecycle::Lock;
-use coracle_runtime::{Exec, ProcessId, random_hex};
+use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport, Commit, CreateRequest, Worktree};
 use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning};
@@ -141,21 +141,9 @@ pub async fn prepare(process: &Process, at: AgentWorktree, task: &AgentTask) -> 
     let exec = exec(cx, &sandbox, &open, &worktree, task)?;
     let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
     let alone = runs.lock()?;
-    let record = RunRecord {
-        workflow: worktree.id.clone(),
-        run_id: random_hex::<16>(),
-        profile: task.profile.clone(),
-        branch: worktree.branch.clone(),
-        model: task.model.clone().unwrap_or_else(|| task.agent.name.to_owned()),
-        state: RunState::Running,
-        began: jiff::Timestamp::now(),
-        ended: None,
-        usage: None,
-        code: None,
-        message: None,
-        session: cx.call.session.clone(),
-        owner: ProcessId::current(),
-    };
+    let model = task.model.clone().unwrap_or_else(|| task.agent.name.to_owned());
+    let session = cx.call.session.clone();
+    let record = RunRecord::begun(&worktree, random_hex::<16>(), task.profile.clone(), model, session);
     runs.begin(&record)?;
     Ok(PreparedAgent { sandbox, open, worktree, exec, record, runs, alone })
 }

@@ -182,6 +182,12 @@ mod tests {
     }
 
     #[test]
+    fn each_agent_has_a_profile_of_its_name() {
+        let names: Vec<_> = ALL.iter().map(|it| it.name).collect();
+        assert_eq!(names, crate::config::AGENT_PROFILES);
+    }
+
+    #[test]
     fn an_agent_is_not_started_for_a_provider_that_it_does_not_speak_to() {
         let claude = find("claude").unwrap();
         assert!(claude.command(&start(ProviderKind::Google)).is_none());

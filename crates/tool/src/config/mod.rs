@@ -30,6 +30,8 @@ pub use self::machine::Machine;
 use self::macros::table;
 pub use self::mounts::{HostMount, MountMode};
 pub use self::passthrough::{AutoPassthrough, Dotfiles};
+#[cfg(test)]
+pub(crate) use self::sandbox::AGENT_PROFILES;
 pub use self::sandbox::{
     BuildNetwork, DevcontainerFile, Egress, Git, GitMode, Profile as SandboxProfile, Provider, ProviderKind, Proxy,
     ProxyNetwork, ProxyTransport, Sandbox, SandboxNetwork, Worker, Worktree, WorktreeMode,

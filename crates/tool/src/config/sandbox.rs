@@ -49,14 +49,14 @@ table! {
 }
 
 /// Profiles of coding agents, each named like its agent.
-pub(crate) const AGENTS: [&str; 5] = ["claude", "codex", "gemini", "goose", "opencode"];
+pub(crate) const AGENT_PROFILES: [&str; 5] = ["claude", "codex", "gemini", "goose", "opencode"];
 
 impl Sandbox {
     /// A kind of sandbox; one that is not configured has the defaults.
     #[must_use]
     pub fn profile(&self, name: &ProfileName) -> Profile {
         let usual = || self.profiles.iter().find(|it| it.0.as_str() == "default").map(|it| it.1.clone());
-        match (self.profiles.get(name), AGENTS.contains(&name.as_str())) {
+        match (self.profiles.get(name), AGENT_PROFILES.contains(&name.as_str())) {
             (Some(own), _) => own.clone(),
             // It asks the models of the usual profile until it has one of its own.
             (None, true) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_lifecycle::Lock;
-use coracle_runtime::{ProcessId, random_hex};
+use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
 use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
@@ -116,21 +116,7 @@ pub(crate) fn begin(
     };
     let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
     let alone = runs.lock()?;
-    let run = RunRecord {
-        workflow: worktree.id.clone(),
-        run_id,
-        profile: task.profile,
-        branch: worktree.branch.clone(),
-        model,
-        state: RunState::Running,
-        began: jiff::Timestamp::now(),
-        ended: None,
-        usage: None,
-        code: None,
-        message: None,
-        session: cx.call.session.clone(),
-        owner: ProcessId::current(),
-    };
+    let run = RunRecord::begun(&worktree, run_id, task.profile, model, cx.call.session.clone());
     runs.begin(&run)?;
     Ok(PreparedRun { run, runs, request, alone })
 }

@@ -17,13 +17,13 @@ use crate::removal::removing;
 use crate::target::{Access, check_session, start_again};
 
 /// What an agent has to know of its machine before it reads the answer of its call.
-pub(super) type News = Option<String>;
+pub(super) type MachineChange = Option<String>;
 
 /// Finds the machine of that name, or makes it.
 ///
 /// # Errors
 /// Those of `create`; `cancelled`.
-pub(super) async fn ensure(process: &Process, name: ContainerName) -> Result<News, Failure> {
+pub(super) async fn ensure(process: &Process, name: ContainerName) -> Result<MachineChange, Failure> {
     let cx = &process.context;
     if at_hand(&cx.store()?, cx.links(), &Handle::Name(name.clone())).await?.is_some_and(|it| is_own(cx, &it.0)) {
         return Ok(None);
@@ -50,14 +50,14 @@ fn is_own(cx: &Context, record: &Record) -> bool {
 }
 
 /// Another process of the session may make the machine meanwhile: then that one is used.
-async fn find_or_create(process: &Process, name: ContainerName) -> Result<News, Failure> {
+async fn find_or_create(process: &Process, name: ContainerName) -> Result<MachineChange, Failure> {
     match find_or_create_once(process, &name).await {
         Err(failure) if failure.code == Code::NameTaken => find_or_create_once(process, &name).await,
         done => done,
     }
 }
 
-async fn find_or_create_once(process: &Process, name: &ContainerName) -> Result<News, Failure> {
+async fn find_or_create_once(process: &Process, name: &ContainerName) -> Result<MachineChange, Failure> {
     let (cx, store) = (&process.context, process.context.store()?);
     // One that another process makes or starts at this moment is awaited.
     drop(store.lock(name).await?);
@@ -81,7 +81,7 @@ async fn find_or_create_once(process: &Process, name: &ContainerName) -> Result<
     }
 }
 
-async fn create_machine(process: &Process, name: &ContainerName) -> Result<News, Failure> {
+async fn create_machine(process: &Process, name: &ContainerName) -> Result<MachineChange, Failure> {
     let call = create_call(&process.context, name);
     let made = Box::pin(dispatch::carry_out(operations::ALL, process, call)).await?;
     Ok(Some(format!("your machine {}", response_text::created(&made.json))))

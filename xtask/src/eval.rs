@@ -1,7 +1,8 @@
 //! `cargo xtask eval [ENGINE]`: recorded tasks, played by scripted models over MCP with the present toolset and with the single tool
-//! before it; calls, tokens, seconds and success go into `docs/bench/agents.md`.
+//! before it; calls, tokens, seconds and success go into `docs/bench/agents.md`. With `ANTHROPIC_API_KEY` and `CORACLE_EVAL_MODEL` in the
+//! environment that model plays the same tasks, too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 
@@ -100,7 +101,8 @@ fn page(counted: &Value, machine: &str) -> Result<String> {
          and `@anthropic-ai/tokenizer`), for all tasks together; seconds include the start and the end of each session.\n\n\
          | | done | calls | tokens | seconds |\n|---|--:|--:|--:|--:|\n"
     );
-    for habit in HABITS {
+    let real = runs.iter().filter_map(|it| it["habit"].as_str()).filter(|it| !HABITS.contains(it));
+    for habit in HABITS.into_iter().chain(real.collect::<BTreeSet<_>>()) {
         for (toolset, label) in TOOLSETS {
             let Some(it) = sums.get(&(toolset, habit)) else { continue };
             let when = if toolset == "agent" { "after" } else { "before" };

@@ -33,11 +33,9 @@ impl Session {
         it
     }
 
-    /// The list of tools, as the protocol transfers it.
-    pub(crate) fn list(mut self) -> String {
-        let list = self.request("tools/list", &json!({}))["result"]["tools"].to_string();
-        self.end();
-        list
+    /// The tools, as the protocol transfers them.
+    pub(crate) fn tools(&mut self) -> Value {
+        self.request("tools/list", &json!({}))["result"]["tools"].take()
     }
 
     pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Answer {
@@ -53,6 +51,17 @@ impl Session {
         };
         self.texts.push(read.text.clone());
         read
+    }
+
+    /// How many texts there are so far.
+    pub(crate) fn paid(&self) -> usize {
+        self.texts.len()
+    }
+
+    /// Keeps the texts of this part only.
+    pub(crate) fn keep(&mut self, paid: std::ops::Range<usize>) {
+        self.texts.truncate(paid.end);
+        self.texts.drain(..paid.start);
     }
 
     /// Waits until the server has removed what the session had; answers all texts.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Answer, Session};
 use crate::person::Person;
+use crate::real::RealModel;
 use crate::tasks::{Step, Task};
 use crate::vocabulary::{Call, JobEvent, Vocabulary};
 
@@ -36,7 +37,7 @@ impl Habit {
 }
 
 /// Why a model gave up.
-type Stuck = String;
+pub(crate) type Stuck = String;
 
 /// The container of a model whose tools have no machine of their own.
 const WORK: &str = "work";
@@ -76,6 +77,31 @@ impl<'a> Model<'a> {
                 self.begin_again(&stuck, &task.steps[..=at])?;
             }
         }
+        self.check(task)
+    }
+
+    /// Lets a real model do the task, after what is given.
+    ///
+    /// # Errors
+    /// Where it got stuck.
+    pub(crate) fn play_real(&mut self, real: &RealModel, task: &Task) -> Result<(), Stuck> {
+        task.steps[..task.given].iter().try_for_each(|it| self.act(it))?;
+        let goal = match self.vocabulary {
+            Vocabulary::Agent => task.goal.to_owned(),
+            Vocabulary::Classic => {
+                self.ensure_container()?;
+                format!("Work in the container `{WORK}`. {}", task.goal)
+            }
+        };
+        let begin = self.session.paid();
+        let played = real.play(&mut self.session, &goal);
+        let end = self.session.paid();
+        let checked = played.and_then(|()| self.check(task));
+        self.session.keep(begin..end);
+        checked
+    }
+
+    fn check(&mut self, task: &Task) -> Result<(), Stuck> {
         let (command, expected) = task.check;
         let seen = self.perform(self.vocabulary.run(command, None))?.text;
         if self.output(&seen).contains(expected) { Ok(()) } else { Err(format!("`{command}` gave {seen:?}")) }
@@ -214,13 +240,18 @@ impl<'a> Model<'a> {
     /// Calls until it is done, or the answer leads nowhere.
     fn perform(&mut self, mut call: Call) -> Result<Answer, Stuck> {
         if self.vocabulary == Vocabulary::Classic && !names_container(&call) {
-            if !self.has_container {
-                self.has_container = true;
-                self.send(&self.vocabulary.create(WORK))?;
-            }
+            self.ensure_container()?;
             call.arguments["container"] = WORK.into();
         }
         self.send(&call)
+    }
+
+    /// Makes the container of a model whose tools have no machine of their own.
+    fn ensure_container(&mut self) -> Result<(), Stuck> {
+        if !std::mem::replace(&mut self.has_container, true) {
+            self.send(&self.vocabulary.create(WORK))?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, call: &Call) -> Result<Answer, Stuck> {

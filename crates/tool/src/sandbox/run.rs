@@ -116,7 +116,7 @@ pub(crate) fn begin(
     };
     let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
     let alone = runs.lock()?;
-    let run = RunRecord::begun(&worktree, run_id, task.profile, model, cx.call.session.clone());
+    let run = RunRecord::begun(worktree, run_id, task.profile, model, cx.call.session.clone());
     runs.begin(&run)?;
     Ok(PreparedRun { run, runs, request, alone })
 }

@@ -85,18 +85,21 @@ impl<'a> Model<'a> {
     /// # Errors
     /// Where it got stuck.
     pub(crate) fn play_real(&mut self, real: &RealModel, task: &Task) -> Result<(), Stuck> {
-        task.steps[..task.given].iter().try_for_each(|it| self.act(it))?;
+        task.steps[..task.goal.given].iter().try_for_each(|it| self.act(it))?;
         let goal = match self.vocabulary {
-            Vocabulary::Agent => task.goal.to_owned(),
+            Vocabulary::Agent => task.goal.text.to_owned(),
             Vocabulary::Classic => {
                 self.ensure_container()?;
-                format!("Work in the container `{WORK}`. {}", task.goal)
+                format!("Work in the container `{WORK}`. {}", task.goal.text)
             }
         };
         let begin = self.session.paid();
         let played = real.play(&mut self.session, &goal);
         let end = self.session.paid();
-        let checked = played.and_then(|()| self.check(task));
+        let checked = played.and_then(|last| match last.contains(task.goal.said) {
+            true => self.check(task),
+            false => Err(format!("it did not say `{}` but {last:?}", task.goal.said)),
+        });
         self.session.keep(begin..end);
         checked
     }

@@ -39,11 +39,11 @@ impl RealModel {
         &self.name
     }
 
-    /// Lets it call tools until it says that it is done.
+    /// Lets it call tools until it says that it is done: its last words.
     ///
     /// # Errors
     /// What the model's API refused; too many turns.
-    pub(crate) fn play(&self, session: &mut Session, goal: &str) -> Result<(), Stuck> {
+    pub(crate) fn play(&self, session: &mut Session, goal: &str) -> Result<String, Stuck> {
         let tools = tools(&session.tools());
         let mut messages = vec![json!({ "role": "user", "content": goal })];
         for _ in 0..MOST_TURNS {
@@ -51,7 +51,7 @@ impl RealModel {
             let results = results(session, &content);
             messages.push(json!({ "role": "assistant", "content": content }));
             if results.is_empty() {
-                return Ok(());
+                return Ok(words(&messages[messages.len() - 1]["content"]));
             }
             messages.push(json!({ "role": "user", "content": results }));
         }
@@ -78,6 +78,11 @@ impl RealModel {
         let reply: Value = serde_json::from_slice(&output.stdout).map_err(|err| format!("the model: {err}"))?;
         reply["content"].as_array().cloned().ok_or_else(|| format!("the model: {}", reply["error"]))
     }
+}
+
+fn words(content: &Value) -> String {
+    let texts = content.as_array().into_iter().flatten().filter_map(|it| it["text"].as_str());
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// The tools as that API has them.

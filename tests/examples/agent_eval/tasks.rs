@@ -35,12 +35,26 @@ pub(crate) enum Step {
     Forget(&'static str),
 }
 
-pub(crate) struct Task {
-    pub(crate) name: &'static str,
-    /// What a real model is told.
-    pub(crate) goal: &'static str,
+/// The task as a real model gets it.
+pub(crate) struct Goal {
+    pub(crate) text: &'static str,
     /// The first of the steps that were done before it begins.
     pub(crate) given: usize,
+    /// What its last words have to contain.
+    pub(crate) said: &'static str,
+}
+
+const fn goal(text: &'static str, given: usize) -> Goal {
+    question(text, given, "")
+}
+
+const fn question(text: &'static str, given: usize, said: &'static str) -> Goal {
+    Goal { text, given, said }
+}
+
+pub(crate) struct Task {
+    pub(crate) name: &'static str,
+    pub(crate) goal: Goal,
     pub(crate) steps: &'static [Step],
     /// A command of the machine, and what it prints when the task is done.
     pub(crate) check: (&'static str, &'static str),
@@ -51,14 +65,8 @@ use Step::{
     Serve, Snapshot, Watch, Write, WriteIn,
 };
 
-const fn task(
-    name: &'static str,
-    goal: &'static str,
-    given: usize,
-    steps: &'static [Step],
-    check: (&'static str, &'static str),
-) -> Task {
-    Task { name, goal, given, steps, check }
+const fn task(name: &'static str, goal: Goal, steps: &'static [Step], check: (&'static str, &'static str)) -> Task {
+    Task { name, goal, steps, check }
 }
 
 const BROKEN: &str = "printf 'def add(a, b):\\n    return a - b\\n' > calc.py; \
@@ -66,54 +74,55 @@ const BROKEN: &str = "printf 'def add(a, b):\\n    return a - b\\n' > calc.py; \
 const THREE: &str = "for it in a b c; do echo \"total = count($it)\" > $it.py; done";
 const SERVER: &str = "python3 -m http.server 8000";
 const LOG: &str = "seq 1 200000 > big.log; sed -i 's/^77777$/77777 ERROR disk is full/' big.log";
+const PROBE: &str = "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8000\").status)'";
 
 pub(crate) const TASKS: &[Task] = &[
     task(
         "write a program and run it",
-        "Write hello.py, which prints `hello`, and run it.",
-        0,
+        goal("Write hello.py, which prints `hello`, and run it.", 0),
         &[Write("hello.py", "print('hello')\n")],
         ("python3 hello.py", "hello"),
     ),
     task(
         "fix a failing test",
-        "`python3 test.py` fails. Mend calc.py so that it passes.",
-        1,
+        goal("`python3 test.py` fails. Mend calc.py so that it passes.", 1),
         &[Run(BROKEN), Run("python3 test.py"), Edit("calc.py", "return a - b", "return sum((a, b))")],
         ("python3 test.py", "passed"),
     ),
     task(
         "start a service and probe it",
-        "Serve the working directory by HTTP on port 8000 of the machine, and find the URL on the host at which it answers.",
-        0,
+        question(
+            "Serve the working directory by HTTP on port 8000 of the machine, and find the URL on the host at which it answers.",
+            0,
+            "http://127.0.0.1",
+        ),
         &[Serve(8000, SERVER)],
-        ("echo probed", "probed"),
+        (PROBE, "200"),
     ),
     task(
         "find a line in a big log",
-        "big.log has one line with an error. Which one is it?",
-        1,
+        question("big.log has one line with an error. Which one is it?", 1, "77777"),
         &[Run(LOG), Search("ERROR")],
         ("grep -c ERROR big.log", "1"),
     ),
     task(
         "recover after a crash",
-        "The machine has just crashed. Go on: state.txt has to contain `kept`.",
-        2,
+        goal("The machine has just crashed. Go on: state.txt has to contain `kept`.", 2),
         &[Write("state.txt", "kept\n"), Crash, Run("true")],
         ("cat state.txt", "kept"),
     ),
     task(
         "work in two containers",
-        "Make a second container called `db`, write 42 into data.txt in it, read it there, and remove that container.",
-        0,
+        goal(
+            "Make a second container called `db`, write 42 into data.txt in it, read it there, and remove that container.",
+            0,
+        ),
         &[Create("db"), WriteIn("db", "data.txt", "42\n"), RunIn("db", "cat data.txt"), Destroy("db")],
         ("test ! -e data.txt && echo apart", "apart"),
     ),
     task(
         "rename a function in three files",
-        "Rename the function `count` to `tally` in all Python files.",
-        1,
+        goal("Rename the function `count` to `tally` in all Python files.", 1),
         &[
             Run(THREE),
             Search("count"),
@@ -125,29 +134,25 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "replace a configuration",
-        "Replace the whole content of app.conf by one line: new",
-        1,
+        goal("Replace the whole content of app.conf by one line: new", 1),
         &[Run("echo old > app.conf"), Write("app.conf", "new\n")],
         ("cat app.conf", "new"),
     ),
     task(
         "wait for a long build",
-        "Run `sleep 3; echo built > out.txt`, and wait until it is done.",
-        0,
+        goal("Run `sleep 3; echo built > out.txt`, and wait until it is done.", 0),
         &[Long("sleep 3; echo built > out.txt")],
         ("cat out.txt", "built"),
     ),
     task(
         "compute with Python",
-        "Compute the sum of the squares of 0 to 9 with Python, and write it into sum.txt.",
-        0,
+        goal("Compute the sum of the squares of 0 to 9 with Python, and write it into sum.txt.", 0),
         &[Python("print(sum(n * n for n in range(10)))"), Python("open('sum.txt', 'w').write('285\\n')")],
         ("cat sum.txt", "285"),
     ),
     task(
         "commit to a repository",
-        "Make a git repository here with a readme.md, and commit it with the message `Begin`.",
-        0,
+        goal("Make a git repository here with a readme.md, and commit it with the message `Begin`.", 0),
         &[
             Run("git init -q . && git config user.email a@example.org && git config user.name A"),
             Write("readme.md", "# A project\n"),
@@ -157,8 +162,7 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "mend a shell script",
-        "`sh run.sh` fails. Mend the script so that it prints `fine`.",
-        1,
+        goal("`sh run.sh` fails. Mend the script so that it prints `fine`.", 1),
         &[
             Run("printf 'if true; then\\necho fine\\n' > run.sh"),
             Run("sh run.sh"),
@@ -168,15 +172,13 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "list the documents",
-        "Which Markdown files are there, in all directories?",
-        1,
+        question("Which Markdown files are there, in all directories?", 1, "deep/b.md"),
         &[Run("mkdir -p docs/deep; touch docs/a.md docs/deep/b.md docs/c.txt"), Find("**/*.md")],
         ("find docs -name '*.md' | wc -l", "2"),
     ),
     task(
         "try a change in a fork",
-        "Fork the machine as `trial`, write `changed` into /var/tmp/a of the fork only, and remove the fork.",
-        1,
+        goal("Fork the machine as `trial`, write `changed` into /var/tmp/a of the fork only, and remove the fork.", 1),
         &[
             Run("echo original > /var/tmp/a"),
             Fork("trial"),
@@ -187,8 +189,10 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "go back to a snapshot",
-        "Keep the machine as the snapshot `before`, make the container `again` from it, look at /var/tmp/a there, then remove the container and the snapshot.",
-        1,
+        goal(
+            "Keep the machine as the snapshot `before`, make the container `again` from it, look at /var/tmp/a there, then remove the container and the snapshot.",
+            1,
+        ),
         &[
             Run("echo kept > /var/tmp/a"),
             Snapshot("before", "again"),
@@ -200,78 +204,71 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "wait for a line of a log",
-        "Start `sleep 1; echo ready; sleep 60` in the background, and wait until it prints `ready`.",
-        0,
+        question(
+            "Start `sleep 1; echo ready; sleep 60` in the background, and wait until it prints `ready`.",
+            0,
+            "ready",
+        ),
         &[Watch("sleep 1; echo ready; sleep 60", "ready")],
         ("echo seen", "seen"),
     ),
     task(
         "end a job that hangs",
-        "Start `sleep 4242` in the background, then end it.",
-        0,
+        goal("Start `sleep 4242` in the background, then end it.", 0),
         &[Interrupt("sleep 4242")],
         ("pgrep -fc '^sleep 4242' || true", "0"),
     ),
     task(
         "change each occurrence",
-        "In a.py, set x to 3 wherever it is set.",
-        1,
+        goal("In a.py, set x to 3 wherever it is set.", 1),
         &[Run("printf 'x = 1\\ny = 2\\nx = 1\\n' > a.py"), EditAll("a.py", "x = 1", "x = 3")],
         ("grep -c 'x = 3' a.py", "2"),
     ),
     task(
         "read the middle of a file",
-        "What is in line 2500 of n.txt?",
-        1,
+        question("What is in line 2500 of n.txt?", 1, "2500"),
         &[Run("seq 1 5000 > n.txt"), Read("n.txt")],
         ("sed -n 2500p n.txt", "2500"),
     ),
     task(
         "make a script executable",
-        "Write tool.sh, a shell script that prints `works` and can be run as ./tool.sh",
-        0,
+        goal("Write tool.sh, a shell script that prints `works` and can be run as ./tool.sh", 0),
         &[Write("tool.sh", "#!/bin/sh\necho works\n"), Run("chmod +x tool.sh")],
         ("./tool.sh", "works"),
     ),
     task(
         "keep letters of any alphabet",
-        "Write this line into name.txt: Zoë Ångström 東京",
-        0,
+        goal("Write this line into name.txt: Zoë Ångström 東京", 0),
         &[Write("name.txt", "Zoë Ångström 東京\n")],
         ("cat name.txt", "Zoë Ångström 東京"),
     ),
     task(
         "write below new directories",
-        "Write `deep` into src/app/core/a.txt",
-        0,
+        goal("Write `deep` into src/app/core/a.txt", 0),
         &[Write("src/app/core/a.txt", "deep\n")],
         ("cat src/app/core/a.txt", "deep"),
     ),
     task(
         "remove what is not needed",
-        "Remove the directory tmp with all that is in it.",
-        1,
+        goal("Remove the directory tmp with all that is in it.", 1),
         &[Run("mkdir tmp; touch tmp/a tmp/b keep"), Run("rm -r tmp")],
         ("ls | tr '\\n' ' '", "keep"),
     ),
     task(
         "survive a flood of output",
-        "Run `seq 1 300000`. What is the last number?",
-        0,
+        question("Run `seq 1 300000`. What is the last number?", 0, "300000"),
         &[Run("seq 1 300000")],
         ("echo still here", "still here"),
     ),
     task(
         "add the file that is missing",
-        "`python3 main.py` has to print `now`. See why it does not, and mend it.",
-        0,
+        goal("`python3 main.py` has to print `now`. See why it does not, and mend it.", 0),
         &[Run("python3 main.py"), Write("main.py", "print('now')\n")],
         ("python3 main.py", "now"),
     ),
     task(
         "sum a column",
-        "What is the sum of column b of data.csv? Compute it with Python.",
-        1,
+        question("What is the sum of column b of data.csv? Compute it with Python.", 1, "6"),
         &[
             Write("data.csv", "a,b\n1,2\n3,4\n"),
             Python("import csv\nprint(sum(int(row['b']) for row in csv.DictReader(open('data.csv'))))"),
@@ -280,29 +277,29 @@ pub(crate) const TASKS: &[Task] = &[
     ),
     task(
         "pass data between commands",
-        "Sort the lines `b` and `a` into sorted.txt.",
-        0,
+        goal("Sort the lines `b` and `a` into sorted.txt.", 0),
         &[Run("printf 'b\\na\\n' | sort > sorted.txt"), Read("sorted.txt")],
         ("head -1 sorted.txt", "a"),
     ),
     task(
         "edit what was just written",
-        "Change v.txt so that it says version 2.",
-        1,
+        goal("Change v.txt so that it says version 2.", 1),
         &[Write("v.txt", "version 1\n"), Edit("v.txt", "version 1", "version 2")],
         ("cat v.txt", "version 2"),
     ),
     task(
         "edit after a command changed the file",
-        "Change v.txt so that it says version 3.",
-        2,
+        goal("Change v.txt so that it says version 3.", 2),
         &[Write("v.txt", "version 1\n"), Run("echo version 2 > v.txt"), Edit("v.txt", "version 2", "version 3")],
         ("cat v.txt", "version 3"),
     ),
     task(
         "serve what was written",
-        "Serve index.html by HTTP on port 8001 of the machine, and find the URL on the host at which it answers.",
-        1,
+        question(
+            "Serve index.html by HTTP on port 8001 of the machine, and find the URL on the host at which it answers.",
+            1,
+            "http://127.0.0.1",
+        ),
         &[Write("index.html", "<p>served</p>\n"), Serve(8001, "python3 -m http.server 8001")],
         ("cat index.html", "<p>served</p>"),
     ),

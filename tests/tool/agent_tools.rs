@@ -15,7 +15,7 @@ use super::{Tool, eventually, with_engine, with_rootful_tool, with_tool};
 use crate::engines::{IMAGE, caught};
 
 /// The configuration of an agent whose machine is the small image.
-fn configured(more: &str) -> String {
+pub(super) fn configured(more: &str) -> String {
     format!(
         "{more}\n[workspace]\ntoolsets = [\"agent\"]\n[machine]\nimage = \"{IMAGE}\"\n[lifecycle]\nkeep_jobs = false\n"
     )

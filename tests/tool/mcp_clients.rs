@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
+use super::agent_tools::configured;
 use super::mcp_http::Server;
 use super::work::code::{SNIPPETS, make_snippets};
 use super::{Tool, with_engine, with_rootful_engine, with_tool, without_engine};
@@ -132,6 +133,48 @@ async fn a_client_library_works_through_a_session() {
         script.env("CORACLE_SESSION", "client");
         let output = script.current_dir(tool.work()).output().await.unwrap();
         assert!(output.status.success(), "{}", told(&output));
+    })
+    .await;
+}
+
+/// A client in a directory of its own, which its machine has, too.
+async fn session_of(tool: &Tool<'_>, name: &str, mut command: Command) {
+    let work = tool.work().join(name);
+    std::fs::create_dir(&work).unwrap();
+    command.env_clear().current_dir(work);
+    for (name, value) in tool.command([] as [&str; 0]).as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{name}: {}", told(&output));
+}
+
+/// The inspector is not among them: its command line is one request, which it cannot cancel, and it shows no progress.
+#[tokio::test]
+async fn the_protocols_libraries_see_progress_and_cancel() {
+    let tools = ["python/bin/python", "node_modules/@modelcontextprotocol/sdk"].map(installed);
+    let [Some(python), Some(library)] = tools else { return };
+    with_engine(&configured(""), async |tool| {
+        let program = tool.command([] as [&str; 0]);
+        let program = program.as_std().get_program();
+        let mut script = client(&python);
+        script.arg(ours("agent_session.py")).arg(program).arg("mcp");
+        session_of(tool, "python", script).await;
+
+        // Node looks for packages where the script lies.
+        let script = tool.work().join("agent_session.mjs");
+        std::fs::copy(ours("agent_session.mjs"), &script).unwrap();
+        let modules = library.parent().and_then(Path::parent).unwrap();
+        std::os::unix::fs::symlink(modules, tool.work().join("node_modules")).unwrap();
+        let mut stdio = client("node");
+        stdio.arg(&script).arg("stdio").arg(program).arg("mcp");
+        session_of(tool, "stdio", stdio).await;
+
+        let server = Server::start(tool, &[]).await;
+        let mut http = client("node");
+        http.arg(&script).arg("http").arg(format!("http://127.0.0.1:{}/mcp", server.port)).arg(&server.token);
+        session_of(tool, "http", http).await;
+        assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
     })
     .await;
 }

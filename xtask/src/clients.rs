@@ -11,11 +11,12 @@ use anyhow::Result;
 use crate::engines::apt;
 use crate::sh::{sh, target, which};
 
-/// The protocol's inspector and its conformance suite, the devcontainers CLI, and a coding agent. Later versions of these need a newer
+/// The protocol's inspector, its conformance suite and its library, the devcontainers CLI, and a coding agent. Later versions of these need a newer
 /// Node than Debian has. Two tokenizers: OpenAI's encodings, and the one that Anthropic has published.
 const NPM: &[&str] = &[
     "@modelcontextprotocol/inspector@1.0.3",
     "@modelcontextprotocol/conformance@0.1.13",
+    "@modelcontextprotocol/sdk@1.32.2",
     "@devcontainers/cli@0.80.0",
     "@anthropic-ai/claude-code@2.1.197",
     "gpt-tokenizer@4.0.0",
@@ -31,7 +32,7 @@ pub(crate) fn ensure() {
     let tools = target().join("tools");
     let (npm, python) = (npm(&tools), python(&tools));
     for (what, done) in [
-        ("MCP inspector, MCP conformance suite, devcontainers CLI, Claude Code and tokenizers", npm),
+        ("MCP inspector, conformance suite and library, devcontainers CLI, Claude Code and tokenizers", npm),
         ("MCP library for Python", python),
     ] {
         if let Err(error) = done {

@@ -437,31 +437,106 @@ class ForwardResult(Result):
 class ShellOpenResult(Result):
     """What `shell_open` answers."""
 
+    shell: str
+    output: str
+    running: bool
     success: bool
+    container: str | None
+    cursor: list[int] | None
+    exit_code: int | None
+    #: Why it ended, where its command did not.
+    lost: str | None
+    match: str | None
+    omitted_bytes: int | None
+    #: Why the wait is over.
+    reason: Literal["quiet"] | Literal["match"] | Literal["timeout"] | Literal["ended"] | None
+    screen: str | None
+    signal: int | None
+    tree_ended: bool | None
 
 
 class ShellSendResult(Result):
     """What `shell_send` answers."""
 
+    shell: str
+    output: str
+    running: bool
     success: bool
+    container: str | None
+    cursor: list[int] | None
+    exit_code: int | None
+    #: Why it ended, where its command did not.
+    lost: str | None
+    match: str | None
+    omitted_bytes: int | None
+    #: Why the wait is over.
+    reason: Literal["quiet"] | Literal["match"] | Literal["timeout"] | Literal["ended"] | None
+    screen: str | None
+    signal: int | None
+    tree_ended: bool | None
 
 
 class ShellExpectResult(Result):
     """What `shell_expect` answers."""
 
+    shell: str
+    output: str
+    running: bool
     success: bool
+    container: str | None
+    cursor: list[int] | None
+    exit_code: int | None
+    #: Why it ended, where its command did not.
+    lost: str | None
+    match: str | None
+    omitted_bytes: int | None
+    #: Why the wait is over.
+    reason: Literal["quiet"] | Literal["match"] | Literal["timeout"] | Literal["ended"] | None
+    screen: str | None
+    signal: int | None
+    tree_ended: bool | None
 
 
 class ShellReadResult(Result):
     """What `shell_read` answers."""
 
+    shell: str
+    output: str
+    running: bool
     success: bool
+    container: str | None
+    cursor: list[int] | None
+    exit_code: int | None
+    #: Why it ended, where its command did not.
+    lost: str | None
+    match: str | None
+    omitted_bytes: int | None
+    #: Why the wait is over.
+    reason: Literal["quiet"] | Literal["match"] | Literal["timeout"] | Literal["ended"] | None
+    screen: str | None
+    signal: int | None
+    tree_ended: bool | None
 
 
 class ShellCloseResult(Result):
     """What `shell_close` answers."""
 
+    shell: str
+    output: str
+    running: bool
     success: bool
+    container: str | None
+    cursor: list[int] | None
+    exit_code: int | None
+    #: Why it ended, where its command did not.
+    lost: str | None
+    match: str | None
+    omitted_bytes: int | None
+    #: Why the wait is over.
+    reason: Literal["quiet"] | Literal["match"] | Literal["timeout"] | Literal["ended"] | None
+    screen: str | None
+    signal: int | None
+    tree_ended: bool | None
 
 
 class CopyInResultWarnings(Result):

@@ -716,7 +716,22 @@ export interface ShellOpenRequest {
 
 /** What `shell_open` answers. */
 export interface ShellOpenResult {
+  shell: string;
+  output: string;
+  running: boolean;
   success: boolean;
+  container?: string | null;
+  cursor?: Array<number> | null;
+  exit_code?: number | null;
+  /** Why it ended, where its command did not. */
+  lost?: string | null;
+  match?: string | null;
+  omitted_bytes?: number;
+  /** Why the wait is over. */
+  reason?: "quiet" | "match" | "timeout" | "ended" | null;
+  screen?: string | null;
+  signal?: number | null;
+  tree_ended?: boolean | null;
 }
 
 /** Fields of `shell_send`. */
@@ -739,7 +754,22 @@ export interface ShellSendRequest {
 
 /** What `shell_send` answers. */
 export interface ShellSendResult {
+  shell: string;
+  output: string;
+  running: boolean;
   success: boolean;
+  container?: string | null;
+  cursor?: Array<number> | null;
+  exit_code?: number | null;
+  /** Why it ended, where its command did not. */
+  lost?: string | null;
+  match?: string | null;
+  omitted_bytes?: number;
+  /** Why the wait is over. */
+  reason?: "quiet" | "match" | "timeout" | "ended" | null;
+  screen?: string | null;
+  signal?: number | null;
+  tree_ended?: boolean | null;
 }
 
 /** Fields of `shell_expect`. */
@@ -757,7 +787,22 @@ export interface ShellExpectRequest {
 
 /** What `shell_expect` answers. */
 export interface ShellExpectResult {
+  shell: string;
+  output: string;
+  running: boolean;
   success: boolean;
+  container?: string | null;
+  cursor?: Array<number> | null;
+  exit_code?: number | null;
+  /** Why it ended, where its command did not. */
+  lost?: string | null;
+  match?: string | null;
+  omitted_bytes?: number;
+  /** Why the wait is over. */
+  reason?: "quiet" | "match" | "timeout" | "ended" | null;
+  screen?: string | null;
+  signal?: number | null;
+  tree_ended?: boolean | null;
 }
 
 /** Fields of `shell_read`. */
@@ -770,7 +815,22 @@ export interface ShellReadRequest {
 
 /** What `shell_read` answers. */
 export interface ShellReadResult {
+  shell: string;
+  output: string;
+  running: boolean;
   success: boolean;
+  container?: string | null;
+  cursor?: Array<number> | null;
+  exit_code?: number | null;
+  /** Why it ended, where its command did not. */
+  lost?: string | null;
+  match?: string | null;
+  omitted_bytes?: number;
+  /** Why the wait is over. */
+  reason?: "quiet" | "match" | "timeout" | "ended" | null;
+  screen?: string | null;
+  signal?: number | null;
+  tree_ended?: boolean | null;
 }
 
 /** Fields of `shell_close`. */
@@ -781,7 +841,22 @@ export interface ShellCloseRequest {
 
 /** What `shell_close` answers. */
 export interface ShellCloseResult {
+  shell: string;
+  output: string;
+  running: boolean;
   success: boolean;
+  container?: string | null;
+  cursor?: Array<number> | null;
+  exit_code?: number | null;
+  /** Why it ended, where its command did not. */
+  lost?: string | null;
+  match?: string | null;
+  omitted_bytes?: number;
+  /** Why the wait is over. */
+  reason?: "quiet" | "match" | "timeout" | "ended" | null;
+  screen?: string | null;
+  signal?: number | null;
+  tree_ended?: boolean | null;
 }
 
 /** Fields of `copy_in`. */

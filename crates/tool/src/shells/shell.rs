@@ -69,7 +69,7 @@ pub(crate) enum ShellEnd {
 }
 
 /// Why a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, schemars::JsonSchema, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WaitEnd {
     /// Nothing more was printed for a moment.

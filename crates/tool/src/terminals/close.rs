@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{ShellResponse, find};
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::process::Process;
+use crate::schema::result_schema;
 
 /// Close a shell: everything it started is ended. Answers the rest of its output and how its command ended.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,6 +24,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 
 impl Operation<Process> for ShellClose {
     const NAME: &'static str = "shell_close";
+    const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 
     async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {

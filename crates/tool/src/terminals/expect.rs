@@ -3,12 +3,14 @@
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{ShellResponse, find, until};
 use crate::arg_types::Seconds;
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::process::Process;
+use crate::schema::result_schema;
 
 /// Wait until a shell prints what matches `pattern`, and answer all up to it. `reason` is `match`, `timeout` (the output so
 /// far stays unread) or `ended`.
@@ -35,6 +37,7 @@ const MAX_COMPILED: usize = 1 << 20;
 impl Operation<Process> for ShellExpect {
     const NAME: &'static str = "shell_expect";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 
     async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use coracle_runtime::Exit;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub(crate) use self::close::ShellClose;
@@ -25,7 +26,7 @@ use crate::process::Process;
 use crate::shells::{Shell, ShellEnd, TerminalOutput, WaitEnd};
 
 /// The answer of every operation on a shell.
-#[derive(Debug, Serialize)]
+#[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ShellResponse {
     shell: String,
     /// Why the wait is over.

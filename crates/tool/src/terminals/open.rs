@@ -16,6 +16,7 @@ use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::redaction;
 use crate::resolve::plain_env;
+use crate::schema::result_schema;
 use crate::shells::{MAX_SHELLS, Shell};
 use crate::target::{CommandTarget, reach_inside};
 
@@ -54,6 +55,7 @@ const GRACE: Duration = Duration::from_millis(300);
 
 impl Operation<Process> for ShellOpen {
     const NAME: &'static str = "shell_open";
+    const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 
     async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {

@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{ShellResponse, find};
 use crate::dispatch::Operation;
 use crate::failure::Failure;
 use crate::process::Process;
+use crate::schema::result_schema;
 
 /// Read what a shell printed since the last call, without waiting.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -21,6 +23,7 @@ pub(crate) struct ShellRead {
 impl Operation<Process> for ShellRead {
     const NAME: &'static str = "shell_read";
     const ACTS: bool = false;
+    const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 
     async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {

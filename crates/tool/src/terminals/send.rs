@@ -9,6 +9,7 @@ use crate::arg_types::{Seconds, inline_schema};
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
+use crate::schema::result_schema;
 
 /// Type into a shell, and answer what it prints until it is silent for a moment. `reason` is `quiet`, `timeout` or `ended`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,6 +55,7 @@ const MAX_TEXT: usize = 64 << 10;
 
 impl Operation<Process> for ShellSend {
     const NAME: &'static str = "shell_send";
+    const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 
     async fn run(self, process: &Process) -> Result<ShellResponse, Failure> {

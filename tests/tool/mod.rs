@@ -51,6 +51,7 @@ mod saved;
 mod serve;
 mod serve_http;
 mod shell;
+mod snapshot_archives;
 mod snapshots;
 mod stack_rules;
 mod stacks;

@@ -60,7 +60,7 @@ const VALUES: &[(&str, &str)] = &[
 /// Subcommands in the order in which a person meets them; others come last.
 const ORDER: &str = "\
     create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
-    wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete create-network networks \
+    wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
     saved audit exec-interactive-hint preflight setup call mcp serve";
 
@@ -127,6 +127,10 @@ pub(super) fn examples(word: &str) -> &'static str {
         "copy-in" => COPY_IN,
         "copy-out" => COPY_OUT,
         "snapshot" => "Examples:\n  coracle snapshot web with-tools\n  coracle snapshot web with-tools --replace",
+        "snapshot-export" => "Examples:\n  coracle snapshot-export with-tools with-tools.tar",
+        "snapshot-import" => {
+            "Examples:\n  coracle snapshot-import with-tools.tar\n  coracle snapshot-import with-tools.tar --replace"
+        }
         "restore" => "Examples:\n  coracle restore with-tools --name web2",
         "forward" => "Examples:\n  coracle forward web 8000\n  coracle forward web 8000 --host-port 8080",
         "fork" => "Examples:\n  coracle fork web --name experiment",

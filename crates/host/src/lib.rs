@@ -20,6 +20,7 @@ pub mod gh;
 pub mod git;
 pub mod git_url;
 pub mod hardened;
+pub mod image_archive;
 pub mod index;
 pub mod lock;
 pub mod process;

@@ -67,6 +67,14 @@ pub async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Op
     }))
 }
 
+/// The name that an archive has to give an image, so that the engine finds it by the name without a registry.
+pub(crate) fn local_name(engine: EngineKind, image: &ImageRef) -> ImageRef {
+    match names(engine, image).pop() {
+        Some(local) if engine == EngineKind::Podman => local,
+        _ => image.clone(),
+    }
+}
+
 /// As given, as engines complete it, and on Podman as it keeps what has no registry.
 pub(crate) fn names(engine: EngineKind, image: &ImageRef) -> Vec<ImageRef> {
     let mut names = vec![image.clone(), image.completed()];

@@ -1,14 +1,16 @@
 //! The files of a container, kept as an image (containers.md 11.5 to 11.8).
 //!
-//! [`Snapshots::place`] makes sure of the name, [`SnapshotReservation::take`] makes the image; [`Snapshots::find`], [`list`] and
-//! [`delete`] are about those that there are.
+//! [`Snapshots::place`] makes sure of the name, [`SnapshotReservation::take`] makes the image; [`Snapshots::find`], [`list`],
+//! [`export`] and [`delete`] are about those that there are.
 //!
 //! [`list`]: Snapshots::list
 //! [`delete`]: Snapshots::delete
+//! [`export`]: Snapshots::export
 //!
 //! **Invariant:** an image without our signature, or of another kind or name, is no snapshot, whatever its tag.
 //! **Invariant:** a snapshot has the environment, the volumes and the start of what its container was made from.
 
+mod archive;
 mod error;
 mod image;
 mod take;
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
 use coracle_runtime::{ContainerPath, ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter, SnapshotName};
 
+pub use self::archive::ArchivedSnapshot;
 pub use self::error::Error;
 pub use self::image::{SnapshotImage, SnapshotOrigin};
 pub use self::take::SnapshotReservation;

@@ -1,6 +1,7 @@
 //! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
 
 mod destination;
+mod host_file;
 mod meter;
 mod request;
 mod via_guest;
@@ -10,6 +11,7 @@ use std::fs::File;
 use coracle_runtime::archive::{self, Writer};
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
+pub use self::host_file::HostFile;
 pub use self::meter::{CopyAmount, CopyMeter};
 pub use self::request::{CopyLimits, CopyReport, CopyRequest};
 use self::request::{blocking, cannot_spool, pack, temporary};

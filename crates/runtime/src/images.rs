@@ -34,6 +34,24 @@ pub trait ImageStore: Send + Sync {
     /// Builds an image by a Dockerfile.
     async fn build_image(&self, build: &ImageBuild) -> Result<Image>;
 
+    /// Writes an image as an archive: an OCI image layout, or what [`ImageArchive::open_saved`] reads besides. `into` is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] by engines that make no image of a container.
+    ///
+    /// [`ImageArchive::open_saved`]: crate::host::image_archive::ImageArchive::open_saved
+    async fn save_image(&self, image: &ImageId, into: File) -> Result<()>;
+
+    /// Loads the image of an archive that [`ImageArchive::write`] wrote under this name. An image that had the name loses
+    /// it.
+    ///
+    /// # Errors
+    /// As for [`save_image`](Self::save_image), and when the engine refuses it.
+    ///
+    /// [`ImageArchive::write`]: crate::host::image_archive::ImageArchive::write
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image>;
+
     /// Gives an image another name. An image that had the name loses it.
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()>;
 

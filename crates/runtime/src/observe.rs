@@ -164,6 +164,14 @@ impl ImageStore for ObservedRuntime {
         self.observe("build_image", Some(build.tag.as_str()), self.runtime.build_image(build)).await
     }
 
+    async fn save_image(&self, image: &ImageId, into: File) -> Result<()> {
+        self.observe("save_image", Some(image.as_str()), self.runtime.save_image(image, into)).await
+    }
+
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
+        self.observe("load_image", Some(name.as_str()), self.runtime.load_image(archive, name)).await
+    }
+
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
         self.observe("tag_image", Some(tag.as_str()), self.runtime.tag_image(image, tag)).await
     }

@@ -39,7 +39,7 @@ pub(crate) struct Snapshot {
     /// Name of the snapshot.
     #[schemars(with = "Option<Name>")]
     snapshot: Option<SnapshotName>,
-    /// Replace a snapshot of that name.
+    /// Replace what has that name.
     #[schemars(extend("default" = false))]
     replace: Option<bool>,
 }

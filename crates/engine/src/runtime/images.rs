@@ -1,5 +1,6 @@
 //! Images.
 
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,9 @@ use crate::engine::Engine;
 use crate::error::{store_error, unsupported};
 use crate::store::{Store, StoreError};
 use crate::uninterrupted::uninterrupted;
+
+/// For a whole image of an archive.
+const LOAD_DEADLINE: Duration = Duration::from_secs(1800);
 
 impl EmbeddedRuntime {
     /// Runs an operation of the store on a thread for blocking ones.
@@ -55,6 +59,14 @@ impl ImageStore for EmbeddedRuntime {
 
     async fn build_image(&self, _build: &ImageBuild) -> Result<Image> {
         Err(unsupported(Capability::Build))
+    }
+
+    async fn save_image(&self, image: &ImageId, into: File) -> Result<()> {
+        self.export_image(image, into).await
+    }
+
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
+        self.copy_image(ImageOrigin::Archive(archive), name, LOAD_DEADLINE).await
     }
 
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What can go wrong with a snapshot, by what a caller can do about it.
 
 use coracle_runtime::SnapshotName;
+use coracle_runtime::host::image_archive::ImageArchiveError;
 
 /// Why there is no snapshot, or why it stays.
 #[non_exhaustive]
@@ -33,6 +34,12 @@ pub enum Error {
         /// Names of containers.
         by: Vec<String>,
     },
+    /// The archive cannot be read or written.
+    #[error("{0}")]
+    Archive(#[from] ImageArchiveError),
+    /// The archive has an image, and it is no snapshot.
+    #[error("its image is no snapshot of coracle: {0}")]
+    NoSnapshot(&'static str),
     /// The image cannot be made or kept.
     #[error(transparent)]
     Image(#[from] crate::Error),

@@ -1,5 +1,6 @@
 //! A snapshot, and the container that it is of.
 
+use coracle_runtime::labels::SNAPSHOT_NAME;
 use coracle_runtime::{ContainerPath, Image, ImageRef, SnapshotName};
 use jiff::Timestamp;
 
@@ -35,4 +36,18 @@ pub struct SnapshotOrigin {
     pub workdir: ContainerPath,
     /// The person's working directory was mounted there.
     pub mount_cwd: bool,
+}
+
+impl SnapshotOrigin {
+    /// The labels that say so, without the namespace.
+    pub(super) fn labels(&self, name: &SnapshotName) -> [(&'static str, String); 6] {
+        [
+            (SNAPSHOT_NAME, name.to_string()),
+            ("snapshot.container", self.container.clone()),
+            ("snapshot.purpose", self.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
+            ("snapshot.session", self.session.clone()),
+            ("snapshot.workdir", self.workdir.to_string()),
+            ("snapshot.mount_cwd", self.mount_cwd.to_string()),
+        ]
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
+use coracle_runtime::labels::SNAPSHOT;
 use coracle_runtime::{Container, ContainerRuntime, Image, ImageId, SnapshotName};
 use jiff::Timestamp;
 
@@ -15,8 +15,8 @@ use crate::lock::lock;
 /// A name that is held for a snapshot.
 #[derive(Debug)]
 pub struct SnapshotReservation<'a> {
-    snapshots: &'a Snapshots,
-    name: SnapshotName,
+    pub(super) snapshots: &'a Snapshots,
+    pub(super) name: SnapshotName,
     /// What has the name, and loses it.
     old: Option<ImageId>,
     _lock: File,
@@ -72,22 +72,14 @@ impl SnapshotReservation<'_> {
             created: now.to_string(),
             version: &self.snapshots.version,
         };
-        let labels = [
-            (SNAPSHOT_NAME, self.name.to_string()),
-            ("snapshot.container", of.container.clone()),
-            ("snapshot.purpose", of.purpose.as_ref().map(ToString::to_string).unwrap_or_default()),
-            ("snapshot.session", of.session.clone()),
-            ("snapshot.workdir", of.workdir.to_string()),
-            ("snapshot.mount_cwd", of.mount_cwd.to_string()),
-            ("snapshot.base_bytes", base.size_bytes.to_string()),
-        ];
+        let labels = of.labels(&self.name).into_iter().chain([("snapshot.base_bytes", base.size_bytes.to_string())]);
         let read = |image: &Image| self.snapshots.read(runtime.kind(), image, Some(&self.name));
         let snapshot = commit.run(runtime, labels, read).await?;
         self.drop_old(runtime, &snapshot.image.id).await;
         Ok(snapshot)
     }
 
-    async fn drop_old(&self, runtime: &dyn ContainerRuntime, new: &ImageId) {
+    pub(super) async fn drop_old(&self, runtime: &dyn ContainerRuntime, new: &ImageId) {
         let Some(old) = self.old.as_ref().filter(|it| *it != new) else { return };
         if let Err(err) = runtime.remove_image(old).await {
             tracing::debug!(image = %old, %err, "a snapshot that lost its name stays");

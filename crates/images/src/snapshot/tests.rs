@@ -164,3 +164,101 @@ async fn what_containers_are_made_of_is_not_deleted() {
     snapshots.delete(&w.fake, &base).await.unwrap();
     assert_eq!(snapshots.list(&w.fake).await.unwrap().len(), 1);
 }
+
+/// An archive with these labels in place of its own.
+async fn relabelled(w: &World, change: impl FnOnce(&mut std::collections::BTreeMap<String, String>)) -> std::fs::File {
+    use coracle_runtime::host::image_archive::ImageArchive;
+
+    let (snapshots, archive) = (w.snapshots_of(1), tempfile::tempfile().unwrap());
+    let base = snapshots.find(&w.fake, &name("base")).await.unwrap();
+    let into = archive.try_clone().unwrap();
+    snapshots.export(&w.fake, &base, tempfile::tempfile().unwrap(), into).await.unwrap();
+    let mut image = ImageArchive::open(archive).unwrap();
+    let mut labels = image.labels();
+    change(&mut labels);
+    image.set_labels(&labels);
+    let changed = tempfile::tempfile().unwrap();
+    image.write("other:1", &changed, &std::sync::atomic::AtomicBool::new(false)).unwrap();
+    changed
+}
+
+async fn import(w: &World, key: u8, archive: std::fs::File) -> Result<SnapshotImage, Error> {
+    let archived = ArchivedSnapshot::open(archive, "second".into()).await?;
+    let snapshots = w.snapshots_of(key);
+    let place = snapshots.place(&w.fake, name("moved"), true, &|_| {}).await.unwrap();
+    place.import(&w.fake, archived, tempfile::tempfile().unwrap(), NOW).await
+}
+
+#[tokio::test]
+async fn an_archive_says_nothing_of_this_machine_and_an_import_is_the_importers() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    w.take("base", &container, false).await.unwrap();
+    let mut labels = std::collections::BTreeMap::new();
+    let archive = relabelled(&w, |it| labels.clone_from(it)).await;
+    let mut keys: Vec<_> = labels.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let expected = [
+        "coracle.created",
+        "coracle.kind",
+        "coracle.snapshot.container",
+        "coracle.snapshot.mount_cwd",
+        "coracle.snapshot.name",
+        "coracle.snapshot.purpose",
+        "coracle.snapshot.workdir",
+        "coracle.version",
+        "team",
+    ];
+    assert_eq!(keys, expected);
+    let moved = import(&w, 3, archive).await.unwrap();
+    assert_eq!((moved.of.session.as_str(), moved.of.container.as_str()), ("second", "web"));
+    assert_eq!((moved.of.workdir.as_str(), moved.of.mount_cwd, moved.of.purpose.is_some()), ("/work", false, true));
+    assert_eq!(moved.image.labels["team"], "blue");
+    // By that key alone, as any other of its snapshots.
+    assert_eq!(w.snapshots_of(3).find(&w.fake, &name("moved")).await.unwrap(), moved);
+    assert!(matches!(w.snapshots_of(1).find(&w.fake, &name("moved")).await, Err(Error::NotManaged(_))));
+}
+
+#[tokio::test]
+async fn labels_of_an_archive_are_not_trusted() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    let base = w.take("base", &container, false).await.unwrap();
+    let signed = base.image.labels.clone();
+    let archive = relabelled(&w, |labels| {
+        labels.extend(signed.clone());
+        let planted = ["session", "exec_user", "role", "snapshot.session", "snapshot.base_bytes", "id"];
+        labels.extend(planted.map(|it| (format!("coracle.{it}"), "planted".to_owned())));
+        labels.extend(["com.docker.compose.project", "io.podman.x"].map(|it| (it.to_owned(), "planted".to_owned())));
+    })
+    .await;
+    let moved = import(&w, 1, archive).await.unwrap();
+    assert_eq!(moved.of.session, "second");
+    let planted: Vec<_> = moved.image.labels.iter().filter(|it| it.1 == "planted").collect();
+    assert_eq!(planted, Vec::<(&String, &String)>::new());
+    assert_ne!(moved.image.labels["coracle.id"], signed["coracle.id"]);
+    // Of another namespace it is one of this.
+    let archive = relabelled(&w, |labels| {
+        *labels = labels.iter().map(|(key, it)| (key.replace("coracle.", "theirs."), it.clone())).collect();
+    })
+    .await;
+    let moved = import(&w, 1, archive).await.unwrap();
+    assert!(moved.image.labels.keys().all(|it| !it.starts_with("theirs.")), "{moved:?}");
+    for (key, value) in [("coracle.kind", "cache"), ("coracle.snapshot.workdir", "x"), ("coracle.snapshot.name", "a b")]
+    {
+        let archive = relabelled(&w, |labels| drop(labels.insert(key.into(), value.into()))).await;
+        assert!(matches!(import(&w, 1, archive).await, Err(Error::NoSnapshot(_))), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_import_that_the_engine_refuses_leaves_what_had_the_name() {
+    let w = World::new();
+    let container = w.container("web", None).await;
+    w.take("base", &container, false).await.unwrap();
+    let before = w.take("moved", &container, false).await.unwrap();
+    let archive = relabelled(&w, |_| ()).await;
+    w.fake.fail_next(coracle_runtime::fake::Verb::LoadImage);
+    assert!(matches!(import(&w, 1, archive).await, Err(Error::Engine(_))));
+    assert_eq!(w.snapshots_of(1).find(&w.fake, &name("moved")).await.unwrap(), before);
+}

@@ -18,7 +18,7 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let dir = request.host.dir().map_err(cannot_spool)?;
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
-    check_protected(&target, request)?;
+    check_protected(&target, &request.protected)?;
     let staging = format!(".coracle-{}.tmp", random_hex::<8>());
     dir.create_dir(&staging).map_err(cannot_spool)?;
     let staged = dir.open_dir_nofollow(&staging).map_err(cannot_spool);
@@ -43,8 +43,8 @@ fn fill(spool: File, dirs: &DirPair<'_>, name: &str, request: &CopyRequest) -> R
     Ok(moved)
 }
 
-fn check_protected(target: &Path, request: &CopyRequest) -> Result<()> {
-    if !is_protected(target, &request.protected) {
+pub(super) fn check_protected(target: &Path, protected: &[String]) -> Result<()> {
+    if !is_protected(target, protected) {
         return Ok(());
     }
     let value = target.display().to_string();

@@ -48,6 +48,15 @@ impl ImageStore for AppleRuntime {
         Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Build })
     }
 
+    /// It makes no image of a container, so there is none to be moved.
+    async fn save_image(&self, _: &ImageId, _: File) -> Result<()> {
+        Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Commit })
+    }
+
+    async fn load_image(&self, _: File, _: &ImageRef) -> Result<Image> {
+        Err(Error::Unsupported { engine: EngineKind::Container, capability: Capability::Commit })
+    }
+
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {
         // It knows images by their names alone.
         let named = all_images(&self.program).await?.into_iter().find(|it| it.id == *image);

@@ -77,6 +77,20 @@ pub(super) fn on(verb: &str, subjects: impl IntoIterator<Item = impl Into<OsStri
     EngineArgs::verb(verb).word("--").words(subjects)
 }
 
+/// An image as an archive on standard output.
+pub(super) fn save_image(dialect: Dialect, image: &ImageId) -> EngineArgs {
+    match dialect {
+        Dialect::Docker => on("image save", [image.as_str()]),
+        // Its own format of a layout would compress each layer.
+        Dialect::Podman => on("image save --quiet --format=docker-archive", [image.as_str()]),
+    }
+}
+
+/// The archive comes on standard input.
+pub(super) fn load_image() -> EngineArgs {
+    EngineArgs::verb("image load --quiet")
+}
+
 /// Another name for an image.
 pub(super) fn tag(image: &ImageId, tag: &ImageRef) -> EngineArgs {
     on("tag", [image.as_str(), tag.as_str()])

@@ -1,5 +1,6 @@
 //! Images of Docker and Podman.
 
+use std::fs::File;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,6 +12,9 @@ use crate::host::process::Stdin;
 use crate::images::created_image;
 use crate::program::unpack::unpacked;
 use crate::{Error, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result};
+
+/// Bytes of a saved image.
+const MAX_SAVED: u64 = 128 << 30;
 
 #[async_trait]
 impl ImageStore for CliRuntime {
@@ -55,6 +59,18 @@ impl ImageStore for CliRuntime {
         let invocation = self.client.with_env(args::build(self.dialect, self.facts, build), env);
         self.client.finish("build", &invocation, Stdin::Empty, build.deadline).await?;
         created_image("build", self.lookup.find_images(&[build.tag.to_string()]).await?)
+    }
+
+    async fn save_image(&self, image: &ImageId, into: File) -> Result<()> {
+        let words = args::save_image(self.dialect, image);
+        self.client.store("image save", words, into, MAX_SAVED, deadline::ARCHIVE).await
+    }
+
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
+        let archive = unpacked(archive)?;
+        // Podman copies what it reads into a temporary file first.
+        self.client.feed_swept("image load", args::load_image(), Stdin::File(archive), deadline::ARCHIVE).await?;
+        created_image("image load", self.lookup.find_images(&[name.to_string()]).await?)
     }
 
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {

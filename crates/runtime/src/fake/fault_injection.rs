@@ -45,6 +45,8 @@ verbs! {
     Import = "import",
     Commit = "commit",
     Build = "build",
+    SaveImage = "image save",
+    LoadImage = "image load",
     ListImages = "list images",
     RemoveImage = "remove image",
     TagImage = "tag",
@@ -66,7 +68,15 @@ impl Verb {
     /// Limit of an answer (containers.md 1.12); `None` where the call brings its own limit or has none.
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
-            Self::Exec | Self::Upload | Self::Download | Self::Pull | Self::Import | Self::Build | Self::StackUp => {
+            Self::Exec
+            | Self::Upload
+            | Self::Download
+            | Self::Pull
+            | Self::Import
+            | Self::Build
+            | Self::SaveImage
+            | Self::LoadImage
+            | Self::StackUp => {
                 return None;
             }
             Self::StackDown | Self::CheckHealth => 120,

@@ -1,5 +1,7 @@
 //! Images of the fake engine and the registry it can reach.
 
+mod archive;
+
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Seek;
@@ -119,6 +121,20 @@ impl ImageStore for FakeRuntime {
     async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
         self.enter(Verb::Build).await?;
         Err(Error::Unsupported { engine: EngineKind::Fake, capability: Capability::Build })
+    }
+
+    async fn save_image(&self, image: &ImageId, into: File) -> Result<()> {
+        self.enter(Verb::SaveImage).await?;
+        let stored = self.with(|state| state.images.iter().find(|it| it.image.id == *image).cloned());
+        let stored = stored.ok_or_else(|| refused(Verb::SaveImage, "no such image"))?;
+        off_thread(move || archive::save(&stored, &into)).await
+    }
+
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
+        self.enter(Verb::LoadImage).await?;
+        let tag = name.completed().to_string();
+        let stored = off_thread(move || archive::load(archive, tag)).await?;
+        Ok(self.with(|state| state.add_image(stored)))
     }
 
     async fn tag_image(&self, image: &ImageId, tag: &ImageRef) -> Result<()> {

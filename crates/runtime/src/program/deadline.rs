@@ -11,4 +11,6 @@ pub(crate) const REMOVE: Duration = Duration::from_secs(30);
 pub(crate) const NETWORK: Duration = Duration::from_secs(15);
 pub(crate) const COPY: Duration = Duration::from_secs(600);
 pub(crate) const COMMIT: Duration = Duration::from_secs(300);
+/// A whole image, compressed or not, through the engine.
+pub(crate) const ARCHIVE: Duration = Duration::from_secs(1800);
 pub(crate) const IMPORT: Duration = Duration::from_secs(600);

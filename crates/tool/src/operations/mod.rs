@@ -15,6 +15,7 @@ mod networks;
 mod preflight;
 mod prune;
 mod restore;
+mod snapshot_archive;
 mod snapshot_delete;
 mod snapshots;
 mod status;
@@ -54,6 +55,8 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<crate::snapshot::Snapshot>(),
     OperationEntry::for_operation::<snapshots::Snapshots>(),
     OperationEntry::for_operation::<snapshot_delete::SnapshotDelete>(),
+    OperationEntry::for_operation::<snapshot_archive::SnapshotExport>(),
+    OperationEntry::for_operation::<snapshot_archive::SnapshotImport>(),
     OperationEntry::for_operation::<restore::Restore>(),
     OperationEntry::for_operation::<fork::Fork>(),
     OperationEntry::for_operation::<create_network::CreateNetwork>(),

@@ -1,0 +1,156 @@
+//! Archives of one image: an OCI image layout in a tar, with the manifest of `docker save` beside it, so that every engine
+//! loads it.
+//!
+//! [`ImageArchive::open`] reads a layout, [`ImageArchive::open_saved`] also what an older engine's `save` writes. Labels can
+//! be exchanged before [`ImageArchive::write`] writes the image anew.
+//!
+//! **Invariant:** an archive is hostile data: what is read into memory is bounded, and no path of it is opened on the host.
+//! **Invariant:** a blob is written only if it has the length and the digest that it is named by.
+
+mod documents;
+mod error;
+mod tar_index;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+pub use self::error::ImageArchiveError;
+use self::tar_index::TarIndex;
+
+type Result<T, E = ImageArchiveError> = std::result::Result<T, E>;
+
+/// An image of an archive. Its layers stay in the file.
+#[derive(Debug)]
+pub struct ImageArchive {
+    configuration: Map<String, Value>,
+    layers: Vec<ArchiveLayer>,
+}
+
+/// How a layer is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LayerEncoding {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// A layer, the bottom one first.
+#[derive(Clone, Debug)]
+struct ArchiveLayer {
+    content: FileSpan,
+    /// SHA-256 in hex.
+    digest: String,
+    encoding: LayerEncoding,
+}
+
+/// A part of a file, read without moving the file's offset.
+#[derive(Clone, Debug)]
+struct FileSpan {
+    file: Arc<File>,
+    offset: u64,
+    size: u64,
+}
+
+impl Read for FileSpan {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(usize::try_from(self.size).unwrap_or(usize::MAX));
+        let count = self.file.read_at(&mut buffer[..most], self.offset)?;
+        if count == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.offset += count as u64;
+        self.size -= count as u64;
+        Ok(count)
+    }
+}
+
+impl ImageArchive {
+    /// The image of an OCI image layout for this machine. Blocks.
+    ///
+    /// # Errors
+    /// [`ImageArchiveError::NotOci`] for anything else, and the reasons for which an image is refused.
+    pub fn open(file: File) -> Result<Self> {
+        Self::from_layout(&TarIndex::read(file)?)
+    }
+
+    /// The same of what an engine saved, which may be an archive of `docker save` without a layout. Blocks.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_saved(file: File) -> Result<Self> {
+        let index = TarIndex::read(file)?;
+        if index.find(documents::LAYOUT).is_some() { Self::from_layout(&index) } else { Self::from_saved(&index) }
+    }
+
+    /// An image of one layer, an uncompressed tar. Blocks.
+    ///
+    /// # Errors
+    /// When the tar cannot be read.
+    pub fn from_layer(mut configuration: Map<String, Value>, layer: File) -> Result<Self> {
+        use std::io::Seek as _;
+
+        let mut start = &layer;
+        start.rewind()?;
+        let digest = crate::fs::digest(&layer)?;
+        let rootfs = serde_json::json!({ "type": "layers", "diff_ids": [format!("sha256:{}", digest.sha256)] });
+        configuration.insert("rootfs".into(), rootfs);
+        let content = FileSpan { file: Arc::new(layer), offset: 0, size: digest.bytes };
+        let layer = ArchiveLayer { content, digest: digest.sha256, encoding: LayerEncoding::Plain };
+        Ok(Self { configuration, layers: vec![layer] })
+    }
+
+    /// The configuration: an object as of the OCI image specification.
+    #[must_use]
+    pub fn configuration(&self) -> &Map<String, Value> {
+        &self.configuration
+    }
+
+    /// The tar of an image of one uncompressed layer.
+    #[must_use]
+    pub fn only_layer(&self) -> Option<impl Read> {
+        match self.layers.as_slice() {
+            [one] if one.encoding == LayerEncoding::Plain => Some(one.content.clone()),
+            _ => None,
+        }
+    }
+
+    /// Labels of the image.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let labels = self.configuration.get("config").and_then(|it| it.get("Labels")).and_then(Value::as_object);
+        let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
+        labels.into_iter().flatten().filter_map(text).collect()
+    }
+
+    /// Gives the image these labels and no other.
+    pub fn set_labels(&mut self, labels: &BTreeMap<String, String>) {
+        let config = self.configuration.entry("config").or_insert_with(|| Value::Object(Map::new()));
+        if !config.is_object() {
+            *config = Value::Object(Map::new());
+        }
+        config["Labels"] = serde_json::json!(labels);
+    }
+
+    /// Bytes of all layers, as they lie in the archive.
+    #[must_use]
+    pub fn layer_bytes(&self) -> u64 {
+        self.layers.iter().map(|it| it.content.size).sum()
+    }
+}
+
+/// This machine's architecture, by the word of image configurations.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

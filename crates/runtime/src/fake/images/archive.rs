@@ -1,0 +1,77 @@
+//! Images of the fake engine as archives. It has images of one layer only.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde_json::{Map, Value, json};
+
+use super::super::{Verb, arch, refused};
+use super::{StoredImage, image, keep};
+use crate::host::image_archive::{ImageArchive, ImageArchiveError};
+use crate::{ImageConfig, Result};
+
+/// Writes an image under the first of its names.
+pub(super) fn save(stored: &StoredImage, into: &File) -> Result<()> {
+    let failed = |err: ImageArchiveError| refused(Verb::SaveImage, err.to_string());
+    let layer = match &stored.layer {
+        Some(layer) => layer.try_clone().map_err(|err| failed(err.into()))?,
+        None => empty_tar().map_err(|err| failed(err.into()))?,
+    };
+    let archive = ImageArchive::from_layer(configuration(stored), layer).map_err(failed)?;
+    let name = stored.image.tags.first().map_or("fake:latest", String::as_str);
+    archive.write(name, into, &AtomicBool::new(false)).map_err(failed)
+}
+
+fn empty_tar() -> std::io::Result<File> {
+    tar::Builder::new(tempfile::tempfile()?).into_inner()
+}
+
+fn configuration(stored: &StoredImage) -> Map<String, Value> {
+    let ImageConfig { entrypoint, cmd, user, workdir } = &stored.image.config;
+    let volumes: BTreeMap<_, _> = stored.image.volumes.iter().map(|it| (it.as_str(), json!({}))).collect();
+    let config = json!({
+        "Env": stored.image.env,
+        "Labels": stored.image.labels,
+        "Entrypoint": entrypoint,
+        "Cmd": cmd,
+        "User": user,
+        "WorkingDir": workdir,
+        "Volumes": volumes,
+    });
+    let fields = [("architecture", json!(arch())), ("os", json!("linux")), ("config", config)];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Reads an image that gets the name `tag`.
+pub(super) fn load(archive: File, tag: String) -> Result<StoredImage> {
+    let failed = |err: &dyn std::fmt::Display| refused(Verb::LoadImage, err.to_string());
+    let read = ImageArchive::open(archive).map_err(|err| failed(&err))?;
+    let mut content = read.only_layer().ok_or_else(|| failed(&"it has not one uncompressed layer"))?;
+    let mut tar = tempfile::tempfile().map_err(|err| failed(&err))?;
+    copy(&mut content, &mut tar).map_err(|err| failed(&err))?;
+    let (layer, size) = keep(tar)?;
+    let config = read.configuration().get("config").cloned().unwrap_or_default();
+    let texts =
+        |it: &Value| it.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let mut image = image(Some(tag), texts(&config["Env"]), size);
+    image.labels = read.labels();
+    image.volumes = config["Volumes"].as_object().into_iter().flatten().map(|it| it.0.clone()).collect();
+    image.config = ImageConfig {
+        entrypoint: texts(&config["Entrypoint"]),
+        cmd: texts(&config["Cmd"]),
+        user: text(&config["User"]),
+        workdir: text(&config["WorkingDir"]),
+    };
+    Ok(StoredImage { image, layer: Some(Arc::new(layer)) })
+}
+
+fn copy(from: &mut impl Read, to: &mut File) -> std::io::Result<()> {
+    use std::io::Seek as _;
+
+    std::io::copy(from, to)?;
+    to.rewind()
+}

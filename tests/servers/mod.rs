@@ -4,3 +4,4 @@ pub(crate) mod anthropic;
 pub(crate) mod mcp_load;
 pub(crate) mod model;
 pub(crate) mod registry;
+pub(crate) mod websocket;

@@ -22,6 +22,7 @@ class CreateArguments(TypedDict, total=False):
     compose_project: str
     config_files: Mapping[str, Any]
     cpu_limit: float
+    devcontainer: str
     dotfiles_branch: str
     dotfiles_inline: Mapping[str, Any]
     dotfiles_repo: str
@@ -150,6 +151,7 @@ class Operations:
         compose_project: str | None = None,
         config_files: Mapping[str, Any] | None = None,
         cpu_limit: float | None = None,
+        devcontainer: str | None = None,
         dotfiles_branch: str | None = None,
         dotfiles_inline: Mapping[str, Any] | None = None,
         dotfiles_repo: str | None = None,
@@ -200,6 +202,9 @@ class Operations:
                 or an object of `content` or `content_base64`, and `mode`. At most 200 files of 1 MiB, and 8 MiB in
                 a call; `copy_in` takes more.
             cpu_limit: Cores, also parts of one.
+            devcontainer: Make it by a `devcontainer.json` of the host: `auto` for the one of the working
+                directory, or its path. It says image, user, mounts, ports, variables and commands, where the call
+                does not.
             dotfiles_branch: Branch of it.
             dotfiles_inline: Files below the home: path to content.
             dotfiles_repo: Repository with dotfiles, cloned and set up in the home.
@@ -237,9 +242,9 @@ class Operations:
             ports: Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER/udp"` or an object.
             pull: When to fetch the image: `missing`, `always` or `never`.
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
             repo_url: With `try-repo`: the repository to try, by its https URL, or a directory of the host.
             repos: Repositories to clone, each as a URL, `"URL=PATH"` or an object.
             setup_commands: Commands that make the container ready, run in order as root in `workdir`. A failure
@@ -258,6 +263,7 @@ class Operations:
             "compose_project": compose_project,
             "config_files": config_files,
             "cpu_limit": cpu_limit,
+            "devcontainer": devcontainer,
             "dotfiles_branch": dotfiles_branch,
             "dotfiles_inline": dotfiles_inline,
             "dotfiles_repo": dotfiles_repo,
@@ -950,9 +956,9 @@ class Operations:
             pids_limit: Processes and threads.
             ports: Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER/udp"` or an object.
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
             repos: Repositories to clone, each as a URL, `"URL=PATH"` or an object.
             setup_commands: Commands that make the container ready, run in order as root in `workdir`. A failure
                 is reported and does not stop the next.
@@ -1093,9 +1099,9 @@ class Operations:
             pids_limit: Processes and threads.
             ports: Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER/udp"` or an object.
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
             repos: Repositories to clone, each as a URL, `"URL=PATH"` or an object.
             setup_commands: Commands that make the container ready, run in order as root in `workdir`. A failure
                 is reported and does not stop the next.
@@ -1193,9 +1199,9 @@ class Operations:
         """List the images that are kept for purposes, and the bases that were made here, with size, age and use.
 
         Args:
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
         """
         fields: dict[str, Any] = {
             "purpose": purpose,
@@ -1214,9 +1220,9 @@ class Operations:
         Args:
             dry_run: List what would be removed, and remove nothing. `prune` does no more unless this is false,
                 `cache_clear` unless it is true.
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
         """
         fields: dict[str, Any] = {
             "dry_run": dry_run,
@@ -2304,9 +2310,9 @@ class ContainerOperations:
             pids_limit: Processes and threads.
             ports: Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER/udp"` or an object.
-            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`,
-                `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept
-                as an image for the next time.
+            purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
+                `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
+                setup, which are kept as an image for the next time.
             repos: Repositories to clone, each as a URL, `"URL=PATH"` or an object.
             setup_commands: Commands that make the container ready, run in order as root in `workdir`. A failure
                 is reported and does not stop the next.

@@ -57,6 +57,30 @@ class CreateResultWarnings(Result):
     message: str
 
 
+class CreateResultDevcontainer(Result):
+    """An object of an answer."""
+
+    #: The file.
+    file: str
+    #: Its image, or the one that was built of its parts.
+    image: str
+    built: bool
+    features: list[str]
+    #: Files that the build did not get to see.
+    kept_out: list[str]
+
+
+class CreateResultServer(Result):
+    """An object of an answer."""
+
+    #: Inside.
+    port: int
+    #: Given by this answer alone.
+    password: str | None
+    #: Absent if the port is not published.
+    url: str | None
+
+
 class CreateResult(Result):
     """What `create` answers."""
 
@@ -90,10 +114,14 @@ class CreateResult(Result):
     warnings: list[CreateResultWarnings]
     duration_ms: int
     success: bool
+    #: What was made of its `devcontainer.json`.
+    devcontainer: CreateResultDevcontainer | None
     #: The container that it is a fork of.
     forked_from: str | None
     #: What of that one it has not.
     not_included: list[str] | None
+    #: What the purpose's server is reached by.
+    server: CreateResultServer | None
 
 
 class ExecResultWarnings(Result):
@@ -648,6 +676,30 @@ class RestoreResultWarnings(Result):
     message: str
 
 
+class RestoreResultDevcontainer(Result):
+    """An object of an answer."""
+
+    #: The file.
+    file: str
+    #: Its image, or the one that was built of its parts.
+    image: str
+    built: bool
+    features: list[str]
+    #: Files that the build did not get to see.
+    kept_out: list[str]
+
+
+class RestoreResultServer(Result):
+    """An object of an answer."""
+
+    #: Inside.
+    port: int
+    #: Given by this answer alone.
+    password: str | None
+    #: Absent if the port is not published.
+    url: str | None
+
+
 class RestoreResult(Result):
     """What `restore` answers."""
 
@@ -681,10 +733,14 @@ class RestoreResult(Result):
     warnings: list[RestoreResultWarnings]
     duration_ms: int
     success: bool
+    #: What was made of its `devcontainer.json`.
+    devcontainer: RestoreResultDevcontainer | None
     #: The container that it is a fork of.
     forked_from: str | None
     #: What of that one it has not.
     not_included: list[str] | None
+    #: What the purpose's server is reached by.
+    server: RestoreResultServer | None
 
 
 class ForkResultLimits(Result):
@@ -701,6 +757,30 @@ class ForkResultWarnings(Result):
 
     code: str
     message: str
+
+
+class ForkResultDevcontainer(Result):
+    """An object of an answer."""
+
+    #: The file.
+    file: str
+    #: Its image, or the one that was built of its parts.
+    image: str
+    built: bool
+    features: list[str]
+    #: Files that the build did not get to see.
+    kept_out: list[str]
+
+
+class ForkResultServer(Result):
+    """An object of an answer."""
+
+    #: Inside.
+    port: int
+    #: Given by this answer alone.
+    password: str | None
+    #: Absent if the port is not published.
+    url: str | None
 
 
 class ForkResult(Result):
@@ -736,10 +816,14 @@ class ForkResult(Result):
     warnings: list[ForkResultWarnings]
     duration_ms: int
     success: bool
+    #: What was made of its `devcontainer.json`.
+    devcontainer: ForkResultDevcontainer | None
     #: The container that it is a fork of.
     forked_from: str | None
     #: What of that one it has not.
     not_included: list[str] | None
+    #: What the purpose's server is reached by.
+    server: ForkResultServer | None
 
 
 class CreateNetworkResult(Result):

@@ -62,6 +62,11 @@ export interface CreateRequest {
   config_files?: Record<string, unknown>;
   /** Cores, also parts of one. */
   cpu_limit?: number;
+  /**
+   * Make it by a `devcontainer.json` of the host: `auto` for the one of the working directory, or its path. It
+   * says image, user, mounts, ports, variables and commands, where the call does not.
+   */
+  devcontainer?: string;
   /** Branch of it. */
   dotfiles_branch?: string;
   /** Files below the home: path to content. */
@@ -152,9 +157,9 @@ export interface CreateRequest {
   /** When to fetch the image: `missing`, `always` or `never`. */
   pull?: "missing" | "always" | "never";
   /**
-   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one
-   * that the person configured. It decides image, packages and setup, which are kept as an image for the next
-   * time.
+   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+   * `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an
+   * image for the next time.
    */
   purpose?: string;
   /** With `try-repo`: the repository to try, by its https URL, or a directory of the host. */
@@ -232,10 +237,30 @@ export interface CreateResult {
   }>;
   duration_ms: number;
   success: boolean;
+  /** What was made of its `devcontainer.json`. */
+  devcontainer?: {
+    /** The file. */
+    file: string;
+    /** Its image, or the one that was built of its parts. */
+    image: string;
+    built: boolean;
+    features: Array<string>;
+    /** Files that the build did not get to see. */
+    kept_out: Array<string>;
+  } | null;
   /** The container that it is a fork of. */
   forked_from?: string | null;
   /** What of that one it has not. */
   not_included?: Array<string> | null;
+  /** What the purpose's server is reached by. */
+  server?: {
+    /** Inside. */
+    port: number;
+    /** Given by this answer alone. */
+    password?: string | null;
+    /** Absent if the port is not published. */
+    url?: string | null;
+  } | null;
 }
 
 /** Fields of `exec`. */
@@ -1095,9 +1120,9 @@ export interface RestoreRequest {
     protocol?: "tcp" | "udp";
   }>;
   /**
-   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one
-   * that the person configured. It decides image, packages and setup, which are kept as an image for the next
-   * time.
+   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+   * `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an
+   * image for the next time.
    */
   purpose?: string;
   /** Repositories to clone, each as a URL, `"URL=PATH"` or an object. */
@@ -1173,10 +1198,30 @@ export interface RestoreResult {
   }>;
   duration_ms: number;
   success: boolean;
+  /** What was made of its `devcontainer.json`. */
+  devcontainer?: {
+    /** The file. */
+    file: string;
+    /** Its image, or the one that was built of its parts. */
+    image: string;
+    built: boolean;
+    features: Array<string>;
+    /** Files that the build did not get to see. */
+    kept_out: Array<string>;
+  } | null;
   /** The container that it is a fork of. */
   forked_from?: string | null;
   /** What of that one it has not. */
   not_included?: Array<string> | null;
+  /** What the purpose's server is reached by. */
+  server?: {
+    /** Inside. */
+    port: number;
+    /** Given by this answer alone. */
+    password?: string | null;
+    /** Absent if the port is not published. */
+    url?: string | null;
+  } | null;
 }
 
 /** Fields of `fork`. */
@@ -1289,9 +1334,9 @@ export interface ForkRequest {
     protocol?: "tcp" | "udp";
   }>;
   /**
-   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one
-   * that the person configured. It decides image, packages and setup, which are kept as an image for the next
-   * time.
+   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+   * `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an
+   * image for the next time.
    */
   purpose?: string;
   /** Repositories to clone, each as a URL, `"URL=PATH"` or an object. */
@@ -1367,10 +1412,30 @@ export interface ForkResult {
   }>;
   duration_ms: number;
   success: boolean;
+  /** What was made of its `devcontainer.json`. */
+  devcontainer?: {
+    /** The file. */
+    file: string;
+    /** Its image, or the one that was built of its parts. */
+    image: string;
+    built: boolean;
+    features: Array<string>;
+    /** Files that the build did not get to see. */
+    kept_out: Array<string>;
+  } | null;
   /** The container that it is a fork of. */
   forked_from?: string | null;
   /** What of that one it has not. */
   not_included?: Array<string> | null;
+  /** What the purpose's server is reached by. */
+  server?: {
+    /** Inside. */
+    port: number;
+    /** Given by this answer alone. */
+    password?: string | null;
+    /** Absent if the port is not published. */
+    url?: string | null;
+  } | null;
 }
 
 /** Fields of `create_network`. */
@@ -1427,9 +1492,9 @@ export interface DestroyNetworkResult {
 /** Fields of `images`. */
 export interface ImagesRequest {
   /**
-   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one
-   * that the person configured. It decides image, packages and setup, which are kept as an image for the next
-   * time.
+   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+   * `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an
+   * image for the next time.
    */
   purpose?: string;
 }
@@ -1449,9 +1514,9 @@ export interface CacheClearRequest {
    */
   dry_run?: boolean;
   /**
-   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one
-   * that the person configured. It decides image, packages and setup, which are kept as an image for the next
-   * time.
+   * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+   * `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an
+   * image for the next time.
    */
   purpose?: string;
 }

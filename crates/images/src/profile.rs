@@ -4,6 +4,7 @@ mod definition;
 mod error;
 mod passthrough;
 mod purpose;
+mod servers;
 pub mod session_images;
 mod table;
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::ImageRef;
 
-pub use self::definition::{Profile, ProfileSettings};
+pub use self::definition::{Profile, ProfileServer, ProfileSettings};
 pub use self::error::ProfileError;
 pub use self::passthrough::Passthrough;
 pub use self::purpose::Purpose;
@@ -42,6 +43,8 @@ pub fn resolve(
             profile.bootstrap = stand_in::bootstrap(&image).unwrap_or(profile.bootstrap);
             profile.image = image;
         }
+        // What starts the server is a part of the setup.
+        profile.server = own.server.or(profile.server.filter(|_| own.setup.is_none()));
         profile.recipe = Recipe {
             packages: own.packages.map_or(profile.recipe.packages, |it| it.into_iter().collect()),
             setup: own.setup.unwrap_or(profile.recipe.setup),

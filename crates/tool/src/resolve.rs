@@ -14,12 +14,12 @@ mod strict;
 
 use std::collections::BTreeMap;
 
-use coracle_images::profile::Purpose;
+use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
 use coracle_provision::UserRequest;
 use coracle_runtime::{
     Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkRequest,
-    Port,
+    Port, Protocol,
 };
 
 use crate::config::{Config, WorkspaceMode};
@@ -61,6 +61,8 @@ pub(crate) struct Request {
     pub(crate) chosen: ResolvedProfile,
     /// The program that it runs.
     pub(crate) main: Option<MainRequest>,
+    /// What that serves, if it is the one of the profile.
+    pub(crate) server: Option<ProfileServer>,
     /// `env` of the call.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) provisioning: Provisioning,
@@ -131,10 +133,14 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
     protected::files(&provisioning.files, &mounts, &workdir, &config.workspace.protected)?;
+    // The call's own program takes the place of the profile's.
+    let server = chosen.profile.server.clone().filter(|_| args.main.is_none());
+    let network = network::resolve(stack::network(args)?, config)?;
+    let is_networked = network != NetworkRequest::None && !config.is_strict();
     let spec = CreateSpec {
         mounts,
-        ports: ports(args)?,
-        network: network::resolve(stack::network(args)?, config)?,
+        ports: with_server(ports(args)?, server.as_ref().filter(|_| is_networked)),
+        network,
         limits: limits(args, config)?,
         gpu: args.gpu.unwrap_or(false),
         add_hosts: hosts(args)?,
@@ -173,7 +179,8 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         copied,
         workdir_given: args.workdir.is_some(),
         chosen,
-        main: main_program(args)?,
+        main: main_program(args)?.or_else(|| server.as_ref().map(|it| MainRequest::Words(it.command.clone()))),
+        server,
         env,
         provisioning,
         stack,
@@ -276,6 +283,14 @@ fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
         Ok(Port { container: it.container, host, protocol: it.protocol.unwrap_or_default() })
     };
     asked.iter().map(read).collect()
+}
+
+/// The port of a server is published, unless the call publishes it.
+fn with_server(mut ports: Vec<Port>, server: Option<&ProfileServer>) -> Vec<Port> {
+    let wanted = server.map(|it| Port { container: it.port.get(), host: None, protocol: Protocol::Tcp });
+    let is_given = |it: &Port| ports.iter().any(|own| (own.container, own.protocol) == (it.container, it.protocol));
+    ports.extend(wanted.filter(|it| !is_given(it)).into_iter().collect::<Vec<_>>());
+    ports
 }
 
 fn limits(args: &Create, config: &Config) -> Result<Limits, Failure> {

@@ -1,9 +1,10 @@
 //! A profile, and what the person configured of it.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 
 use coracle_runtime::ImageRef;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::passthrough::Passthrough;
 use crate::packages::PackageName;
@@ -28,6 +29,37 @@ pub struct Profile {
     pub forward_ssh: Option<bool>,
     /// The person's dotfiles.
     pub dotfiles: Option<bool>,
+    /// What its containers serve.
+    pub server: Option<ProfileServer>,
+}
+
+/// A server that the containers of a profile run as their main program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileServer {
+    /// What starts it, as the exec user.
+    #[serde(deserialize_with = "words")]
+    pub command: Vec<String>,
+    /// The port that it listens on, on all addresses inside.
+    pub port: NonZeroU16,
+    /// The path of its page.
+    #[serde(default = "root")]
+    pub path: String,
+    /// The file below the home in which it keeps the page's password.
+    #[serde(default)]
+    pub password: Option<String>,
+}
+
+fn root() -> String {
+    "/".to_owned()
+}
+
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let words = Vec::<String>::deserialize(from)?;
+    if words.first().is_none_or(String::is_empty) {
+        return Err(serde::de::Error::invalid_length(0, &"the words of a program"));
+    }
+    Ok(words)
 }
 
 /// What `[profiles.<name>]` of the configuration says: each field that is there takes the place of the built-in one.
@@ -52,4 +84,6 @@ pub struct ProfileSettings {
     pub forward_ssh: Option<bool>,
     /// As in [`Profile`].
     pub dotfiles: Option<bool>,
+    /// In place of the server.
+    pub server: Option<ProfileServer>,
 }

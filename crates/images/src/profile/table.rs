@@ -6,15 +6,26 @@ use super::definition::Profile;
 use super::error::ProfileError;
 use super::passthrough::Passthrough;
 use super::purpose::{DETECTED, Purpose};
+use super::servers;
 use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in::{bootstrap, uv};
 
 /// Purpose, registry image, packages.
-const TABLE: [(&str, &str, &str); 8] = [
+const TABLE: [(&str, &str, &str); 10] = [
     ("amplifier", "python:3.12-slim", "git curl ca-certificates jq"),
+    (
+        "browser",
+        "debian:bookworm-slim",
+        "git curl ca-certificates chromium fonts-liberation socat python3 python3-pip libatomic1",
+    ),
     ("bun", "oven/bun:1-slim", "git curl ca-certificates"),
     ("clean", "ubuntu:24.04", "git curl ca-certificates"),
+    (
+        "desktop",
+        "debian:bookworm-slim",
+        "git curl ca-certificates tigervnc-standalone-server tigervnc-tools openbox xterm fonts-dejavu-core novnc websockify xdotool scrot",
+    ),
     ("general", "ubuntu:24.04", "git curl wget ca-certificates build-essential make jq tree less vim-tiny"),
     ("go", "golang:1.22", "git curl ca-certificates"),
     ("node", "node:20-slim", "git curl ca-certificates"),
@@ -40,6 +51,8 @@ pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option
         "python" => profile.recipe.setup = vec![uv()],
         "amplifier" => profile.recipe.setup = vec![uv(), amplifier(version)?],
         "node" => profile.recipe.setup = vec![Setup::fixed("enabling corepack", "corepack enable", &[], &["corepack"])],
+        "browser" => profile = servers::browser(profile),
+        "desktop" => profile = servers::desktop(profile),
         "clean" => {
             profile.env_passthrough = Some(Passthrough::None);
             for it in
@@ -64,6 +77,7 @@ pub(super) fn blank(image: ImageRef) -> Profile {
         forward_gh: None,
         forward_ssh: None,
         dotfiles: None,
+        server: None,
     }
 }
 

@@ -22,7 +22,7 @@ fn every_line_of_the_table_is_a_profile_with_all_its_packages() {
     let all: Vec<_> = known(&BTreeMap::new());
     assert_eq!(
         all.iter().map(Purpose::as_str).collect::<Vec<_>>().join(" "),
-        "amplifier bun clean general go node python rust try-repo"
+        "amplifier browser bun clean desktop general go node python rust try-repo"
     );
     for it in all.iter().filter(|it| !it.is_detected()) {
         assert!(shown(&resolve(it, &BTreeMap::new(), None).unwrap().recipe.packages).contains("git"), "{it}");
@@ -89,10 +89,29 @@ fn what_a_profile_does_not_have_cannot_be_configured() {
         r#"{"image":"A B"}"#,
         r#"{"env_passthrough":"some"}"#,
         r#"{"forward_git":"yes"}"#,
+        r#"{"server":{"command":[],"port":80}}"#,
+        r#"{"server":{"command":["x"],"port":0}}"#,
     ] {
         assert!(serde_json::from_str::<ProfileSettings>(bad).is_err(), "{bad}");
     }
     for bad in ["", "Python", "a_b", "1a", "-a", &"a".repeat(33)] {
         assert!(Purpose::parse(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn a_purpose_with_a_server_brings_what_starts_it() {
+    for (name, port, program) in [("browser", 9222, "chromium"), ("desktop", 6080, "websockify")] {
+        let profile = built_in(name);
+        let server = profile.server.unwrap();
+        let [command] = &server.command[..] else { panic!("{server:?}") };
+        let installed = profile.recipe.setup.iter().find(|it| it.args.first() == Some(command)).unwrap();
+        let text = &installed.args[1];
+        assert_eq!((server.port.get(), text.contains(&port.to_string())), (port, true), "{text}");
+        assert!(text.lines().any(|it| it.starts_with("exec ") && it.contains(program)), "{text}");
+        assert!(shown(&profile.recipe.packages).contains(program));
+        let own = configured(name, r#"{"setup":["true"]}"#);
+        assert_eq!(resolve(&purpose(name), &own, None).unwrap().server, None, "what starts it was replaced");
+    }
+    assert_eq!(built_in("python").server, None);
 }

@@ -38,7 +38,8 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
         return Err(invalid(None, &format!("it has {} bytes; at most {MAX_BYTES} are read", bytes.len())));
     }
     let (places, mut all) = json::object(bytes)?;
-    let mut reader = PropertyReader { it: Devcontainer::default(), refusals: Vec::new() };
+    let usual = variables.container_folder.clone();
+    let mut reader = PropertyReader { it: Devcontainer::default(), refusals: Vec::new(), usual };
     // Other values may say where the worktree is to be found, and so may this one itself say what it is called.
     let mut variables = variables.clone();
     if let Some(folder) = all.get_mut("workspaceFolder") {
@@ -76,6 +77,8 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
 struct PropertyReader {
     it: Devcontainer,
     refusals: Vec<DeniedProperty>,
+    /// Where the workspace is if the file does not say it.
+    usual: String,
 }
 
 impl PropertyReader {
@@ -158,6 +161,9 @@ impl PropertyReader {
             return Err(format!("is `{path}`, where no worktree can be"));
         }
         let ours = ["/workspace/worktrees", "/workspace/repo.git", "/workspace/.volumes"];
+        if path.as_str() == self.usual {
+            return Ok(());
+        }
         if path.as_str() == "/workspace" || ours.iter().any(|it| path.is_beneath(it)) {
             let message = format!(
                 "`workspaceFolder` is `{path}`, which is the sandbox's own; the worktree is where it always is"

@@ -180,29 +180,32 @@ impl WorktreeManager {
             let mut content = vec![0; length + 1];
             from.read_exact(&mut content).await.map_err(Failure::internal)?;
             content.truncate(length);
-            let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
-            add_file(tar, &mut made, &format!("{}/{inner}", paths.into), file.kind, &content)
-                .map_err(Failure::internal)?;
+            pack_file(tar, &mut made, paths, file, &content).map_err(Failure::internal)?;
         }
         let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
         succeeded(ended).map(drop)
     }
 }
 
-/// A file, and the directories above it that are not there yet. A link that leads out of the tree is left out.
-fn add_file(
+/// Packs a file, and the directories above it that are not there yet. A link that leads out of the tree is left out.
+///
+/// # Errors
+/// When a bound is reached or the archive cannot be written.
+pub fn pack_file(
     tar: &mut Writer,
     made: &mut BTreeSet<String>,
-    path: &str,
-    kind: CommitFileKind,
+    paths: PackPaths<'_>,
+    file: &CommitFile,
     content: &[u8],
 ) -> Result<(), coracle_runtime::archive::Error> {
+    let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
+    let path = &format!("{}/{inner}", paths.into);
     for (at, _) in path.match_indices('/') {
         if made.insert(path[..at].to_owned()) {
             tar.dir(&path[..at], 0o755)?;
         }
     }
-    match kind {
+    match file.kind {
         CommitFileKind::File => tar.file(path, 0o644, content),
         CommitFileKind::Program => tar.file(path, 0o755, content),
         CommitFileKind::Link => match std::str::from_utf8(content) {

@@ -47,7 +47,7 @@ pub use self::diff::{Diff, DiffOptions};
 pub use self::export::{ExportReport, PatchFormat};
 pub use self::git_in_container::Workdir;
 pub use self::init_repository::{RepositoryInfo, SetupRequest};
-pub use self::inspect::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
+pub use self::inspect::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
 pub use self::item_save::SavedWork;
 pub use self::leftover::{Author, Leftover};
 pub use self::list::WorktreeStatus;

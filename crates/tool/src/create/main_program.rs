@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_jobs::{JobState, Wait, WaitResult};
+use coracle_jobs::{JobState, PortTarget, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId};
@@ -16,6 +16,12 @@ use crate::session_env::start_main;
 
 /// A program that did not end by then has started.
 const STARTS_WITHIN: Duration = Duration::from_millis(300);
+
+/// A server that takes no connection by then is reported.
+const SERVES_WITHIN: Duration = Duration::from_secs(60);
+
+/// Bytes of a server's password.
+const PASSWORD_BYTES: u64 = 64;
 
 /// Lines of one that did end.
 const TOLD_LINES: u32 = 20;
@@ -59,6 +65,19 @@ impl ProvisionRun<'_> {
         started
     }
 
+    /// The password that the server of the profile asks for, which it wrote into a file.
+    pub(super) async fn password(&self) -> Result<Option<String>, Failure> {
+        let Some(file) = self.request.server.as_ref().and_then(|it| it.password.as_ref()) else { return Ok(None) };
+        let at = self.place.at(&self.place.home.join(file)?);
+        Ok(match self.place.link.get(at, 0, PASSWORD_BYTES).await {
+            Ok((_, bytes)) => String::from_utf8(bytes).ok(),
+            Err(err) => {
+                tracing::warn!(%err, "the password of the server cannot be read");
+                None
+            }
+        })
+    }
+
     async fn started(&self, asked: &MainRequest, making: &mut Creation<'_>) -> Result<StepReport, Failure> {
         let program = match asked {
             MainRequest::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
@@ -78,8 +97,19 @@ impl ProvisionRun<'_> {
         let again = remembered(&program, given, &making.record().env_plain, secret);
         let runs_again = again.is_some();
         again.into_iter().for_each(|it| making.runs(it));
-        let ask = Wait { job: JobId::main(), events: Vec::new(), limit: STARTS_WITHIN, lines: TOLD_LINES };
-        let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, ask).await?, &program);
+        let port = self.request.server.as_ref().map(|it| it.port.get());
+        let ask = Wait {
+            job: JobId::main(),
+            events: port
+                .map(|it| PortTarget::parse(&it.to_string()).map(WaitFor::Port))
+                .transpose()
+                .map_err(Failure::internal)?
+                .into_iter()
+                .collect(),
+            limit: if port.is_some() { SERVES_WITHIN } else { STARTS_WITHIN },
+            lines: TOLD_LINES,
+        };
+        let mut step = outcome_step(&coracle_jobs::wait(&self.place.link, ask).await?, &program, port);
         if !runs_again {
             step.detail.push_str("; a secret is in its words, so it does not run again after a restart");
         }
@@ -103,9 +133,24 @@ fn remembered(
     Some(kept)
 }
 
-fn outcome_step(WaitResult { job, tail, .. }: &WaitResult, program: &MainProgram) -> StepReport {
+fn outcome_step(
+    WaitResult { reason, job, tail, .. }: &WaitResult,
+    program: &MainProgram,
+    port: Option<u16>,
+) -> StepReport {
     let what = format!("`{}` as {}", program.words.join(" "), program.user);
     match (job.state, job.exit_code) {
+        (JobState::Running, _) if let Some(port) = port => match reason {
+            WaitOutcome::Port => StepReport::success(
+                "main",
+                format!("{what} runs as job `main` and serves port {port}"),
+                "the port takes connections",
+            ),
+            _ => {
+                let error = format!("port {port} takes no connections after {} s", SERVES_WITHIN.as_secs());
+                StepReport::flawed("main", Status::Failed, format!("{what} runs as job `main`"), error)
+            }
+        },
         (JobState::Running, _) => {
             StepReport::success("main", format!("{what} runs as job `main`"), "the job has not ended")
         }

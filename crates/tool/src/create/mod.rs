@@ -1,5 +1,6 @@
 //! `create`: a container, made ready, with a report of what works.
 
+mod devcontainer;
 mod local_repo;
 mod main_program;
 mod no_guest;
@@ -19,10 +20,11 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Creation, find_network};
 use coracle_provision::UserRequest;
-use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, admit};
+use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, Policy, admit};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::devcontainer::DevcontainerPlan;
 pub use self::render::step_block;
 pub(crate) use self::render::{ServiceState, failed_steps, ports, services};
 use self::response::CreatedContainer;
@@ -48,8 +50,9 @@ impl Operation for Create {
     const RESULT: fn() -> Value = result_schema::<CreatedContainer>;
     type Response = CreateResponse;
 
-    async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
-        create(&self, None, cx).await
+    async fn run(mut self, cx: &Context) -> Result<CreateResponse, Failure> {
+        let plan = Box::pin(devcontainer::apply(&mut self, cx)).await?;
+        create_with(&self, None, plan.as_ref(), cx).await
     }
 }
 
@@ -59,14 +62,28 @@ impl Create {
         if cx.config.is_strict() {
             return Err(strict::no_origin());
         }
-        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, cx)
+        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, None, cx)
     }
+}
+
+/// The same of one that is made from an image which is not known yet.
+fn check_resolved(args: &Create, cx: &Context) -> Result<(), Failure> {
+    allowed(&resolve::create(args, CreateFrom::Image(None), cx)?, None, cx)
 }
 
 /// Makes a container, from an image or from what takes its place.
 pub(super) async fn create(
     args: &Create,
     origin: Option<CreateSource>,
+    cx: &Context,
+) -> Result<CreateResponse, Failure> {
+    create_with(args, origin, None, cx).await
+}
+
+async fn create_with(
+    args: &Create,
+    origin: Option<CreateSource>,
+    devcontainer: Option<&DevcontainerPlan>,
     cx: &Context,
 ) -> Result<CreateResponse, Failure> {
     let begun = Instant::now();
@@ -79,7 +96,11 @@ pub(super) async fn create(
         None => CreateFrom::Image(None),
     };
     let request = resolve::create(args, basis, cx)?;
-    allowed(&request, cx)?;
+    let request = match devcontainer {
+        Some(plan) => plan.on(request),
+        None => request,
+    };
+    allowed(&request, devcontainer, cx)?;
     if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(CreateResponse::ReusedContainer(reused));
     }
@@ -112,7 +133,7 @@ pub(super) async fn create(
     let made = match resolve_source(origin, cx).await {
         Ok(source) => {
             let creations = Creations { container: &mut making, build: &mut build };
-            let input = CreateInput { request: &request, stack, source: source.as_ref() };
+            let input = CreateInput { request: &request, stack, source: source.as_ref(), devcontainer };
             let made = steps::run(cx, backend, creations, input);
             cx.unless_cancelled(Box::pin(made)).await
         }
@@ -170,8 +191,8 @@ fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failur
 }
 
 /// What the policy says before anything is made.
-fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
-    let policy = cx.policy()?;
+fn allowed(request: &Request, devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<(), Failure> {
+    let policy = policy(devcontainer, cx)?;
     // The user may still be a name; what root needs is asked again once it is known.
     let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };
     admit(checked, &policy)?;
@@ -181,6 +202,15 @@ fn allowed(request: &Request, cx: &Context) -> Result<(), Failure> {
         return Err(root_refused("root.setup", "setup commands as root are not granted"));
     }
     Ok(())
+}
+
+/// An image that was built of what is allowed is allowed.
+fn policy(devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<Policy, Failure> {
+    let policy = cx.policy()?;
+    Ok(match devcontainer {
+        Some(plan) => plan.admits(policy),
+        None => policy,
+    })
 }
 
 /// Who that is without looking into the image: enough to say whether root is asked for.

@@ -6,6 +6,7 @@ use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
 use coracle_provision::{Setup, SetupCommand, Status, StepReport, setup};
 use coracle_runtime::ExecTarget;
 
+use super::devcontainer::DevcontainerPlan;
 use super::provision::PutIn;
 use super::report::ReportBuilder;
 use crate::context::Context;
@@ -17,6 +18,7 @@ use crate::resolve::Request;
 pub(super) struct NoGuest<'a> {
     pub(super) cx: &'a Context,
     pub(super) request: &'a Request,
+    pub(super) devcontainer: Option<&'a DevcontainerPlan>,
     pub(super) found: ManagedContainer,
     pub(super) inside: &'a ExecTarget,
     pub(super) reporting: &'a mut ReportBuilder,
@@ -25,7 +27,7 @@ pub(super) struct NoGuest<'a> {
 impl NoGuest<'_> {
     /// Does what needs no guest. For the rest the report says that it needs one.
     pub(super) async fn fill(self, making: &mut Creation<'_>) -> Result<PutIn, Failure> {
-        let Self { cx, request, found, inside, reporting } = self;
+        let Self { cx, request, devcontainer, found, inside, reporting } = self;
         let put_in = &request.provisioning;
         making.has_session(request.env.keys().cloned().collect(), request.env.clone(), SecretState::default());
         let wanted = |name, is: bool| if is { needs_guest(name) } else { StepReport::skipped(name, "not requested") };
@@ -67,10 +69,13 @@ impl NoGuest<'_> {
             live: Some(reporting.live()),
         };
         reporting.add(setup(inside, &how).await).await;
+        if devcontainer.is_some_and(DevcontainerPlan::needs_guest) {
+            reporting.add(needs_guest("devcontainer")).await;
+        }
         if request.main.is_some() {
             reporting.add(needs_guest("main")).await;
         }
-        Ok(PutIn { repo_path: None, variables: request.env.len(), main: false })
+        Ok(PutIn { repo_path: None, variables: request.env.len(), main: false, password: None })
     }
 }
 

@@ -8,6 +8,7 @@ use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{StepContext, StepReport, amplifier, certs, gh, ssh};
 use coracle_runtime::ContainerPath;
 
+use super::devcontainer::DevcontainerPlan;
 use super::report::ReportBuilder;
 use super::try_repo;
 use crate::context::Context;
@@ -25,6 +26,8 @@ pub(super) struct PutIn {
     pub(super) variables: usize,
     /// The job that it was made to run has begun.
     pub(super) main: bool,
+    /// What the profile's server asks for.
+    pub(super) password: Option<String>,
 }
 
 /// A container with a guest that gets all that was asked for.
@@ -33,6 +36,7 @@ pub(super) struct ProvisionRun<'a> {
     pub(super) request: &'a Request,
     pub(super) imaged: &'a ResolvedImage,
     pub(super) person: &'a HostIdentity,
+    pub(super) devcontainer: Option<&'a DevcontainerPlan>,
     pub(super) place: StepContext,
     pub(super) found: ManagedContainer,
     pub(super) reporting: &'a mut ReportBuilder,
@@ -55,8 +59,10 @@ impl ProvisionRun<'_> {
         self.files().await?;
         self.settings().await;
         self.commands(repo_path.as_ref()).await;
+        self.devcontainer().await?;
         let main = self.main(making).await;
-        Ok(PutIn { repo_path, variables: session.names().count(), main })
+        let password = if main { self.password().await? } else { None };
+        Ok(PutIn { repo_path, variables: session.names().count(), main, password })
     }
 
     async fn certificates(&mut self) -> BTreeMap<String, String> {

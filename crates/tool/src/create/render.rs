@@ -15,7 +15,7 @@ use crate::snapshot::without;
 const OUTPUT_LINES: usize = 8;
 
 /// Steps whose parts are shown when they went well, too: what was put where is news.
-const SHOWN_IN_PARTS: &[&str] = &["repos", "setup_commands", "dotfiles", "workspace"];
+const SHOWN_IN_PARTS: &[&str] = &["repos", "setup_commands", "devcontainer", "dotfiles", "workspace"];
 
 /// Room for the longest name of a step, `amplifier settings`: steps are shown one by one as they end.
 const NAME_WIDTH: usize = 18;
@@ -71,6 +71,14 @@ impl From<&Service> for ServiceState {
     }
 }
 
+/// The server of a purpose.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ServerSummary {
+    url: Option<String>,
+    password: Option<String>,
+}
+
 /// What is shown of a container. One that is used again is described by the response of its record.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -83,6 +91,7 @@ struct ContainerSummary {
     workdir: String,
     coracle_command: String,
     ports: Vec<PublishedPort>,
+    server: ServerSummary,
     compose_services: Option<Vec<ServiceState>>,
     provisioning_ok: Option<bool>,
     duration_ms: Option<u64>,
@@ -123,6 +132,8 @@ impl ContainerSummary {
                 ("user", self.user.as_str().into()),
                 ("workdir", self.workdir.as_str().into()),
                 ("ports", ports(&self.ports).into()),
+                ("server", self.server.url.as_deref().unwrap_or_default().into()),
+                ("password", self.server.password.as_deref().unwrap_or_default().into()),
                 ("services", services(self.compose_services.as_deref().unwrap_or_default()).into()),
                 ("next", next.into()),
             ])

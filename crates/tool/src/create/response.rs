@@ -1,16 +1,19 @@
 //! What `create` gives (containers.md 4.5).
 
+use std::net::SocketAddr;
+
 use coracle_compose::Service;
-use coracle_images::profile::Purpose;
+use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{ManagedContainer, Review, hint};
 use coracle_provision::Report;
 use coracle_runtime::{
-    Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, PublishedPort,
+    Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, Protocol, PublishedPort,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::devcontainer::{DevcontainerAnswer, DevcontainerPlan};
 use super::provision::PutIn;
 use super::source::ForkSource;
 use super::stack::StackUp;
@@ -61,6 +64,12 @@ pub(crate) struct CreatedContainer {
     compose_services: Option<Vec<Service>>,
     #[schemars(with = "Option<String>")]
     main_job_id: Option<JobId>,
+    /// What was made of its `devcontainer.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    devcontainer: Option<DevcontainerAnswer>,
+    /// What the purpose's server is reached by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<ServerAnswer>,
     #[schemars(with = "Option<String>")]
     repo_path: Option<ContainerPath>,
     limits: LimitsAnswer,
@@ -74,6 +83,31 @@ pub(crate) struct CreatedContainer {
     not_included: Option<Vec<String>>,
     warnings: Vec<Warning>,
     pub(super) duration_ms: u64,
+}
+
+/// How a client reaches the server of a purpose.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct ServerAnswer {
+    /// Absent if the port is not published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// Inside.
+    port: u16,
+    /// Given by this answer alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<String>,
+}
+
+impl ServerAnswer {
+    fn new(server: &ProfileServer, ports: &[PublishedPort], password: Option<String>) -> Self {
+        Self { url: server_url(ports, server.port.get(), &server.path), port: server.port.get(), password }
+    }
+}
+
+/// Where a page of a port inside is found on this host.
+pub(super) fn server_url(ports: &[PublishedPort], port: u16, path: &str) -> Option<String> {
+    let published = ports.iter().find(|it| it.container == port && it.protocol == Protocol::Tcp)?;
+    Some(format!("http://{}{path}", SocketAddr::new(published.address, published.host)))
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -108,6 +142,7 @@ impl LimitsAnswer {
 pub(super) struct CreateOutcome<'a> {
     pub(super) found: ManagedContainer,
     pub(super) request: &'a Request,
+    pub(super) devcontainer: Option<&'a DevcontainerPlan>,
     pub(super) imaged: ResolvedImage,
     pub(super) stacked: StackUp,
     pub(super) report: Report,
@@ -121,7 +156,19 @@ pub(super) struct CreateOutcome<'a> {
 
 /// Tells it.
 pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failure> {
-    let CreateOutcome { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at } = made;
+    let CreateOutcome {
+        found,
+        request,
+        devcontainer,
+        imaged,
+        stacked,
+        report,
+        filled,
+        swept,
+        ready,
+        forked,
+        expires_at,
+    } = made;
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let coracle_command = format!("coracle shell {}", found.record.name);
@@ -129,7 +176,9 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
     let record = found.record;
     let mut limits = LimitsAnswer::from_limits(&limits);
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
-    let warned = [imaged.warnings, stacked.warnings, to_review(&swept).into_iter().collect()].concat();
+    let (devcontainer, unsupported) = devcontainer.map(|it| it.answer(request)).unzip();
+    let swept = to_review(&swept).into_iter().collect();
+    let warned = [imaged.warnings, stacked.warnings, swept, unsupported.unwrap_or_default()].concat();
     let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
     Ok(CreatedContainer {
         container_id: id.short().to_owned(),
@@ -150,6 +199,12 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
         provisioning_ok: report.ok(),
         provisioning_report: report,
         network: networks.first().cloned().unwrap_or_else(|| "none".into()),
+        devcontainer,
+        server: request
+            .server
+            .as_ref()
+            .filter(|_| filled.main)
+            .map(|it| ServerAnswer::new(it, &ports, filled.password)),
         ports,
         compose_project: record.compose_project.clone(),
         compose_services: stacked.services,

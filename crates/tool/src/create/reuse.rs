@@ -7,6 +7,7 @@ use coracle_runtime::{Handle, PublishedPort};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::response::server_url;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::requests::{Create, IfExists};
@@ -53,6 +54,13 @@ fn again(record: &Record, ports: &[PublishedPort]) -> Map<String, Value> {
     answer.insert("provisioning_report".into(), record.provisioning_report.clone());
     answer.insert("reused".into(), true.into());
     answer.insert("duration_ms".into(), 0.into());
+    if let Some(server) = answer.get_mut("server").and_then(Value::as_object_mut) {
+        let port = server.get("port").and_then(Value::as_u64).and_then(|it| u16::try_from(it).ok()).unwrap_or_default();
+        let path =
+            server.get("url").and_then(Value::as_str).and_then(|it| it.splitn(4, '/').nth(3)).unwrap_or_default();
+        let url = server_url(ports, port, &format!("/{path}"));
+        server.insert("url".into(), url.into());
+    }
     if let Ok(ports) = serde_json::to_value(ports) {
         answer.insert("ports".into(), ports);
     }

@@ -7,13 +7,14 @@ use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
 use coracle_workspace::GuestFs;
 use serde_json::{Map, Value};
 
+use super::devcontainer::DevcontainerPlan;
 use super::no_guest::NoGuest;
 use super::provision::ProvisionRun;
 use super::report::ReportBuilder;
 use super::response::{CreateOutcome, CreatedContainer, answer};
 use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
-use super::{main_program, strict_spec};
+use super::{main_program, policy, strict_spec};
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
 use crate::failure::{Code, Failure};
@@ -35,6 +36,7 @@ pub(super) struct CreateInput<'a> {
     pub(super) request: &'a Request,
     pub(super) stack: Stack,
     pub(super) source: Option<&'a ResolvedSource>,
+    pub(super) devcontainer: Option<&'a DevcontainerPlan>,
 }
 
 /// Makes the container and fills it.
@@ -42,7 +44,7 @@ pub(super) async fn run<'a>(
     cx: &Context,
     Backend { ready, store }: Backend<'a>,
     Creations { container: making, build }: Creations<'_, 'a>,
-    CreateInput { request, stack, source }: CreateInput<'_>,
+    CreateInput { request, stack, source, devcontainer }: CreateInput<'_>,
 ) -> Result<CreatedContainer, Failure> {
     let put_in = &request.provisioning;
     let asked = IdentityRequest {
@@ -67,7 +69,7 @@ pub(super) async fn run<'a>(
     reporting.add(stacked.step.clone()).await;
     let (container, inside) = {
         let parent = source.and_then(|it| it.parent.as_ref());
-        start(cx, making, StartSpec { ready, request, image: &imaged, stack: &stacked, parent }).await?
+        start(cx, making, StartSpec { ready, request, image: &imaged, stack: &stacked, parent, devcontainer }).await?
     };
     let bound = request.bound;
     let binds = request.spec.mounts.iter().map(|it| it.at.clone()).collect();
@@ -96,12 +98,13 @@ pub(super) async fn run<'a>(
             let place = session_env::place(cx, making.record(), link)?;
             let found = found(ready, making, &container);
             let reporting = &mut reporting;
-            let filling = ProvisionRun { cx, request, imaged: &imaged, person: &person, place, found, reporting };
+            let filling =
+                ProvisionRun { cx, request, imaged: &imaged, person: &person, devcontainer, place, found, reporting };
             Box::pin(filling.fill(making)).await?
         }
         ExecTarget::Plain(..) => {
             let (found, inside) = (found(ready, making, &container), &inside);
-            NoGuest { cx, request, found, inside, reporting: &mut reporting }.fill(making).await?
+            NoGuest { cx, request, devcontainer, found, inside, reporting: &mut reporting }.fill(making).await?
         }
     };
     let swept = match &inside {
@@ -113,8 +116,19 @@ pub(super) async fn run<'a>(
     let found = found(ready, making, &container);
     let forked = source.and_then(|it| it.forked.clone());
     let expires_at = crate::removal::expiry(cx, &found.record);
-    let created =
-        answer(CreateOutcome { found, request, imaged, stacked, report, filled, swept, ready, forked, expires_at })?;
+    let created = answer(CreateOutcome {
+        found,
+        request,
+        devcontainer,
+        imaged,
+        stacked,
+        report,
+        filled,
+        swept,
+        ready,
+        forked,
+        expires_at,
+    })?;
     making.ready(told, kept(&created)?)?;
     Ok(created)
 }
@@ -141,6 +155,8 @@ fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
     match serde_json::to_value(created).map_err(Failure::internal)? {
         Value::Object(mut fields) => {
             fields.remove("provisioning_report");
+            // A secret is in no record.
+            fields.get_mut("server").and_then(Value::as_object_mut).map(|it| it.remove("password"));
             Ok(fields)
         }
         _ => Err(Failure::internal("the answer of `create` is no object")),
@@ -178,6 +194,7 @@ pub(super) struct StartSpec<'a> {
     pub(super) stack: &'a StackUp,
     /// The container that it is a copy of.
     pub(super) parent: Option<&'a ForkParent>,
+    pub(super) devcontainer: Option<&'a DevcontainerPlan>,
 }
 
 /// Creates and starts the container, and waits for its guest.
@@ -186,7 +203,7 @@ async fn start(
     making: &mut Creation<'_>,
     from: StartSpec<'_>,
 ) -> Result<(Container, ExecTarget), Failure> {
-    let StartSpec { ready, request, image, stack, parent } = from;
+    let StartSpec { ready, request, image, stack, parent, devcontainer } = from;
     let runtime = &*ready.runtime;
     let guest = container_guest::program(cx, runtime, &image.image)?;
     if guest.is_none() && cx.config.is_strict() {
@@ -212,7 +229,7 @@ async fn start(
         false => request.spec.clone(),
     };
     let spec = CreateSpec { exec_user, image: reference, network, image_health, ..spec };
-    let admitted = admit(spec, &cx.policy()?)?;
+    let admitted = admit(spec, &policy(devcontainer, cx)?)?;
     let container = {
         // The one that is copied is not removed meanwhile.
         let _alone = match parent {

@@ -18,8 +18,9 @@ use jiff::Timestamp;
 /// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Images {
-    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
-    /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
+    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+    /// `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an image for
+    /// the next time.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,
 }

@@ -25,8 +25,9 @@ pub(crate) struct Create {
     /// words.
     #[schemars(with = "Option<String>", extend("default" = "error", "enum" = ["error", "reuse"]))]
     pub(crate) if_exists: Option<IfExists>,
-    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, `amplifier`, `try-repo`, or one that the
-    /// person configured. It decides image, packages and setup, which are kept as an image for the next time.
+    /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
+    /// `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an image for
+    /// the next time.
     #[schemars(with = "Option<String>")]
     pub(crate) purpose: Option<Purpose>,
     /// With `try-repo`: the repository to try, by its https URL, or a directory of the host.
@@ -34,6 +35,9 @@ pub(crate) struct Create {
     /// Image to start from. Without one it is the configured default; where no registry answers, a Debian made here.
     #[schemars(with = "Option<String>")]
     pub(crate) image: Option<ImageRef>,
+    /// Make it by a `devcontainer.json` of the host: `auto` for the one of the working directory, or its path. It says image,
+    /// user, mounts, ports, variables and commands, where the call does not.
+    pub(crate) devcontainer: Option<String>,
     /// System packages to install (Debian's names), beside those of the purpose.
     pub(crate) packages: Option<Vec<String>>,
     /// Build the image of the purpose anew.
@@ -138,7 +142,7 @@ pub(crate) struct Create {
 }
 
 /// Fields of `create` that say what the image is.
-const OF_IMAGE: [&str; 5] = ["image", "packages", "pull", "cache_bust", "repo_url"];
+const OF_IMAGE: [&str; 6] = ["image", "devcontainer", "packages", "pull", "cache_bust", "repo_url"];
 
 /// The schema of a request that has a source of its own in place of an image.
 pub(crate) fn without_image(schema: &mut Schema) {

@@ -5,4 +5,4 @@ mod create;
 mod short_forms;
 
 pub(crate) use self::content::Content;
-pub(crate) use self::create::{Create, IfExists, PortArg, RepoArg, without_image};
+pub(crate) use self::create::{Create, IfExists, MountArg, PortArg, RepoArg, without_image};

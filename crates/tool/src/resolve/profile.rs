@@ -112,6 +112,8 @@ fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<Resol
     };
     profile.recipe = Recipe { env: variables, ..Recipe::default() };
     profile.bootstrap = Recipe::default();
+    // The server of a purpose that is named anew is not in the files.
+    profile.server = profile.server.filter(|_| args.purpose.is_none());
     let requested = args.purpose.clone();
     Ok(ResolvedProfile { requested, purpose, profile, cache_bust: false, tried: None, seen: None })
 }

@@ -122,6 +122,13 @@ fn brought(args: &Create) -> Result<Vec<Row>, Failure> {
             ("files lie in `/workspace`, `/tmp` and the home, and nowhere else", "give a path in one of these"),
         ),
         (
+            ("devcontainer", "mount.bind", given(&args.devcontainer)),
+            (
+                "its user, mounts, ports and commands are not for a container without network and root",
+                "use a sandbox, which honours the file of its repository",
+            ),
+        ),
+        (
             ("setup_commands", "root.setup", counted(args.setup_commands.as_deref())),
             (
                 "they run as root, and nobody inside is",

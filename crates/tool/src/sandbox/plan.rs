@@ -56,7 +56,7 @@ pub(super) struct Plan {
 }
 
 /// A directory of the host, and where it appears.
-pub(super) type Bind = (PathBuf, ContainerPath, Access);
+pub(crate) type Bind = (PathBuf, ContainerPath, Access);
 
 /// What an image is made of; it is part of no comparison, since the image is.
 #[derive(Clone, Default)]
@@ -233,7 +233,7 @@ impl Plan {
 }
 
 /// What a mount of a repository's file shows of the host: read-only, unless the person grants more.
-pub(super) fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
+pub(crate) fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
     let MountKind::Bind(source) = &mount.kind else { return None };
     let source = PathBuf::from(source);
     let real = source.canonicalize().unwrap_or(source);

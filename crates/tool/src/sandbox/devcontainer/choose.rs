@@ -1,31 +1,26 @@
 //! What a sandbox is to be made of, decided before there is one.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use coracle_lifecycle::Creation;
 use coracle_provision::UserRequest;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Ids, Limits, Mount, Policy, Problem};
-use coracle_sandbox::devcontainer::{
-    DeniedProperty, Devcontainer, DevcontainerRecord, DevcontainerSearch, DevcontainerUser, MAX_BYTES, MountKind,
-    Variables, find, forget, lock_file, read, refused,
-};
-use coracle_sandbox::worktree::{CommitFileKind, RepoCommit};
+use coracle_runtime::{Ids, Limits};
+use coracle_sandbox::devcontainer::{DevcontainerRecord, DevcontainerUser, Variables, forget, lock_file};
+use coracle_sandbox::worktree::RepoCommit;
 use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WORKER, WorkflowId};
 
-use super::image::{DevcontainerImage, ImageContext, build, missing, recipe};
+use super::build_files::BuildFiles;
+use super::image::DevcontainerImage;
+use super::judge::{JudgedFile, judge, searched, unmet};
 use super::{local_env, setting};
-use crate::config::{Config, DevcontainerFile};
+use crate::config::DevcontainerFile;
 use crate::context::Context;
 use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{accounts, draft};
 use crate::preflight::ensure_ready;
-use crate::resolve::protected;
 use crate::sandbox::Sandboxes;
-use crate::sandbox::plan::{Bind, bind};
 
 /// Which workflow begins, of what, and from where.
 #[derive(Clone, Copy, Debug)]
@@ -105,17 +100,8 @@ async fn path_of(
     if let DevcontainerFile::At(path) = which {
         return Ok(Some(path.clone()));
     }
-    let mut files = sandbox.worktrees.seen_files(seen, ".devcontainer").await?;
-    files.extend(sandbox.worktrees.seen_files(seen, ".devcontainer.json").await?);
-    match find(files.iter().filter(|it| it.kind != CommitFileKind::Link).map(|it| it.path.as_str())) {
-        DevcontainerSearch::Nothing => Ok(None),
-        DevcontainerSearch::One(path) => Ok(Some(path)),
-        DevcontainerSearch::Several(paths) => {
-            let message = format!("the repository has several, and none is the usual one: {}", paths.join(", "));
-            let failure = Failure::new(Code::DevcontainerInvalid, message).detail("found", paths);
-            Err(failure.hint("name one in `sandbox.devcontainer`, or say `off` there"))
-        }
-    }
+    let files = BuildFiles::Commit { worktrees: &sandbox.worktrees, seen };
+    searched(files, "name one in `sandbox.devcontainer`, or say `off` there").await
 }
 
 /// The file that counts, in the commit that was fetched.
@@ -132,11 +118,6 @@ async fn decided(
     ChosenFile { seen, path }: ChosenFile<'_>,
 ) -> Result<DevcontainerRecord, Failure> {
     let profile = cx.config.sandbox.profile(it.profile);
-    let files = sandbox.worktrees.seen_files(seen, &path).await?;
-    let found = files.iter().find(|it| it.path == path && it.kind != CommitFileKind::Link);
-    let found = found.ok_or_else(|| missing(&path, "is no file of the repository"))?;
-    let bytes =
-        sandbox.worktrees.seen_content(seen, found, MAX_BYTES).await.map_err(|err| missing(&path, &err.message))?;
     let name = seen.name().to_owned();
     let variables = Variables {
         local_name: name.clone(),
@@ -144,27 +125,20 @@ async fn decided(
         local_env: local_env(cx),
         ..Variables::in_worktree(it.workflow, seen.local.then_some(seen.url.as_str()))
     };
-    let file = read(&bytes, &variables).map_err(|err| err.detail("file", path.clone()))?;
-    let (none, remote_user) = (BTreeMap::new(), file.user.as_deref());
-    let context = ImageContext {
-        cx,
-        worktrees: &sandbox.worktrees,
-        seen,
-        path: &path,
-        variables: &variables,
-        remote_user,
-        digests: &none,
-    };
-    let mut refusals = mount_problems(&file, &cx.policy()?);
-    refusals.extend(protected_problems(&file, &cx.config));
-    let recipe = recipe(context, &file, profile.image.as_ref(), &mut refusals).await?;
-    if !refusals.is_empty() {
-        return Err(refused(&refusals).detail("file", path).into());
-    }
-    let mut warnings = [file.warnings.clone(), recipe.warnings.clone(), needs(&file, cx)].concat();
+    let files = BuildFiles::Commit { worktrees: &sandbox.worktrees, seen };
+    let judged = judge(cx, files, &path, &variables, profile.image.as_ref()).await?;
+    let file = &judged.file;
+    let own = &cx.config.sandbox;
+    let limits = Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) };
+    let needs = unmet(&file.needs, &limits, false).into_iter();
+    let needs =
+        needs.map(|it| SandboxWarning::new("host_requirements", format!("{it} (`sandbox.cpus`, `sandbox.memory`)")));
+    let mut warnings: Vec<_> =
+        [file.warnings.clone(), judged.recipe.warnings.clone()].into_iter().flatten().chain(needs).collect();
     let ready = ensure_ready(cx).await?;
-    let made = build(context, &ready, &recipe).await?;
+    let made = judged.build(cx, files, &path, &variables, &ready).await?;
     let agent = agent(cx, &ready, &made, file.user.as_deref(), &mut warnings).await?;
+    let JudgedFile { bytes, recipe, .. } = judged;
     let text = String::from_utf8(bytes).map_err(Failure::internal)?;
     let env = made.image.env.iter().filter_map(|it| it.split_once('='));
     Ok(DevcontainerRecord {
@@ -183,60 +157,6 @@ async fn decided(
         kept_out: recipe.kept_out,
         warnings,
     })
-}
-
-/// Directories of the host are granted as any other mount is.
-fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<DeniedProperty> {
-    let binds = file.mounts.iter().filter_map(|it| match &it.kind {
-        MountKind::Bind(source) => Some(source),
-        _ => None,
-    });
-    let problem = |source: &String| {
-        if !source.starts_with('/') {
-            let message = format!("`{}` is no absolute path of this host", source.escape_debug());
-            return Some(DeniedProperty::new("mounts", "mount.root", message));
-        }
-        match HostPath::open(Path::new(source)) {
-            Err(err) => Some(DeniedProperty::new("mounts", "mount.root", err.to_string())),
-            Ok(host) => policy.host_path_problem("mount", host.real()).map(refusal_of),
-        }
-    };
-    binds.filter_map(problem).collect()
-}
-
-/// Mounts that would go around what is protected in a directory of the host.
-fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<DeniedProperty> {
-    let names = &config.workspace.protected;
-    let open = |(path, at, access): Bind| HostPath::open(&path).ok().map(|host| Mount { host, at, access });
-    // One that cannot be opened is refused for that.
-    let mounts: Vec<_> = file.mounts.iter().filter_map(|it| open(bind(config, it)?)).collect();
-    let around = protected::ways_around(&mounts, names).into_iter().map(refusal_of);
-    let covering = protected::in_place_of(&mounts, names);
-    let covering =
-        covering.map(|it| DeniedProperty::new("mounts", "files.protected", it).unless("workspace.protected"));
-    around.chain(covering).collect()
-}
-
-fn refusal_of(problem: Problem) -> DeniedProperty {
-    let Problem { rule, setting, message, .. } = problem;
-    DeniedProperty { property: "mounts".into(), rule, setting, message }
-}
-
-/// What it says it needs and does not get.
-fn needs(file: &Devcontainer, cx: &Context) -> Vec<SandboxWarning> {
-    let (own, needs) = (&cx.config.sandbox, &file.needs);
-    let limits = Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) };
-    let told = |what: String| SandboxWarning::new("host_requirements", what);
-    let cpus = needs.cpus.filter(|it| limits.cpus.is_some_and(|has| *it > has));
-    let memory = needs.memory.filter(|it| limits.memory.is_some_and(|has| *it > has.0));
-    [
-        cpus.map(|it| told(format!("it asks for {it} cores, and has {} (`sandbox.cpus`)", own.cpus))),
-        memory.map(|it| told(format!("it asks for {it} bytes of memory, and has {} (`sandbox.memory`)", own.memory))),
-        needs.gpu.then(|| told("it asks for a GPU, and sandboxes have none".to_owned())),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
 }
 
 /// Who runs commands: looked up in the image. Never root, and never the one whom the worker runs as.

@@ -44,7 +44,7 @@ pub(super) async fn tool(
     below: String,
     warnings: &mut Vec<SandboxWarning>,
 ) -> Result<FeatureInstall, Failure> {
-    let mut files = it.worktrees.seen_files(it.seen, &below).await?;
+    let mut files = it.files.list(&below).await?;
     files.retain(|it| !is_kept_out(&it.path));
     content(it, &format!("{below}/install.sh")).await?;
     let about = format!("{below}/devcontainer-feature.json");

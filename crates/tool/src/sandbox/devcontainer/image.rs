@@ -1,6 +1,6 @@
 //! The image of a file: the one it names, or one that is built of the repository's commit.
 //!
-//! **Invariant:** a build sees the commit that the host fetched, and of it nothing that is named like a key.
+//! **Invariant:** a build sees the commit that the host fetched, or the directory that `create` names, and of it nothing that is named like a key.
 //! **Invariant:** an image that was built is used again only under the id that this host wrote down.
 
 use std::collections::BTreeMap;
@@ -10,14 +10,15 @@ use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
+use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{
     Build, DeniedProperty, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Variables, dockerfile,
     in_order, is_kept_out, relative,
 };
-use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths, RepoCommit};
-use coracle_sandbox::{SandboxWarning, WorktreeManager};
+use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths};
 use serde_json::{Value, json};
 
+use super::build_files::BuildFiles;
 use super::features::{FeatureInstall, FeatureSource, of_registry, tool, with_features};
 use super::local_env;
 use crate::config::BuildNetwork;
@@ -30,16 +31,16 @@ use crate::image_build::{NamedImage, sandbox_image};
 const MAX_TEXT: usize = 1 << 20;
 
 /// Of what a build sees.
-const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
+pub(super) const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
 
 /// How an image comes to be, with all that can be refused behind it.
 #[derive(Debug)]
-pub(super) struct Recipe {
+pub(crate) struct Recipe {
     base: BaseSource,
     features: Vec<FeatureInstall>,
     /// Files that the build does not get to see.
-    pub(super) kept_out: Vec<String>,
-    pub(super) warnings: Vec<SandboxWarning>,
+    pub(crate) kept_out: Vec<String>,
+    pub(crate) warnings: Vec<SandboxWarning>,
 }
 
 #[derive(Debug)]
@@ -74,8 +75,7 @@ impl Recipe {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ImageContext<'a> {
     pub(super) cx: &'a Context,
-    pub(super) worktrees: &'a WorktreeManager,
-    pub(super) seen: &'a RepoCommit,
+    pub(super) files: BuildFiles<'a>,
     /// The file's path.
     pub(super) path: &'a str,
     pub(super) variables: &'a Variables,
@@ -94,10 +94,10 @@ impl ImageContext<'_> {
 
 /// An image that is there.
 #[derive(Debug)]
-pub(super) struct DevcontainerImage {
-    pub(super) image: Image,
-    pub(super) reference: ImageRef,
-    pub(super) built: bool,
+pub(crate) struct DevcontainerImage {
+    pub(crate) image: Image,
+    pub(crate) reference: ImageRef,
+    pub(crate) built: bool,
 }
 
 /// The image of a sandbox that is there already, made again if it is gone.
@@ -116,8 +116,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
     let (digests, remote_user) = (&record.features, state.file.user.as_deref());
     let context = ImageContext {
         cx,
-        worktrees: &worktrees,
-        seen: &seen,
+        files: BuildFiles::Commit { worktrees: &worktrees, seen: &seen },
         path: &record.path,
         variables: &variables,
         remote_user,
@@ -216,8 +215,7 @@ async fn plan(
             return Ok(None);
         }
     };
-    let (out, files) =
-        it.worktrees.seen_files(it.seen, &below).await?.into_iter().partition(|it| is_kept_out(&it.path));
+    let (out, files) = it.files.list(&below).await?.into_iter().partition(|it| is_kept_out(&it.path));
     let out: Vec<CommitFile> = out;
     kept_out.extend(out.into_iter().map(|it| it.path).take(100));
     Ok(Some(BaseSource::Built(Box::new(DockerfilePlan { text, needs, build: build.clone(), below, files }))))
@@ -229,10 +227,10 @@ async fn text(it: ImageContext<'_>, path: &str) -> Result<String, Failure> {
 }
 
 pub(super) async fn content(it: ImageContext<'_>, path: &str) -> Result<Vec<u8>, Failure> {
-    let files = it.worktrees.seen_files(it.seen, path).await?;
+    let files = it.files.list(path).await?;
     let file = files.into_iter().find(|it| it.path == path && it.kind != CommitFileKind::Link);
     let file = file.ok_or_else(|| missing(path, "is no file of the repository"))?;
-    Ok(it.worktrees.seen_content(it.seen, &file, MAX_TEXT).await?)
+    it.files.content(&file, MAX_TEXT).await
 }
 
 pub(super) fn missing(path: &str, why: &str) -> Failure {
@@ -285,7 +283,7 @@ async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>
     let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
     tar.dir("context", 0o755).map_err(Failure::internal)?;
     for (into, below, files) in &asked.trees {
-        it.worktrees.pack(it.seen, files, PackPaths { below, into }, &mut tar).await?;
+        it.files.pack(files, PackPaths { below, into }, &mut tar).await?;
     }
     for (into, dir) in &asked.dirs {
         let dir = HostPath::open(dir).map_err(Failure::internal)?;

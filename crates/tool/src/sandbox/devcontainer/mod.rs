@@ -4,10 +4,12 @@
 //! decided is written down beside the sandbox's record. A later `open` finds it there: a sandbox keeps the
 //! file that it was made with.
 
+mod build_files;
 mod choose;
 mod features;
 mod fetch;
 mod image;
+mod judge;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +17,11 @@ use std::sync::Arc;
 use coracle_sandbox::SandboxDir;
 use coracle_sandbox::devcontainer::DevcontainerState;
 
+pub(crate) use self::build_files::BuildFiles;
 pub(crate) use self::choose::{WorkflowOrigin, afresh, chosen};
 pub(super) use self::image::image_of;
+pub(crate) use self::judge::{JudgedFile, judge, searched, unmet};
+pub(crate) use super::plan::bind;
 use crate::config::{DevcontainerFile, SandboxProfile};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -39,7 +44,7 @@ fn setting<'a>(cx: &'a Context, profile: &'a SandboxProfile) -> &'a Devcontainer
 }
 
 /// The variables of this host that a file may use.
-fn local_env(cx: &Context) -> BTreeMap<String, String> {
+pub(crate) fn local_env(cx: &Context) -> BTreeMap<String, String> {
     let value = |name: &String| String::from_utf8(cx.host.env.get(name)?.reveal().to_vec()).ok();
     cx.config.sandbox.local_env.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()
 }

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 pub(super) struct CreateTool {
     name: Option<String>,
-    /// `python`, `node`, `bun`, `rust`, `go`, `general`, `clean`, …: decides image, packages and setup.
+    /// `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, …: decides image, packages and setup.
     purpose: Option<String>,
     image: Option<String>,
     /// Debian's names.

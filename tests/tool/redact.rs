@@ -53,7 +53,7 @@ async fn live_secrets_are_taken_out_of_what_commands_and_jobs_print() {
             assert!(line.contains("[redacted:NPM_TOKEN]") && line.ends_with("a-plain-value\n"), "{answer:#}");
             assert_eq!(answer["stderr"], answer["stdout"]);
             // At the edges of what is cut, wherever they fall.
-            for before in 500..530 {
+            for before in (500..530).step_by(4) {
                 let print = format!(
                     "head -c {before} /dev/zero | tr '\\0' x; echo $NPM_TOKEN; head -c 3000 /dev/zero | tr '\\0' y"
                 );
@@ -64,7 +64,7 @@ async fn live_secrets_are_taken_out_of_what_commands_and_jobs_print() {
             let job = tool.call(job).await["job_id"].clone();
             let wait = json!({ "operation": "job_wait", "container": name, "job_id": job });
             absent(&tool.call(wait).await);
-            for limit in [1, 7, 16, 4096] {
+            for limit in [7, 64, 4096] {
                 let read = pages(tool, &name, &job, limit).await;
                 absent(&read.clone().into());
                 assert!(read.contains("a-plain-value"), "{limit}: {read}");

@@ -557,6 +557,29 @@ class SnapshotDeleteResult(Result):
     success: bool
 
 
+class SnapshotExportResult(Result):
+    """What `snapshot_export` answers."""
+
+    snapshot: str
+    host_path: str
+    size_bytes: int
+    detail: str
+    success: bool
+
+
+class SnapshotImportResult(Result):
+    """What `snapshot_import` answers."""
+
+    #: The container that it was made of, as the archive says.
+    container: str
+    snapshot: str
+    image: str
+    image_id: str
+    size_bytes: int
+    detail: str
+    success: bool
+
+
 class RestoreResultLimits(Result):
     """An object of an answer."""
 

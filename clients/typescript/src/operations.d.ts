@@ -852,7 +852,7 @@ export interface SnapshotRequest {
   container: string;
   /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
-  /** Replace a snapshot of that name. */
+  /** Replace what has that name. */
   replace?: boolean;
   /** Name of the snapshot. */
   snapshot?: string;
@@ -907,6 +907,53 @@ export interface SnapshotDeleteResult {
   snapshot: string;
   detail: string;
   reclaimed_bytes: number;
+  success: boolean;
+}
+
+/** Fields of `snapshot_export`. */
+export interface SnapshotExportRequest {
+  /** Name of the snapshot. */
+  snapshot: string;
+  /**
+   * Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+   * person allows.
+   */
+  host_path: string;
+  /** Replace what has that name. */
+  replace?: boolean;
+}
+
+/** What `snapshot_export` answers. */
+export interface SnapshotExportResult {
+  snapshot: string;
+  host_path: string;
+  size_bytes: number;
+  detail: string;
+  success: boolean;
+}
+
+/** Fields of `snapshot_import`. */
+export interface SnapshotImportRequest {
+  /**
+   * Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
+   * person allows.
+   */
+  host_path: string;
+  /** Replace what has that name. */
+  replace?: boolean;
+  /** Name of the snapshot. */
+  snapshot?: string;
+}
+
+/** What `snapshot_import` answers. */
+export interface SnapshotImportResult {
+  /** The container that it was made of, as the archive says. */
+  container: string;
+  snapshot: string;
+  image: string;
+  image_id: string;
+  size_bytes: number;
+  detail: string;
   success: boolean;
 }
 
@@ -2405,6 +2452,10 @@ export class Operations {
   snapshots(request?: SnapshotsRequest, options?: CallOptions): Promise<SnapshotsResult>;
   /** Remove a snapshot that no container is made of. */
   snapshot_delete(request?: SnapshotDeleteRequest, options?: CallOptions): Promise<SnapshotDeleteResult>;
+  /** Write a snapshot to an OCI archive on the host. */
+  snapshot_export(request: SnapshotExportRequest, options?: CallOptions): Promise<SnapshotExportResult>;
+  /** Make a snapshot from an OCI archive of the host. */
+  snapshot_import(request: SnapshotImportRequest, options?: CallOptions): Promise<SnapshotImportResult>;
   /**
    * Make a container from a snapshot: its files as they were kept, and whatever `create` puts into a container,
    * anew. Without `purpose` it has that of the snapshot; `workdir` and `mount_cwd` are by default those of the

@@ -74,6 +74,12 @@ export class Operations {
   snapshot_delete(request, options) {
     return this._call("snapshot_delete", request, options);
   }
+  snapshot_export(request, options) {
+    return this._call("snapshot_export", request, options);
+  }
+  snapshot_import(request, options) {
+    return this._call("snapshot_import", request, options);
+  }
   restore(request, options) {
     return this._call("restore", request, options);
   }

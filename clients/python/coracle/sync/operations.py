@@ -821,7 +821,7 @@ class Operations:
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
             name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            replace: Replace a snapshot of that name.
+            replace: Replace what has that name.
             snapshot: Name of the snapshot.
         """
         fields: dict[str, Any] = {
@@ -857,6 +857,50 @@ class Operations:
             "snapshot": snapshot,
         }
         return _results.SnapshotDeleteResult(self._call("snapshot_delete", fields))
+
+    def snapshot_export(
+        self,
+        snapshot: str,
+        host_path: str,
+        *,
+        replace: bool | None = None,
+    ) -> _results.SnapshotExportResult:
+        """Write a snapshot to an OCI archive on the host.
+
+        Args:
+            snapshot: Name of the snapshot.
+            host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
+                a directory that the person allows.
+            replace: Replace what has that name.
+        """
+        fields: dict[str, Any] = {
+            "snapshot": snapshot,
+            "host_path": host_path,
+            "replace": replace,
+        }
+        return _results.SnapshotExportResult(self._call("snapshot_export", fields))
+
+    def snapshot_import(
+        self,
+        host_path: str,
+        *,
+        replace: bool | None = None,
+        snapshot: str | None = None,
+    ) -> _results.SnapshotImportResult:
+        """Make a snapshot from an OCI archive of the host.
+
+        Args:
+            host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
+                a directory that the person allows.
+            replace: Replace what has that name.
+            snapshot: Name of the snapshot.
+        """
+        fields: dict[str, Any] = {
+            "host_path": host_path,
+            "replace": replace,
+            "snapshot": snapshot,
+        }
+        return _results.SnapshotImportResult(self._call("snapshot_import", fields))
 
     def restore(
         self,
@@ -2204,7 +2248,7 @@ class ContainerOperations:
 
         Args:
             name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            replace: Replace a snapshot of that name.
+            replace: Replace what has that name.
             snapshot: Name of the snapshot.
         """
         fields: dict[str, Any] = {

@@ -165,8 +165,8 @@ async fn what_is_no_archive_of_a_snapshot_or_is_damaged_is_refused() {
         let (snapshot, file) = (fresh(), tool.work().join("it.tar"));
         tool.has_snapshot(&snapshot).await;
         tool.succeeds("snapshot_export", json!({ "snapshot": snapshot, "host_path": "it.tar" })).await;
-        let image = tool.case.runtime.find_images(&[ImageRef::parse(format!("coracle-snapshot:{snapshot}")).unwrap()]);
-        let image = image.await.unwrap().remove(0).id;
+        let names = [ImageRef::parse(format!("coracle-snapshot:{snapshot}")).unwrap()];
+        let image = tool.case.runtime.find_images(&names).await.unwrap().remove(0).id;
         let whole = std::fs::read(&file).unwrap();
         let mut damaged = whole.clone();
         let at = find(&whole, b"made on ").unwrap();

@@ -125,6 +125,8 @@ async fn a_call_that_is_wrong_makes_no_machine() {
             ("read_file", json!({ "path": 7 }), "invalid_input"),
             ("shell", json!({ "command": "true", "timeout": "long" }), "invalid_input"),
             ("containers", json!({ "operation": "exec", "comand": "true" }), "unknown_field"),
+            ("containers", json!({ "operation": "exec", "command": "true", "about": "exec" }), "unknown_field"),
+            ("containers", json!({ "operation": "help", "of": "exec" }), "unknown_field"),
         ] {
             let answer = session.response(tool, arguments).await;
             assert_eq!(answer.json["code"], code, "{answer:?}");

@@ -22,8 +22,7 @@ use crate::warning::Warning;
 use crate::workflow::workflow_sandbox;
 use crate::worktree::Workflow;
 
-/// Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until the session
-/// ends. It needs neither a published port nor a network.
+/// Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session ends. It needs neither a published port nor a network.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Forward {
     /// Container to act on: its name, or an id of at least 12 digits.

@@ -131,8 +131,8 @@ pub(crate) struct Create {
     /// joins; to `destroy`, the stack that goes with the container.
     #[schemars(with = "Option<String>")]
     pub(crate) compose_project: Option<ProjectName>,
-    /// Every published port of the stack gets a free host port, so that one file runs many times side by side. Without it
-    /// only those that are taken are moved.
+    /// Every published port of the stack gets a free host port: one file runs many times side by side. Without it only
+    /// those that are taken are moved.
     #[schemars(extend("default" = false))]
     pub(crate) namespace: Option<bool>,
     /// With `amplifier`: its version.

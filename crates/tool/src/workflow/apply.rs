@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::{CheckoutRequest, Workflow};
 
-/// Bring the work of a workflow that ended into the directory that it began from (the working directory where that is a
-/// URL): all of it, or nothing where something conflicts. Files that decide what programs do are for the person to change.
+/// Bring the work of a workflow that ended into the directory that it began from: all of it, or nothing where something
+/// conflicts. For a repository of a URL that is the working directory. Files that decide what programs do are for the person to change.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct WorkflowApply {
     /// The workflow's id.

@@ -73,13 +73,16 @@ impl AgentTool for ContainersTool {
     const IS_OPEN: bool = true;
 
     fn inner_call(self) -> Result<InnerCall, Failure> {
-        let mut fields = self.more;
-        if let Some(container) = self.container {
-            fields.insert("container".into(), container.into());
+        let Self { operation, about, container, more: mut fields } = self;
+        if operation == help::NAME {
+            return match fields.keys().next() {
+                None => Ok(InnerCall::Text(help::about(about.as_deref())?)),
+                Some(field) => Err(help::unknown_field(field)),
+            };
         }
-        match self.operation.as_str() {
-            help::NAME => Ok(InnerCall::Text(help::about(self.about.as_deref())?)),
-            name => InnerCall::entry(help::find(name)?, fields),
-        }
+        // A field of this tool that the operation does not have is refused as any other.
+        let own = [("about", about), ("container", container)];
+        fields.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
+        InnerCall::entry(help::find(&operation)?, fields)
     }
 }

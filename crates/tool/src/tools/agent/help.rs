@@ -30,6 +30,12 @@ pub(super) fn find(name: &str) -> Result<&'static OperationEntry, Failure> {
     })
 }
 
+/// What a call for help has beside the operation that it is about.
+pub(super) fn unknown_field(name: &str) -> Failure {
+    Failure::new(Code::UnknownField, format!("`{NAME}` has no field `{}`", name.escape_debug()))
+        .hint("name an operation in `about`, or leave it out for the list of all")
+}
+
 /// The list of operations, or the fields of one.
 ///
 /// # Errors

@@ -79,6 +79,9 @@ def metadata(project):
         f"Requires-Python: {project['requires-python']}",
         "Description-Content-Type: text/markdown",
     ]
+    for extra, packages in project["optional-dependencies"].items():
+        fields.append(f"Provides-Extra: {extra}")
+        fields += [f'Requires-Dist: {it}; extra == "{extra}"' for it in packages]
     return "\n".join(fields) + "\n\n" + (HERE / "README.md").read_text()
 
 

@@ -8,6 +8,8 @@ use coracle_runtime::EngineKind;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use super::mcp_clients::installed;
+use super::person::Person;
 use super::{Tool, with_engine, without_engine};
 use crate::engines::{IMAGE, LABEL, beside_tests, skip};
 use crate::servers::model::{ModelServer, call, calls, says};
@@ -147,6 +149,36 @@ async fn the_examples_of_an_agent_work() {
         assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
     })
     .await;
+}
+
+/// The frameworks know nothing of engines.
+#[tokio::test]
+async fn the_adapters_give_agent_frameworks_the_tools_of_a_machine() {
+    let Some(python) = installed("python/bin/python") else { return };
+    let check = ["-c", "import agents, pydantic_ai"];
+    if !foreign(&python).args(check).output().await.unwrap().status.success() {
+        return skip("needs agent frameworks, which `cargo xtask test` installs");
+    }
+    Person::new("")
+        .on_one_engine(EngineKind::Embedded, async |tool| {
+            let examples = clients().join("python/examples");
+            let mut command = in_environment(tool, &python);
+            command.arg(examples.join("pydantic_ai_agent.py")).arg("By a script.").env("IMAGE", IMAGE);
+            let told = succeeds(&command.output().await.unwrap());
+            let expected = "write: Wrote n.txt.\nedit: Edited n.txt.\nread:    1 | 6 times 7\nread: file_not_found: ";
+            assert!(told.starts_with(expected) && told.ends_with("6 times 7\n[ended with exit code 3]\n"), "{told}");
+
+            let model = model().await;
+            let mut command = in_environment(tool, &python);
+            command.arg(examples.join("openai_agents_agent.py")).arg("How much is 6 times 7?").env("IMAGE", IMAGE);
+            command.env("OPENAI_BASE_URL", model.url()).env("OPENAI_API_KEY", "k");
+            assert_eq!(succeeds(&command.output().await.unwrap()), "It is 42.\n");
+            let asked = model.asked();
+            assert_eq!(asked[1].said_by("tool"), ["42\n"]);
+            let offered = asked[0].body["tools"].as_array().unwrap().iter().map(|it| &it["function"]["name"]);
+            assert_eq!(offered.collect::<Vec<_>>(), ["shell", "read", "write", "edit", "python"]);
+        })
+        .await;
 }
 
 /// With more containers at once than the tests' configuration allows.

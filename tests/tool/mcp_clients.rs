@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -10,7 +11,7 @@ use tokio::process::Command;
 use super::agent_tools::configured;
 use super::mcp_http::Server;
 use super::work::code::{SNIPPETS, make_snippets};
-use super::{Tool, with_engine, with_rootful_engine, with_tool, without_engine};
+use super::{Tool, eventually, with_engine, with_rootful_engine, with_tool, without_engine};
 use crate::engines::{IMAGE, skip};
 
 const INSPECTOR: &str = "node_modules/.bin/mcp-inspector";
@@ -174,7 +175,8 @@ async fn the_protocols_libraries_see_progress_and_cancel() {
         let mut http = client("node");
         http.arg(&script).arg("http").arg(format!("http://127.0.0.1:{}/mcp", server.port)).arg(&server.token);
         session_of(tool, "http", http).await;
-        assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 0);
+        let gone = async || tool.call(json!({ "operation": "list" })).await["count"] == 0;
+        eventually("the machines go with their sessions", Duration::from_secs(30), gone).await;
     })
     .await;
 }

@@ -23,8 +23,8 @@ const NPM: &[&str] = &[
     "@anthropic-ai/tokenizer@0.0.4",
 ];
 
-/// The protocol's Python library, and the version of it.
-const PYTHON: (&str, &str) = ("mcp", "1.30.0");
+/// The protocol's Python library, and two agent frameworks that the Python package has adapters for.
+const PYTHON: &[&str] = &["mcp==1.30.0", "openai-agents==0.24.0", "pydantic-ai-slim==2.68.0"];
 
 /// Puts them into `target/tools`: `node_modules/.bin` and `python/bin`. Without them the rest is still worth running: a
 /// test that needs one is skipped, and counted.
@@ -33,7 +33,7 @@ pub(crate) fn ensure() {
     let (npm, python) = (npm(&tools), python(&tools));
     for (what, done) in [
         ("MCP inspector, conformance suite and library, devcontainers CLI, Claude Code and tokenizers", npm),
-        ("MCP library for Python", python),
+        ("MCP library and agent frameworks for Python", python),
     ] {
         if let Err(error) = done {
             println!("  no {what}: {error:#}");
@@ -60,16 +60,21 @@ fn is_installed(tools: &Path, package: &str) -> bool {
 }
 
 fn python(tools: &Path) -> Result<()> {
-    let (venv, (name, wanted)) = (tools.join("python"), PYTHON);
+    let venv = tools.join("python");
     let python = venv.join("bin/python");
-    let version = format!("from importlib.metadata import version; print(version('{name}'))");
-    if python.exists() && sh(&python, ["-c", &version]).read().is_ok_and(|it| it == wanted) {
+    if PYTHON.iter().all(|it| has_package(&python, it)) {
         return Ok(());
     }
     if !sh("python3", ["-c", "import ensurepip"]).succeeds() {
         apt::ensure(&["python3-venv"])?;
     }
     sh("python3", [OsString::from("-m"), "venv".into(), "--clear".into(), venv.into()]).run()?;
-    let package = format!("{name}=={wanted}");
-    sh(&python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", &package]).run()
+    let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    sh(&python, words.iter().chain(PYTHON)).run()
+}
+
+fn has_package(python: &Path, package: &str) -> bool {
+    let Some((name, wanted)) = package.split_once("==") else { return false };
+    let version = format!("from importlib.metadata import version; print(version('{name}'))");
+    python.exists() && sh(python, ["-c", &version]).read().is_ok_and(|it| it == wanted)
 }

@@ -13,6 +13,7 @@ mod consent;
 mod copy;
 mod copy_stdout;
 mod exit;
+mod file_limit;
 mod help;
 mod job;
 mod logging;
@@ -71,6 +72,9 @@ fn program(words: &[OsString]) -> ExitCode {
     };
     // One call needs one thread; threads take longer to start than a command over a link.
     let serves = matches!(matches.subcommand_name(), Some("mcp" | "serve"));
+    if serves {
+        file_limit::raise();
+    }
     let mut runtime = match serves {
         true => tokio::runtime::Builder::new_multi_thread(),
         false => tokio::runtime::Builder::new_current_thread(),

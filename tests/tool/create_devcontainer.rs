@@ -70,7 +70,7 @@ async fn a_command_that_fails_is_reported_and_ends_the_others() {
         let report = step(&answer, "devcontainer");
         assert_eq!(
             (&answer["provisioning_ok"], &report["items"][0]["output"]),
-            (&json!(false), &json!("why\n")),
+            (&json!(false), &json!("why")),
             "{answer:#}"
         );
         assert_eq!(report["error"], "`onCreateCommand`: exit 3", "{report:#}");

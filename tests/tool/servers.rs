@@ -24,9 +24,17 @@ async fn asked(method: &str, url: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{method} /{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await.unwrap();
-    text
+    let mut answer = Vec::new();
+    while !is_whole(&answer) && stream.read_buf(&mut answer).await.unwrap() > 0 {}
+    String::from_utf8(answer).unwrap()
+}
+
+/// Not every server closes the connection behind its answer.
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer).to_ascii_lowercase();
+    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let length = head.lines().find_map(|it| it.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    length.is_some_and(|it| body.len() >= it)
 }
 
 async fn page(url: &str) -> String {

@@ -62,10 +62,7 @@ export interface CreateRequest {
   config_files?: Record<string, unknown>;
   /** Cores, also parts of one. */
   cpu_limit?: number;
-  /**
-   * Make it by a `devcontainer.json` of the host: `auto` for the one of the working directory, or its path. It
-   * says image, user, mounts, ports, variables and commands, where the call does not.
-   */
+  /** A `devcontainer.json` to make it by: `auto` for that of the working directory, or a path. */
   devcontainer?: string;
   /** Branch of it. */
   dotfiles_branch?: string;

@@ -4,7 +4,7 @@
 const GROUPS: &[(&str, &str)] = &[
     (
         "What it is made from",
-        "name purpose repo_url image packages pull cache_bust setup_commands main labels persistent",
+        "name purpose devcontainer repo_url image packages pull cache_bust setup_commands main labels persistent",
     ),
     ("What goes in", "mount_cwd mounts repos config_files env stdin stdin_base64 gpu"),
     (
@@ -26,6 +26,7 @@ const VALUES: &[(&str, &str)] = &[
     ("pull", "WHEN"),
     ("purpose", "PURPOSE"),
     ("repo_url", "URL"),
+    ("devcontainer", "FILE"),
     ("packages", "PACKAGE"),
     ("repos", "URL[=PATH]"),
     ("env_passthrough", "MODE"),

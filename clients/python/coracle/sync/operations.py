@@ -202,9 +202,8 @@ class Operations:
                 or an object of `content` or `content_base64`, and `mode`. At most 200 files of 1 MiB, and 8 MiB in
                 a call; `copy_in` takes more.
             cpu_limit: Cores, also parts of one.
-            devcontainer: Make it by a `devcontainer.json` of the host: `auto` for the one of the working
-                directory, or its path. It says image, user, mounts, ports, variables and commands, where the call
-                does not.
+            devcontainer: A `devcontainer.json` to make it by: `auto` for that of the working directory, or a
+                path.
             dotfiles_branch: Branch of it.
             dotfiles_inline: Files below the home: path to content.
             dotfiles_repo: Repository with dotfiles, cloned and set up in the home.

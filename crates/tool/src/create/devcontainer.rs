@@ -8,7 +8,7 @@ use std::path::Path;
 use coracle_provision::{ReportItem, StepReport, UserRequest};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::{ByteSize, Command, ContainerPath, PatternSet, Policy, Tmpfs};
+use coracle_runtime::{ByteSize, Command, ContainerPath, Tmpfs};
 use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{Devcontainer, MountKind, RunAs, Variables, run};
 use schemars::JsonSchema;
@@ -65,7 +65,7 @@ struct Source {
 pub(super) async fn apply(args: &mut Create, cx: &Context) -> Result<Option<DevcontainerPlan>, Failure> {
     let Some(named) = args.devcontainer.clone() else { return Ok(None) };
     if cx.config.is_strict() {
-        super::check_resolved(args, cx)?;
+        super::check_without_image(args, cx)?;
     }
     let taken = [("image", args.image.is_some()), ("repo_url", args.repo_url.is_some())];
     if let Some((field, _)) = taken.iter().find(|it| it.1) {
@@ -79,7 +79,7 @@ pub(super) async fn apply(args: &mut Create, cx: &Context) -> Result<Option<Devc
     let judged = judge(cx, files, &source.path, &variables, Some(&cx.config.default_image)).await?;
     fill(args, &judged.file, &source, cx)?;
     // What is wrong with the call is told before minutes of building.
-    super::check_resolved(args, cx)?;
+    super::check_without_image(args, cx)?;
     let ready = ensure_ready(cx).await?;
     let made = judged.build(cx, files, &source.path, &variables, &ready).await?;
     args.image = Some(made.reference.clone());
@@ -191,12 +191,9 @@ impl DevcontainerPlan {
         request
     }
 
-    /// What it was made of was on the list of images.
-    pub(super) fn admits(&self, mut policy: Policy) -> Policy {
-        if self.answer.built {
-            policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
-        }
-        policy
+    /// Its image was built here, of allowed parts.
+    pub(super) fn is_built(&self) -> bool {
+        self.answer.built
     }
 
     /// What is told of it, and what has no effect.

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 use coracle_lifecycle::{Creation, find_network};
 use coracle_provision::UserRequest;
-use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, Policy, admit};
+use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -62,13 +62,18 @@ impl Create {
         if cx.config.is_strict() {
             return Err(strict::no_origin());
         }
-        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, None, cx)
+        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, &cx.policy()?)
     }
 }
 
-/// The same of one that is made from an image which is not known yet.
-fn check_resolved(args: &Create, cx: &Context) -> Result<(), Failure> {
-    allowed(&resolve::create(args, CreateFrom::Image(None), cx)?, None, cx)
+/// The same of one that is made from an image which is not known yet, and is judged by itself.
+fn check_without_image(args: &Create, cx: &Context) -> Result<(), Failure> {
+    let policy = Policy { images: every_image(), ..cx.policy()? };
+    allowed(&resolve::create(args, CreateFrom::Image(None), cx)?, &policy)
+}
+
+fn every_image() -> PatternSet {
+    PatternSet::new(&["*".to_owned()]).unwrap_or_default()
 }
 
 /// Makes a container, from an image or from what takes its place.
@@ -100,7 +105,7 @@ async fn create_with(
         Some(plan) => plan.on(request),
         None => request,
     };
-    allowed(&request, devcontainer, cx)?;
+    allowed(&request, &policy(devcontainer, cx)?)?;
     if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(CreateResponse::ReusedContainer(reused));
     }
@@ -191,11 +196,10 @@ fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failur
 }
 
 /// What the policy says before anything is made.
-fn allowed(request: &Request, devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<(), Failure> {
-    let policy = policy(devcontainer, cx)?;
+fn allowed(request: &Request, policy: &Policy) -> Result<(), Failure> {
     // The user may still be a name; what root needs is asked again once it is known.
     let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };
-    admit(checked, &policy)?;
+    admit(checked, policy)?;
     let put_in = &request.provisioning;
     let as_root = !put_in.setup.is_empty() || put_in.repos.iter().any(|it| it.as_root && it.install.is_some());
     if as_root && !policy.allow_root {
@@ -207,10 +211,8 @@ fn allowed(request: &Request, devcontainer: Option<&DevcontainerPlan>, cx: &Cont
 /// An image that was built of what is allowed is allowed.
 fn policy(devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<Policy, Failure> {
     let policy = cx.policy()?;
-    Ok(match devcontainer {
-        Some(plan) => plan.admits(policy),
-        None => policy,
-    })
+    let is_built = devcontainer.is_some_and(DevcontainerPlan::is_built);
+    Ok(if is_built { Policy { images: every_image(), ..policy } } else { policy })
 }
 
 /// Who that is without looking into the image: enough to say whether root is asked for.

@@ -35,8 +35,7 @@ pub(crate) struct Create {
     /// Image to start from. Without one it is the configured default; where no registry answers, a Debian made here.
     #[schemars(with = "Option<String>")]
     pub(crate) image: Option<ImageRef>,
-    /// Make it by a `devcontainer.json` of the host: `auto` for the one of the working directory, or its path. It says image,
-    /// user, mounts, ports, variables and commands, where the call does not.
+    /// A `devcontainer.json` to make it by: `auto` for that of the working directory, or a path.
     pub(crate) devcontainer: Option<String>,
     /// System packages to install (Debian's names), beside those of the purpose.
     pub(crate) packages: Option<Vec<String>>,

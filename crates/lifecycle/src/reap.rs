@@ -19,7 +19,8 @@ const EVERY: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks at every container, and destroys those whose time is over, as any other `destroy` does: work in them is saved,
-/// and all that only they used goes too. Within ten minutes of the last look nothing is done. Answers their names.
+/// and all that only they used goes too. Answers their names, or `None`: within ten minutes of the
+/// last look nothing is done.
 ///
 /// # Errors
 /// When an engine that holds some of ours does not answer. A container that could not be destroyed is left for the next
@@ -29,11 +30,11 @@ pub async fn reap(
     store: &Store,
     removing: &RemoveOptions<'_>,
     terms: &LeaseTerms,
-) -> Result<Vec<String>> {
+) -> Result<Option<Vec<String>>> {
     let (mut reaped, now) = (Vec::new(), &ClockReading::now());
-    let Some(_alone) = store.try_common_lock("reap")? else { return Ok(reaped) };
+    let Some(_alone) = store.try_common_lock("reap")? else { return Ok(None) };
     if !store.look_is_due(now, EVERY.min(terms.orphan_grace))? {
-        return Ok(reaped);
+        return Ok(None);
     }
     for it in list(engines, store).await?.containers {
         let name = it.record.name.to_string();
@@ -47,7 +48,7 @@ pub async fn reap(
             },
         }
     }
-    Ok(reaped)
+    Ok(Some(reaped))
 }
 
 /// Whether it could be ended: not one in which something runs.

@@ -47,6 +47,7 @@ mod redact;
 mod remove;
 mod review;
 mod rootless;
+mod rust_client;
 mod sandbox;
 mod saved;
 mod serve;

@@ -124,7 +124,7 @@ export interface CreateRequest {
     /** `rw` (default) or `ro`. */
     mode?: "rw" | "ro";
   }>;
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
    * Every published port of the stack gets a free host port, so that one file runs many times side by side.
@@ -890,7 +890,7 @@ export interface CopyInRequest {
    * person allows.
    */
   host_path: string;
-  /** Path inside: absolute, `~/…`, or relative to the container's `workdir`. */
+  /** Path in the container: absolute, `~/…`, or relative to its `workdir`. */
   container_path: string;
   /** Replace files that exist. */
   overwrite?: boolean;
@@ -916,7 +916,7 @@ export interface CopyInResult {
 export interface CopyOutRequest {
   /** Container to act on: its name, or an id of at least 12 digits. */
   container: string;
-  /** Path inside: absolute, `~/…`, or relative to the container's `workdir`. */
+  /** Path in the container: absolute, `~/…`, or relative to its `workdir`. */
   container_path: string;
   /**
    * Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
@@ -947,7 +947,7 @@ export interface CopyOutResult {
 export interface SnapshotRequest {
   /** Container to act on: its name, or an id of at least 12 digits. */
   container: string;
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /** Replace what has that name. */
   replace?: boolean;
@@ -993,7 +993,7 @@ export interface SnapshotsResult {
 
 /** Fields of `snapshot_delete`. */
 export interface SnapshotDeleteRequest {
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /** Name of the snapshot. */
   snapshot?: string;
@@ -1138,7 +1138,7 @@ export interface RestoreRequest {
     /** `rw` (default) or `ro`. */
     mode?: "rw" | "ro";
   }>;
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
    * Every published port of the stack gets a free host port, so that one file runs many times side by side.
@@ -1352,7 +1352,7 @@ export interface ForkRequest {
     /** `rw` (default) or `ro`. */
     mode?: "rw" | "ro";
   }>;
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
    * Every published port of the stack gets a free host port, so that one file runs many times side by side.
@@ -1484,7 +1484,7 @@ export interface ForkResult {
 
 /** Fields of `create_network`. */
 export interface CreateNetworkRequest {
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name: string;
   /** Give the network no way out. */
   internal?: boolean;
@@ -1521,7 +1521,7 @@ export interface NetworksResult {
 
 /** Fields of `destroy_network`. */
 export interface DestroyNetworkRequest {
-  /** Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
+  /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name: string;
 }
 
@@ -2016,6 +2016,8 @@ export interface RmResult {
 export interface RunCodeRequest {
   /** The snippet, at most 1 MiB. */
   code: string;
+  /** Container to work in; without it the session's own. */
+  container?: string;
   /** `typescript`, `javascript`, `python` or `bash`. */
   language?: "typescript" | "javascript" | "python" | "bash";
   /** Run as Python that keeps variables for later calls; the last expression, figures and tables are shown. */
@@ -2787,6 +2789,11 @@ export class ContainerOperations {
   read_file(request: Omit<ReadFileRequest, "container">, options?: CallOptions): Promise<ReadFileResult>;
   /** Remove a file, a link (not what it leads to) or a directory with all that is in it. */
   rm(request: Omit<RmRequest, "container">, options?: CallOptions): Promise<RmResult>;
+  /**
+   * Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it prints.
+   * Files in `/packages` stay for the session.
+   */
+  run_code(request: Omit<RunCodeRequest, "container">, options?: CallOptions): Promise<RunCodeResult>;
   /**
    * Run one program with its arguments in the workspace, for at most two minutes; nothing keeps running after it.
    * No shell is added: for a shell line give `["sh", "-c", "…"]`.

@@ -243,6 +243,9 @@ export class ContainerOperations {
   rm(request, options) {
     return this._tool("rm", { ...request, container: this.name }, options);
   }
+  run_code(request, options) {
+    return this._tool("run_code", { ...request, container: this.name }, options);
+  }
   shell_execute(request, options) {
     return this._tool("shell_execute", { ...request, container: this.name }, options);
   }

@@ -1,5 +1,24 @@
 //! Coracle gives each AI agent a Linux machine of its own in a container.
 //!
+//! A program uses it in three lines:
+//!
+//! ```no_run
+//! use coracle::{Container, ContainerOptions};
+//!
+//! # async fn three_lines() -> Result<(), coracle::Failure> {
+//! let c = Container::create(ContainerOptions::purpose("python")).await?;
+//! let r = c.exec("pytest -q").await?;
+//! c.destroy().await?;
+//! # assert_eq!(r.exit_code, Some(0));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client`] is a session that makes several, with another configuration or engine; [`Container`] has files, forks and
+//! snapshots; [`Client::call`] reaches every operation. An error is a [`Failure`] with a code, and what to do next.
+//!
+//! Below that is what the front ends are made of.
+//!
 //! [`operations::ALL`] is the table of operations, [`answer`] does what a call asks, a [`Context`] holds what an operation is given
 //! (configuration, host, records, engines, whose call it is), and a [`Process`] what outlives a call. The front ends
 //! (`coracle call` and the command line in `coracle-cli`, MCP in `coracle-mcp`) differ in how they read a call and show its
@@ -25,6 +44,7 @@ pub mod document;
 mod egress;
 mod engines;
 mod event_log;
+mod facade;
 pub mod failure;
 mod forwards;
 pub mod frontend;
@@ -74,6 +94,7 @@ pub use dispatch::{
     reply, tool_schema,
 };
 pub use engines::{Choice, Engines};
+pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};
 pub use failure::{Code, Failure};
 pub use host::{Host, NoHost};
 pub use process::Process;

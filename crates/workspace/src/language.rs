@@ -39,17 +39,13 @@ impl Language {
         }
     }
 
-    pub(crate) fn file(self) -> String {
-        format!("/code/{}", self.file_name())
-    }
-
-    pub(crate) fn command(self, has_network: bool) -> Vec<String> {
+    pub(crate) fn command(self, file: String, has_network: bool) -> Vec<String> {
         let words: &[&str] = match (self, has_network) {
             (Self::TypeScript | Self::JavaScript, false) => &["bun", "run", "--no-install"],
             (Self::TypeScript | Self::JavaScript, true) => &["bun", "run"],
             (Self::Python, _) => &["python3"],
             (Self::Bash, _) => &["bash"],
         };
-        words.iter().map(|it| (*it).to_owned()).chain([self.file()]).collect()
+        words.iter().map(|it| (*it).to_owned()).chain([file]).collect()
     }
 }

@@ -53,6 +53,8 @@ pub struct RunSettings {
     pub discard_at_timeout: bool,
     /// Packages may be fetched while a snippet runs.
     pub has_network: bool,
+    /// Snippets run in a container that the call names: by its programs, as its user, in its work directory.
+    pub is_named: bool,
 }
 
 /// Where snippets run.

@@ -159,3 +159,26 @@ fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
     }
     found
 }
+
+#[tokio::test]
+async fn a_snippet_runs_beside_the_files_of_the_container_that_it_names() {
+    with_real_agent("", async |agent| {
+        let bash = "printf '#!/bin/sh\\nexec /bin/sh \"$@\"\\n' > /bin/bash; chmod 755 /bin/bash";
+        let name = agent.tool.created(json!({ "setup_commands": [bash] })).await;
+        of_exec(agent, &name, "echo one > a.txt").await;
+        let code = "cat a.txt; cat; echo new > b.txt; id -u";
+        let run = json!({ "code": code, "language": "bash", "stdin": "in\n" });
+        let ran = agent.call("run_code", within(&name, run)).await;
+        let uid = of_exec(agent, &name, "id -u").await;
+        assert_eq!((&ran["success"], &ran["output"]), (&true.into(), &json!(format!("one\nin\n{uid}\n"))), "{ran:#}");
+        assert_eq!(of_exec(agent, &name, "cat b.txt; ls /tmp | grep -c coracle-run || true").await, "new\n0");
+        // By the programs that it has, and it stays when a snippet takes too long.
+        let lacks = json!({ "code": "1", "language": "python" });
+        assert_eq!(agent.code("run_code", within(&name, lacks)).await, "language_unavailable");
+        let slow = json!({ "code": "sleep 30", "language": "bash", "timeout": 0.3 });
+        assert_eq!(agent.code("run_code", within(&name, slow)).await, "timed_out");
+        assert_eq!(of_exec(agent, &name, "cat b.txt").await, "new");
+        assert_eq!(agent.code("run_code", within("nobody-has-it", json!({ "code": "1" }))).await, "not_found");
+    })
+    .await;
+}

@@ -230,7 +230,7 @@ class Operations:
                 allows it. Its `.git/config` and `.git/hooks` are read-only inside: use `git config --global`.
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             namespace: Every published port of the stack gets a free host port, so that one file runs many times
                 side by side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
@@ -776,7 +776,7 @@ class Operations:
             container: Container to act on: its name, or an id of at least 12 digits.
             host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
                 a directory that the person allows.
-            container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+            container_path: Path in the container: absolute, `~/…`, or relative to its `workdir`.
             overwrite: Replace files that exist.
         """
         fields: dict[str, Any] = {
@@ -799,7 +799,7 @@ class Operations:
 
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
-            container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+            container_path: Path in the container: absolute, `~/…`, or relative to its `workdir`.
             host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
                 a directory that the person allows.
             overwrite: Replace files that exist.
@@ -825,7 +825,7 @@ class Operations:
 
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             replace: Replace what has that name.
             snapshot: Name of the snapshot.
         """
@@ -854,7 +854,7 @@ class Operations:
         """Remove a snapshot that no container is made of.
 
         Args:
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             snapshot: Name of the snapshot.
         """
         fields: dict[str, Any] = {
@@ -990,7 +990,7 @@ class Operations:
                 allows it. Its `.git/config` and `.git/hooks` are read-only inside: use `git config --global`.
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             namespace: Every published port of the stack gets a free host port, so that one file runs many times
                 side by side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
@@ -1133,7 +1133,7 @@ class Operations:
                 allows it. Its `.git/config` and `.git/hooks` are read-only inside: use `git config --global`.
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             namespace: Every published port of the stack gets a free host port, so that one file runs many times
                 side by side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
@@ -1203,7 +1203,7 @@ class Operations:
         """Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 
         Args:
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             internal: Give the network no way out.
         """
         fields: dict[str, Any] = {
@@ -1227,7 +1227,7 @@ class Operations:
         """Remove a network that no container is on. A second time succeeds quietly.
 
         Args:
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
         """
         fields: dict[str, Any] = {
             "name": name,
@@ -1533,6 +1533,7 @@ class Operations:
         self,
         code: str,
         *,
+        container: str | None = None,
         language: Literal["typescript", "javascript", "python", "bash"] | None = None,
         persistent: bool | None = None,
         restart: bool | None = None,
@@ -1544,6 +1545,7 @@ class Operations:
 
         Args:
             code: The snippet, at most 1 MiB.
+            container: Container to work in; without it the session's own.
             language: `typescript`, `javascript`, `python` or `bash`.
             persistent: Run as Python that keeps variables for later calls; the last expression, figures and
                 tables are shown.
@@ -1553,6 +1555,7 @@ class Operations:
         """
         fields: dict[str, Any] = {
             "code": code,
+            "container": container,
             "language": language,
             "persistent": persistent,
             "restart": restart,
@@ -2207,7 +2210,7 @@ class ContainerOperations:
         Args:
             host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
                 a directory that the person allows.
-            container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+            container_path: Path in the container: absolute, `~/…`, or relative to its `workdir`.
             overwrite: Replace files that exist.
         """
         fields: dict[str, Any] = {
@@ -2228,7 +2231,7 @@ class ContainerOperations:
         """Copy a file or directory of a container to the host.
 
         Args:
-            container_path: Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+            container_path: Path in the container: absolute, `~/…`, or relative to its `workdir`.
             host_path: Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath
                 a directory that the person allows.
             overwrite: Replace files that exist.
@@ -2252,7 +2255,7 @@ class ContainerOperations:
         lies in memory and what runs is not kept. Refused while a secret of the person's lies in a file.
 
         Args:
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             replace: Replace what has that name.
             snapshot: Name of the snapshot.
         """
@@ -2344,7 +2347,7 @@ class ContainerOperations:
                 allows it. Its `.git/config` and `.git/hooks` are read-only inside: use `git config --global`.
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
-            name: Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+            name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
             namespace: Every published port of the stack gets a free host port, so that one file runs many times
                 side by side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
@@ -2595,6 +2598,39 @@ class ContainerOperations:
             "container": self.name,
         }
         return _results.RmResult(self._tool("rm", fields))
+
+    def run_code(
+        self,
+        code: str,
+        *,
+        language: Literal["typescript", "javascript", "python", "bash"] | None = None,
+        persistent: bool | None = None,
+        restart: bool | None = None,
+        stdin: str | None = None,
+        timeout: float | str | None = None,
+    ) -> _results.RunCodeResult:
+        """Run a snippet of TypeScript, JavaScript, Python or bash in an isolated container and give back what it
+        prints. Files in `/packages` stay for the session.
+
+        Args:
+            code: The snippet, at most 1 MiB.
+            language: `typescript`, `javascript`, `python` or `bash`.
+            persistent: Run as Python that keeps variables for later calls; the last expression, figures and
+                tables are shown.
+            restart: With `persistent`: begin without earlier variables.
+            stdin: Text for its standard input.
+            timeout: Seconds, or a text such as `90s`, before it is ended.
+        """
+        fields: dict[str, Any] = {
+            "code": code,
+            "container": self.name,
+            "language": language,
+            "persistent": persistent,
+            "restart": restart,
+            "stdin": stdin,
+            "timeout": timeout,
+        }
+        return _results.RunCodeResult(self._tool("run_code", fields))
 
     def shell_execute(
         self,

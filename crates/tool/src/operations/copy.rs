@@ -39,7 +39,7 @@ pub(crate) struct CopyIn {
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
     /// person allows.
     host_path: String,
-    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    /// Path in the container: absolute, `~/…`, or relative to its `workdir`.
     container_path: String,
     /// Replace files that exist.
     #[schemars(extend("default" = true))]
@@ -52,7 +52,7 @@ pub(crate) struct CopyOut {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
     container: Handle,
-    /// Path inside: absolute, `~/…`, or relative to the container's `workdir`.
+    /// Path in the container: absolute, `~/…`, or relative to its `workdir`.
     container_path: String,
     /// Path on the host: absolute, `~/…`, or relative to the working directory. It lies beneath a directory that the
     /// person allows.

@@ -21,7 +21,7 @@ use jiff::Timestamp;
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct DestroyNetwork {
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Name")]
     name: NetworkName,
 }

@@ -18,7 +18,7 @@ use crate::config::Pull;
 /// what was done and seen to work.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct Create {
-    /// Its name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
+    /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Option<Name>")]
     pub(crate) name: Option<ContainerName>,
     /// When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in the same

@@ -66,7 +66,15 @@ impl SessionTools {
 
     fn settings_in(&self, record: &Record) -> ToolSettings {
         let paths = PathRules { root: PathRoot::Directory(record.workdir.clone()), ..self.settings.paths.clone() };
-        ToolSettings { paths, max_bytes: None, ..self.settings.clone() }
+        // It is the caller's, so a snippet that takes too long does not take it away.
+        let run = RunSettings {
+            mode: Mode::Container,
+            discard_at_timeout: false,
+            has_network: true,
+            is_named: true,
+            ..self.settings.run.clone()
+        };
+        ToolSettings { paths, max_bytes: None, run, ..self.settings.clone() }
     }
 }
 
@@ -85,6 +93,7 @@ fn settings(cx: &Context, has_jobs: bool) -> ToolSettings {
             memory: run.memory,
             discard_at_timeout: run.timeout_action == TimeoutAction::Container,
             has_network: super::session_egress::is_open(&cx.config, SlotRole::Run),
+            is_named: false,
         },
     }
 }

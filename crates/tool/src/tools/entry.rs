@@ -45,7 +45,7 @@ impl OperationEntry {
             sets: &[Toolset::Code],
             aliases: RunCode::ALIASES,
             shape: AnswerShape::Snippet,
-            arguments: schema::arguments::<RunCode>,
+            arguments: tool_arguments::<RunCode>,
             value: schema::json_schema::<RunCodeResult>,
             prepare: prepare_snippet,
             ..Self::tool::<Shell>()
@@ -120,9 +120,10 @@ fn prepare_shell(name: &'static str, mut args: Arguments) -> Result<PreparedCall
     }))
 }
 
-fn prepare_snippet(_: &'static str, args: Arguments) -> Result<PreparedCall, Problems> {
+fn prepare_snippet(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
+    let container = chosen_container::take(&mut args)?;
     let tool: RunCode = read_any(args, SharedFields::NONE)?;
-    Ok(in_workspace(None, |workspace, _| async move { Ok(snippet(&tool.run(&workspace).await)) }))
+    Ok(in_workspace(container, |workspace, _| async move { Ok(snippet(&tool.run(&workspace).await)) }))
 }
 
 fn prepare_shell_output(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {

@@ -162,6 +162,7 @@ fn settings() -> ToolSettings {
             memory: ByteSize(0),
             discard_at_timeout: false,
             has_network: false,
+            is_named: false,
         },
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use coracle_runtime::link::WriteFile;
 use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input, random_hex};
+use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids, Input, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -47,6 +47,9 @@ pub struct RunCode {
     /// With `persistent`: begin without earlier variables.
     pub restart: Option<bool>,
 }
+
+/// Where a container for snippets has them.
+const CODE: &str = "/code";
 
 /// Bytes of a snippet.
 const MAX_CODE: usize = 1 << 20;
@@ -161,15 +164,16 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     let _permit = workspace.runs().acquire().await?;
     let session = workspace.ensure_session(SlotRole::Run).await?;
     let settings = &workspace.settings.run;
+    let place = SnippetPlace::of(&session, settings, run_id)?;
     match &session.code {
         Some(dir) => host_files::put(dir, run_id, &snippet)?,
-        None => put(&session, &snippet).await?,
+        None => put(&session, &snippet, &place).await?,
     }
-    let output = execute(workspace, &session, &snippet).await;
+    let output = execute(workspace, &session, &snippet, &place).await;
     // The next snippet writes a file of its own; a leftover is visible to this session only.
     match &session.code {
         Some(dir) => host_files::remove(dir, snippet.language),
-        None => drop(session.link.remove(at(snippet.language), false).await),
+        None => drop(session.link.remove(place.to_remove(snippet.language), settings.is_named).await),
     }
     let output = output?;
     let left = output.left_running;
@@ -189,7 +193,9 @@ async fn run_persistent(workspace: &Workspace, snippet: &Snippet) -> Result<RunC
     let _permit = workspace.runs().acquire().await?;
     let session = workspace.ensure_session(SlotRole::Run).await?;
     let Snippet { code, timeout, restart, .. } = snippet;
-    let code = PersistentCode { role: SlotRole::Run, code, limit: *timeout, restart: *restart };
+    // In a container that is named, variables are those of `evaluate_python` there.
+    let role = if workspace.settings.run.is_named { SlotRole::Workspace } else { SlotRole::Run };
+    let code = PersistentCode { role, code, limit: *timeout, restart: *restart };
     let PersistentRun { ended, reply, state, warnings } = persistent::run(workspace, &session, code).await?;
     workspace.sessions().touch(SlotRole::Run);
     let mut ran = RunCodeResult::new(ended, Some(&session), *timeout, &workspace.settings.run);
@@ -201,14 +207,43 @@ async fn run_persistent(workspace: &Workspace, snippet: &Snippet) -> Result<RunC
     Ok(RunCodeResult { outputs: reply.outputs, files: reply.files, kernel: Some(state), ..ran })
 }
 
-fn at(language: Language) -> FileRef {
-    FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: language.file(), follow: false }
+/// Where a snippet's file lies, whose it is, and where the snippet runs.
+#[derive(Debug)]
+struct SnippetPlace {
+    dir: String,
+    owner: Ids,
+    workdir: ContainerPath,
+}
+
+impl SnippetPlace {
+    /// Root's own directory in a container that is there for snippets; in one that the call names a directory of its
+    /// user, which goes with the run.
+    fn of(session: &SessionHandle, settings: &RunSettings, run_id: &str) -> Result<Self> {
+        if settings.is_named {
+            let dir = format!("/tmp/coracle-run-{run_id}");
+            return Ok(Self { dir, owner: session.user, workdir: session.workdir.clone() });
+        }
+        let workdir = ContainerPath::parse(CODE).map_err(|err| Failure::new(Code::Internal, err.to_string()))?;
+        Ok(Self { dir: CODE.into(), owner: Ids::ROOT, workdir })
+    }
+
+    fn file(&self, language: Language) -> String {
+        format!("{}/{}", self.dir, language.file_name())
+    }
+
+    fn at(&self, path: String) -> FileRef {
+        FileRef { user: UserSpec::Ids { uid: self.owner.uid, gid: Some(self.owner.gid) }, path, follow: false }
+    }
+
+    fn to_remove(&self, language: Language) -> FileRef {
+        self.at(if self.dir == CODE { self.file(language) } else { self.dir.clone() })
+    }
 }
 
 /// A new file each time, because the last one may still be open in a process.
-async fn put(session: &SessionHandle, snippet: &Snippet) -> Result<()> {
+async fn put(session: &SessionHandle, snippet: &Snippet, place: &SnippetPlace) -> Result<()> {
     let put = WriteFile {
-        at: at(snippet.language),
+        at: place.at(place.file(snippet.language)),
         mode: Some(0o444),
         exact: true,
         parents: true,
@@ -221,11 +256,15 @@ async fn put(session: &SessionHandle, snippet: &Snippet) -> Result<()> {
     }
 }
 
-async fn execute(workspace: &Workspace, session: &SessionHandle, snippet: &Snippet) -> Result<ExecOutput> {
+async fn execute(
+    workspace: &Workspace,
+    session: &SessionHandle,
+    snippet: &Snippet,
+    place: &SnippetPlace,
+) -> Result<ExecOutput> {
     let settings = &workspace.settings.run;
-    let words = snippet.language.command(settings.has_network);
-    let cwd = ContainerPath::parse("/code").map_err(|err| Failure::new(Code::Internal, err.to_string()))?;
-    let mut exec = Exec::new(Command::Argv(words), session.user, cwd);
+    let words = snippet.language.command(place.file(snippet.language), settings.has_network);
+    let mut exec = Exec::new(Command::Argv(words), session.user, place.workdir.clone());
     exec.env = session.env.clone();
     exec.stdin = snippet.stdin.clone().map(|it| Input::Bytes(it.into_bytes()));
     exec.limits = ExecLimits { total: Some(snippet.timeout), silence: None, grace: GRACE };
@@ -254,6 +293,7 @@ mod tests {
             memory: ByteSize(512 << 20),
             discard_at_timeout: true,
             has_network: false,
+            is_named: false,
         }
     }
 
@@ -263,8 +303,11 @@ mod tests {
             assert_eq!(Language::parse(word).unwrap().word(), word);
         }
         assert_eq!(Language::parse("ruby"), None);
-        assert_eq!(Language::TypeScript.command(false).join(" "), "bun run --no-install /code/main.ts");
-        assert_eq!(Language::JavaScript.command(true).join(" "), "bun run /code/main.js");
+        assert_eq!(
+            Language::TypeScript.command("/code/main.ts".into(), false).join(" "),
+            "bun run --no-install /code/main.ts"
+        );
+        assert_eq!(Language::JavaScript.command("/code/main.js".into(), true).join(" "), "bun run /code/main.js");
     }
 
     #[test]

@@ -1,0 +1,202 @@
+//! One container, and what is done in it.
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::answers::{CallFields, CommandResult, fields, typed};
+use super::client::Client;
+use crate::failure::{Code, Failure};
+
+/// Bytes of a file that go in one call.
+const PART: usize = 512 << 10;
+
+/// Fields of `create`. Those without a method here are set by [`with`](Self::with).
+#[derive(Clone, Debug, Default)]
+pub struct ContainerOptions(Map<String, Value>);
+
+/// A container. It stays until [`destroy`](Self::destroy): dropping the value removes nothing.
+#[derive(Clone, Debug)]
+pub struct Container {
+    client: Client,
+    name: String,
+    created: CallFields,
+}
+
+impl ContainerOptions {
+    /// A container for that purpose: `python`, `node`, `rust`, `go`, `general`, ….
+    #[must_use]
+    pub fn purpose(purpose: &str) -> Self {
+        Self::default().with("purpose", purpose)
+    }
+
+    /// A container of that image.
+    #[must_use]
+    pub fn image(image: &str) -> Self {
+        Self::default().with("image", image)
+    }
+
+    /// Under that name, in place of a fresh one.
+    #[must_use]
+    pub fn name(self, name: &str) -> Self {
+        self.with("name", name)
+    }
+
+    /// With packages of Debian.
+    #[must_use]
+    pub fn packages(self, packages: &[&str]) -> Self {
+        self.with("packages", packages)
+    }
+
+    /// With these ports on the host's loopback.
+    #[must_use]
+    pub fn ports(self, ports: &[u16]) -> Self {
+        self.with("ports", ports)
+    }
+
+    /// With the working directory of this process mounted, or without it.
+    #[must_use]
+    pub fn mount_cwd(self, mount: bool) -> Self {
+        self.with("mount_cwd", mount)
+    }
+
+    /// With any other field of `create`.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl Serialize) -> Self {
+        self.0.insert(field.to_owned(), json!(value));
+        self
+    }
+
+    pub(super) fn into_fields(self) -> CallFields {
+        self.0
+    }
+}
+
+impl Container {
+    /// Makes a container in a session of its own: see [`Client::open`] and [`Client::create`].
+    ///
+    /// # Errors
+    /// Those of both.
+    pub async fn create(options: ContainerOptions) -> Result<Self, Failure> {
+        Client::open()?.create(options).await
+    }
+
+    pub(super) async fn made(client: &Client, operation: &str, fields: CallFields) -> Result<Self, Failure> {
+        let created = client.call(operation, fields).await?;
+        let name = created.get("container").and_then(Value::as_str).unwrap_or_default().to_owned();
+        Ok(Self { client: client.clone(), name, created })
+    }
+
+    pub(super) fn attached(client: &Client, name: &str) -> Self {
+        Self { client: client.clone(), name: name.to_owned(), created: CallFields::new() }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What `create` answered: image, ports, the report of provisioning. Empty for one that was there.
+    #[must_use]
+    pub fn created(&self) -> &CallFields {
+        &self.created
+    }
+
+    /// Runs a shell command and waits for it. A command that fails is a result.
+    ///
+    /// # Errors
+    /// Those of `exec`.
+    pub async fn exec(&self, command: &str) -> Result<CommandResult, Failure> {
+        self.exec_with(json!({ "command": command })).await
+    }
+
+    /// The same with other fields of `exec`: `command` may be a list of words, and there are `timeout`, `env`, `workdir`,
+    /// `stdin`, `as_root`.
+    ///
+    /// # Errors
+    /// Those of `exec`.
+    pub async fn exec_with(&self, options: Value) -> Result<CommandResult, Failure> {
+        typed(self.call("exec", fields(options)).await?)
+    }
+
+    /// Calls an operation or a session tool on this container.
+    ///
+    /// # Errors
+    /// Those of [`Client::call`].
+    pub async fn call(&self, name: &str, mut fields: CallFields) -> Result<CallFields, Failure> {
+        fields.insert("container".into(), self.name.clone().into());
+        self.client.call(name, fields).await
+    }
+
+    /// The bytes of a file below the work directory.
+    ///
+    /// # Errors
+    /// Those of the tool `read_file`.
+    pub async fn read_file(&self, path: &str) -> Result<Vec<u8>, Failure> {
+        let (mut content, mut offset) = (Vec::new(), Some(0));
+        while let Some(at) = offset {
+            let page = json!({ "path": path, "encoding": "base64", "offset": at, "limit": PART });
+            let answer = self.call("read_file", fields(page)).await?;
+            let text = answer.get("content").and_then(Value::as_str).unwrap_or_default();
+            content.extend(BASE64_STANDARD.decode(text).map_err(Failure::internal)?);
+            offset = answer.get("next_offset").and_then(Value::as_u64);
+        }
+        Ok(content)
+    }
+
+    /// Writes a file below the work directory, in place of one that is there. Directories are made.
+    ///
+    /// # Errors
+    /// Those of the tool `write_file`.
+    pub async fn write_file(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+        let content = content.as_ref();
+        let mut parts = content.chunks(PART);
+        let first = parts.next().unwrap_or_default();
+        match self.write_part(path, first, "create").await {
+            Err(failure) if matches!(failure.code, Code::FileExists | Code::PathExists) => {
+                // A file is replaced by those who have seen it.
+                let seen = json!({ "path": path, "encoding": "base64", "limit": 1 });
+                self.call("read_file", fields(seen)).await?;
+                self.write_part(path, first, "overwrite").await?;
+            }
+            other => other?,
+        }
+        for part in parts {
+            self.write_part(path, part, "append").await?;
+        }
+        Ok(())
+    }
+
+    async fn write_part(&self, path: &str, part: &[u8], mode: &str) -> Result<(), Failure> {
+        let content = BASE64_STANDARD.encode(part);
+        let part = json!({ "path": path, "content": content, "encoding": "base64", "mode": mode });
+        self.call("write_file", fields(part)).await.map(drop)
+    }
+
+    /// Makes another container with its files as they are now.
+    ///
+    /// # Errors
+    /// Those of `fork`.
+    pub async fn fork(&self, options: ContainerOptions) -> Result<Self, Failure> {
+        let mut fields = options.into_fields();
+        fields.insert("container".into(), self.name.clone().into());
+        Self::made(&self.client, "fork", fields).await
+    }
+
+    /// Keeps its files under a name, for [`Client::restore`].
+    ///
+    /// # Errors
+    /// Those of `snapshot`.
+    pub async fn snapshot(&self, name: &str) -> Result<CallFields, Failure> {
+        self.call("snapshot", fields(json!({ "name": name }))).await
+    }
+
+    /// Saves its unsaved work on the host and removes it.
+    ///
+    /// # Errors
+    /// Those of `destroy`.
+    pub async fn destroy(self) -> Result<CallFields, Failure> {
+        self.call("destroy", CallFields::new()).await
+    }
+}

@@ -106,7 +106,8 @@ async fn a_client_of_this_host_drives_the_browser_of_a_container() {
             let serve = "mkdir -p /tmp/www && echo '<title>Of the container</title><h1>Hello</h1>' >/tmp/www/index.html; cd /tmp/www && exec python3 -m http.server 8000";
             let served = json!({ "operation": "exec_background", "container": name, "command": serve });
             let job = tool.call(served).await["job_id"].clone();
-            tool.call(json!({ "operation": "job_wait", "container": name, "job_id": job, "port": 8000 })).await;
+            let wait = json!({ "operation": "job_wait", "container": name, "job_id": job, "until": "port", "port": 8000 });
+            assert_eq!(tool.call(wait).await["reason"], "port");
             let address = url(&answer).strip_prefix("http://").unwrap().split('/').next().unwrap().to_owned();
             let opened = body(&asked("PUT", &format!("http://{address}/json/new?http://127.0.0.1:8000/")).await);
             let path = opened["webSocketDebuggerUrl"].as_str().unwrap().strip_prefix(&format!("ws://{address}")).unwrap();

@@ -127,8 +127,8 @@ export interface CreateRequest {
   /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
-   * Every published port of the stack gets a free host port, so that one file runs many times side by side.
-   * Without it only those that are taken are moved.
+   * Every published port of the stack gets a free host port: one file runs many times side by side. Without it
+   * only those that are taken are moved.
    */
   namespace?: boolean;
   /** `bridge` (a way out, no other container in reach), `none`, or the name of a network of ours. */
@@ -1141,8 +1141,8 @@ export interface RestoreRequest {
   /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
-   * Every published port of the stack gets a free host port, so that one file runs many times side by side.
-   * Without it only those that are taken are moved.
+   * Every published port of the stack gets a free host port: one file runs many times side by side. Without it
+   * only those that are taken are moved.
    */
   namespace?: boolean;
   /** `bridge` (a way out, no other container in reach), `none`, or the name of a network of ours. */
@@ -1355,8 +1355,8 @@ export interface ForkRequest {
   /** Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name. */
   name?: string;
   /**
-   * Every published port of the stack gets a free host port, so that one file runs many times side by side.
-   * Without it only those that are taken are moved.
+   * Every published port of the stack gets a free host port: one file runs many times side by side. Without it
+   * only those that are taken are moved.
    */
   namespace?: boolean;
   /** `bridge` (a way out, no other container in reach), `none`, or the name of a network of ours. */
@@ -2555,8 +2555,8 @@ export class Operations {
    */
   wait_healthy(request: WaitHealthyRequest, options?: CallOptions): Promise<WaitHealthyResult>;
   /**
-   * Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until
-   * the session ends. It needs neither a published port nor a network.
+   * Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session
+   * ends. It needs neither a published port nor a network.
    */
   forward(request: ForwardRequest, options?: CallOptions): Promise<ForwardResult>;
   /**
@@ -2664,9 +2664,9 @@ export class Operations {
    */
   shell_output(request: ShellOutputRequest, options?: CallOptions): Promise<ShellOutputResult>;
   /**
-   * Bring the work of a workflow that ended into the directory that it began from (the working directory where
-   * that is a URL): all of it, or nothing where something conflicts. Files that decide what programs do are for
-   * the person to change.
+   * Bring the work of a workflow that ended into the directory that it began from: all of it, or nothing where
+   * something conflicts. For a repository of a URL that is the working directory. Files that decide what programs
+   * do are for the person to change.
    */
   workflow_apply(request: WorkflowApplyRequest, options?: CallOptions): Promise<WorkflowApplyResult>;
   /** Stop the agent of a workflow. What it did stays in its worktree. */
@@ -2744,8 +2744,8 @@ export class ContainerOperations {
    */
   wait_healthy(request?: Omit<WaitHealthyRequest, "container">, options?: CallOptions): Promise<WaitHealthyResult>;
   /**
-   * Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback, until
-   * the session ends. It needs neither a published port nor a network.
+   * Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session
+   * ends. It needs neither a published port nor a network.
    */
   forward(request: Omit<ForwardRequest, "container">, options?: CallOptions): Promise<ForwardResult>;
   /**

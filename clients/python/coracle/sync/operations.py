@@ -231,8 +231,8 @@ class Operations:
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
             name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            namespace: Every published port of the stack gets a free host port, so that one file runs many times
-                side by side. Without it only those that are taken are moved.
+            namespace: Every published port of the stack gets a free host port: one file runs many times side by
+                side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
                 ours.
             packages: System packages to install (Debian's names), beside those of the purpose.
@@ -629,8 +629,8 @@ class Operations:
         host_port: int | None = None,
         workflow: str | None = None,
     ) -> _results.ForwardResult:
-        """Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback,
-        until the session ends. It needs neither a published port nor a network.
+        """Make a server of a container or a workflow reachable at a port of this machine's loopback, until the
+        session ends. It needs neither a published port nor a network.
 
         Args:
             container_port: Port that the server has inside, on the container's loopback.
@@ -991,8 +991,8 @@ class Operations:
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
             name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            namespace: Every published port of the stack gets a free host port, so that one file runs many times
-                side by side. Without it only those that are taken are moved.
+            namespace: Every published port of the stack gets a free host port: one file runs many times side by
+                side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
                 ours.
             persistent: It outlives the session, and is started again when it stopped.
@@ -1134,8 +1134,8 @@ class Operations:
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
             name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            namespace: Every published port of the stack gets a free host port, so that one file runs many times
-                side by side. Without it only those that are taken are moved.
+            namespace: Every published port of the stack gets a free host port: one file runs many times side by
+                side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
                 ours.
             persistent: It outlives the session, and is started again when it stopped.
@@ -1651,9 +1651,9 @@ class Operations:
         *,
         mode: Literal["files", "branch"] | None = None,
     ) -> _results.WorkflowApplyResult:
-        """Bring the work of a workflow that ended into the directory that it began from (the working directory
-        where that is a URL): all of it, or nothing where something conflicts. Files that decide what programs do
-        are for the person to change.
+        """Bring the work of a workflow that ended into the directory that it began from: all of it, or nothing
+        where something conflicts. For a repository of a URL that is the working directory. Files that decide
+        what programs do are for the person to change.
 
         Args:
             workflow: The workflow's id.
@@ -2150,8 +2150,8 @@ class ContainerOperations:
         host_port: int | None = None,
         workflow: str | None = None,
     ) -> _results.ForwardResult:
-        """Make a server inside a container or a workflow's sandbox reachable at a port of this machine's loopback,
-        until the session ends. It needs neither a published port nor a network.
+        """Make a server of a container or a workflow reachable at a port of this machine's loopback, until the
+        session ends. It needs neither a published port nor a network.
 
         Args:
             container_port: Port that the server has inside, on the container's loopback.
@@ -2348,8 +2348,8 @@ class ContainerOperations:
             mounts: Further host directories or files to mount, each as `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER:ro"` or an object. Host paths lie beneath directories that the person allows.
             name: Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
-            namespace: Every published port of the stack gets a free host port, so that one file runs many times
-                side by side. Without it only those that are taken are moved.
+            namespace: Every published port of the stack gets a free host port: one file runs many times side by
+                side. Without it only those that are taken are moved.
             network: `bridge` (a way out, no other container in reach), `none`, or the name of a network of
                 ours.
             persistent: It outlives the session, and is started again when it stopped.

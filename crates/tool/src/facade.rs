@@ -9,4 +9,4 @@ mod container;
 
 pub use self::answers::{CallFields, CommandResult};
 pub use self::client::Client;
-pub use self::container::{Container, ContainerOptions};
+pub use self::container::{ClientContainer as Container, ContainerOptions};

@@ -1,6 +1,5 @@
 //! Where the files of a tar lie. No content is read but that of extension headers, which is bounded.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -115,7 +114,7 @@ impl Extensions {
 fn indexed(header: &Header, said: Extensions, content: TarEntry) -> Option<(String, TarEntry)> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok();
     let path = normalize(&text(said.path.unwrap_or_else(|| header.path_bytes().into_owned()))?)?;
-    let target = || text(said.link.or_else(|| header.link_name_bytes().map(Cow::into_owned))?);
+    let target = || text(said.link.or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned))?);
     let entry = match header.entry_type() {
         EntryType::Regular | EntryType::Continuous => content,
         EntryType::Link => TarEntry::Link(normalize(&target()?)?),

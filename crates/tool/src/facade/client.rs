@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::answers::CallFields;
-use super::container::{Container, ContainerOptions};
+use super::container::{ClientContainer, ContainerOptions};
 use crate::context::{Frontend, Options};
 use crate::dispatch;
 use crate::failure::{Code, Failure};
@@ -15,7 +15,7 @@ use crate::tools;
 
 /// A session with the engine and the configuration of this machine. Clones are the same session; calls run at once.
 ///
-/// Containers stay when it is dropped: [`Container::destroy`] removes one, and `coracle destroy-all` those of a session.
+/// Containers stay when it is dropped: [`ClientContainer::destroy`] removes one, and `coracle destroy-all` those of a session.
 #[derive(Clone, Debug)]
 pub struct Client(Process);
 
@@ -47,24 +47,24 @@ impl Client {
     ///
     /// # Errors
     /// Those of `create`.
-    pub async fn create(&self, options: ContainerOptions) -> Result<Container, Failure> {
-        Container::made(self, "create", options.into_fields()).await
+    pub async fn create(&self, options: ContainerOptions) -> Result<ClientContainer, Failure> {
+        ClientContainer::made(self, "create", options.into_fields()).await
     }
 
     /// Makes a container from a snapshot.
     ///
     /// # Errors
     /// Those of `restore`.
-    pub async fn restore(&self, snapshot: &str, options: ContainerOptions) -> Result<Container, Failure> {
+    pub async fn restore(&self, snapshot: &str, options: ContainerOptions) -> Result<ClientContainer, Failure> {
         let mut fields = options.into_fields();
         fields.insert("snapshot".into(), snapshot.into());
-        Container::made(self, "restore", fields).await
+        ClientContainer::made(self, "restore", fields).await
     }
 
     /// A container that is there.
     #[must_use]
-    pub fn attach(&self, name: &str) -> Container {
-        Container::attached(self, name)
+    pub fn attach(&self, name: &str) -> ClientContainer {
+        ClientContainer::attached(self, name)
     }
 
     /// Calls an operation, or a tool of a session such as `edit_file` or `grep`, with its fields, and gives its answer.

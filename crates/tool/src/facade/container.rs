@@ -17,7 +17,7 @@ pub struct ContainerOptions(Map<String, Value>);
 
 /// A container. It stays until [`destroy`](Self::destroy): dropping the value removes nothing.
 #[derive(Clone, Debug)]
-pub struct Container {
+pub struct ClientContainer {
     client: Client,
     name: String,
     created: CallFields,
@@ -72,7 +72,7 @@ impl ContainerOptions {
     }
 }
 
-impl Container {
+impl ClientContainer {
     /// Makes a container in a session of its own: see [`Client::open`] and [`Client::create`].
     ///
     /// # Errors

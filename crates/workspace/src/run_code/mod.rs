@@ -164,7 +164,7 @@ async fn run(workspace: &Workspace, run_id: &str, snippet: Snippet) -> Result<Ru
     let _permit = workspace.runs().acquire().await?;
     let session = workspace.ensure_session(SlotRole::Run).await?;
     let settings = &workspace.settings.run;
-    let place = SnippetPlace::of(&session, settings, run_id)?;
+    let place = SnippetPlace::new(&session, settings, run_id)?;
     match &session.code {
         Some(dir) => host_files::put(dir, run_id, &snippet)?,
         None => put(&session, &snippet, &place).await?,
@@ -218,7 +218,7 @@ struct SnippetPlace {
 impl SnippetPlace {
     /// Root's own directory in a container that is there for snippets; in one that the call names a directory of its
     /// user, which goes with the run.
-    fn of(session: &SessionHandle, settings: &RunSettings, run_id: &str) -> Result<Self> {
+    fn new(session: &SessionHandle, settings: &RunSettings, run_id: &str) -> Result<Self> {
         if settings.is_named {
             let dir = format!("/tmp/coracle-run-{run_id}");
             return Ok(Self { dir, owner: session.user, workdir: session.workdir.clone() });

@@ -1,7 +1,7 @@
 //! Selects the engines of a test among the named ones.
 //!
-//! The contract of the engines, the guest's tests and those of session containers run on all of them. What is above is
-//! tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker, Podman or the
+//! The contract of the engines, the guest's tests and those of session containers run on all of them, with
+//! `CORACLE_TEST_DAY` on Docker and Podman by turns. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker, Podman or the
 //! embedded engine without root, which a hash of the test's name and the day choose. `cargo xtask test` sets the day.
 
 use coracle_runtime::EngineKind;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
-/// Modules whose tests run on each engine every time.
+/// Modules whose tests run on each engine.
 const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation", "session_containers", "scripted"];
 
 /// Modules about what is new with the embedded engine, with and without root: the others have their days.
@@ -20,11 +20,11 @@ const OF_THE_EMBEDDED: &[&str] = &["escapes"];
 const IN_TURN: &[&str] = &["docker", "podman"];
 
 /// Where tests meet the embedded engine each day, each of the others has its turn after so many days.
-const ROUND: usize = 12;
+const ROUND: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// Runs on each engine.
+    /// Runs on each engine; where the embedded one is, on Docker and Podman by turns.
     Contract,
     /// Runs on the embedded engine, also without root, and on the others in turn.
     Embedded,
@@ -64,12 +64,17 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let fits = |it: &String| only.is_none_or(|kind| it == "fake" || it == kind.as_str());
     let named: Vec<String> = named.into_iter().filter(fits).collect();
     let tier = Tier::of(test);
-    let (Some(day), Tier::Embedded | Tier::EndToEnd, None) = (day, tier, only) else { return named };
+    let (Some(day), None) = (day, only) else { return named };
     let has_embedded = named.iter().any(|it| it == "embedded");
+    let turn = u64::from(Sha256::digest(test)[0]) + day;
+    if tier == Tier::Contract {
+        let today = IN_TURN[usize::from(turn % 2 == 1)];
+        let has_all = has_embedded && IN_TURN.iter().all(|engine| named.iter().any(|it| it == engine));
+        return named.into_iter().filter(|it| !has_all || it == today || !IN_TURN.contains(&it.as_str())).collect();
+    }
     let is_in_turn = |it: &&String| IN_TURN.contains(&it.as_str()) || (has_embedded && *it == EMBEDDED_ROOTLESS);
     let in_turn: Vec<&String> = named.iter().filter(is_in_turn).collect();
     let round = if has_embedded { ROUND } else { in_turn.len() };
-    let turn = u64::from(Sha256::digest(test)[0]) + day;
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
     // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
     let daily = ["fake", "embedded", ROOTLESS];
@@ -82,7 +87,7 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
 
 /// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
 pub(super) fn stand_in(test: &str, named: &[String], day: Option<u64>) -> Option<String> {
-    let day = day.filter(|_| Tier::of(test) != Tier::Contract)?;
+    let day = day?;
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
     let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok()?;
     in_turn.get(turn.checked_rem(in_turn.len())?).copied().cloned()
@@ -109,16 +114,27 @@ mod tests {
     }
 
     #[test]
-    fn with_the_embedded_engine_each_day_the_others_have_every_twelfth() {
+    fn with_the_embedded_engine_each_day_the_others_have_one_in_a_round() {
         let all = ["fake", "docker", "podman", "embedded", "container"];
-        let days: Vec<_> = (20_000..20_012).map(|day| of(TEST, &all, Some(day))).collect();
+        let days: Vec<_> = (20_000..20_024).map(|day| of(TEST, &all, Some(day))).collect();
         assert!(days.iter().all(|it| it.starts_with("fake ") && it.ends_with("embedded")), "{days:?}");
         for engine in IN_TURN {
             assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
         }
         let on =
             |engine| (0..1000).filter(|it| of(&format!("tool::t{it}"), &all, Some(20_000)).contains(engine)).count();
-        assert!((60..110).contains(&on("docker")) && (60..110).contains(&on("podman")));
+        assert!((25..60).contains(&on("docker")) && (25..60).contains(&on("podman")));
+    }
+
+    #[test]
+    fn with_the_embedded_engine_the_contract_meets_docker_and_podman_by_turns() {
+        let all = ["fake", "docker", "podman", "embedded", "container"];
+        let days = [1, 2, 3].map(|day| of("conformance::exec::one", &all, Some(day)));
+        assert_eq!((&days[0], days[0] != days[1]), (&days[2], true), "{days:?}");
+        for day in days {
+            assert!(day.contains("docker") != day.contains("podman"), "{day}");
+            assert!(day.starts_with("fake ") && day.ends_with("embedded container"), "{day}");
+        }
     }
 
     #[test]
@@ -127,7 +143,6 @@ mod tests {
         let on = [20_000, 20_001].map(|day| stand_in(TEST, &all, Some(day)).unwrap());
         assert!(on.iter().all(|it| IN_TURN.contains(&it.as_str())) && on[0] != on[1], "{on:?}");
         assert_eq!(stand_in(TEST, &all, None), None);
-        assert_eq!(stand_in("conformance::exec::one", &all, Some(1)), None);
         assert_eq!(stand_in(TEST, &all[3..], Some(1)), None);
     }
 
@@ -139,9 +154,9 @@ mod tests {
         let without_root = ["fake", "embedded", "embedded-rootless"];
         assert_eq!(of("conformance::exec::one", &without_root, Some(1)), without_root.join(" "));
         assert_eq!(of("escapes::copies::one", &without_root, Some(1)), without_root.join(" "));
-        let days: Vec<_> = (1..=12).map(|day| of(TEST, &without_root, Some(day))).collect();
+        let days: Vec<_> = (1..=24).map(|day| of(TEST, &without_root, Some(day))).collect();
         assert_eq!(days.iter().filter(|it| *it == "fake embedded embedded-rootless").count(), 1, "{days:?}");
-        assert_eq!(days.iter().filter(|it| *it == "fake embedded").count(), 11, "{days:?}");
+        assert_eq!(days.iter().filter(|it| *it == "fake embedded").count(), 23, "{days:?}");
         for day in [1, 2] {
             assert_eq!(of(TEST, &["fake", "embedded-rootless"], Some(day)), "fake embedded-rootless");
             assert_eq!(of(TEST, &["fake", "podman"], Some(day)), "fake podman");

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
 //!
-//! The contract of the engines is tried on each, what is above on the fake and one engine a day; with `--all-engines`
+//! Everything is tried on the fake and the embedded engine, and a part of it each day on the others; with `--all-engines`
 //! everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
 
 pub(crate) mod all_engines;
@@ -11,6 +11,7 @@ mod sweep;
 use std::env::join_paths;
 use std::ffi::OsString;
 use std::iter::once;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -41,12 +42,12 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         apt::ensure(PACKAGES)?;
     }
     let path = nextest()?;
-    clients::ensure();
     let mut matrix = Matrix::up(&options)?;
-    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
-    // Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine
-    // start host programs, and the `coracle` that tests start has to be the one that can.
-    sh("cargo", once("build").chain(TARGETS.iter().copied())).run()?;
+    // The clients' packages come over the network while the compiler works.
+    thread::scope(|scope| {
+        scope.spawn(clients::ensure);
+        build()
+    })?;
     matrix.drop_the_unreachable();
     Skips::clear();
     Runs::clear();
@@ -71,6 +72,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         all_engines::note(&matrix.engines, &runs, outcome.is_ok(), begun.elapsed())?;
     }
     outcome
+}
+
+/// Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine start
+/// host programs, and the `coracle` that tests start has to be the one that can.
+fn build() -> Result<()> {
+    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
+    sh("cargo", once("build").chain(TARGETS.iter().copied())).run()
 }
 
 fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use coracle_runtime::EngineKind;
 use serde_json::{Value, json};
 
 use super::{FILES, KEY};
@@ -33,8 +32,9 @@ async fn make_image(tool: &Tool<'_>, program: &Path) {
         return;
     }
     let name = tool.case.name("claude").to_string();
-    tool.engine_says(&["create", "--name", &name, base, "true"]).await;
-    tool.engine_says(&["cp", program.to_str().unwrap(), &format!("{name}:/usr/local/bin/claude")]).await;
+    let volume = format!("--volume={}:/opt/claude:ro", program.display());
+    let install = "install -m 755 /opt/claude /usr/local/bin/claude";
+    tool.engine_says(&["run", "--name", &name, "--user=0:0", &volume, base, "sh", "-c", install]).await;
     tool.engine_says(&["commit", &name, IMAGE]).await;
     tool.engine_says(&["rm", &name]).await;
 }
@@ -68,7 +68,7 @@ async fn a_coding_agent_from_npm_mends_a_test_in_a_sandbox_and_its_commit_arrive
     );
     Person::new(config)
         .with_env("MODEL_KEY", KEY)
-        .on_one_engine(EngineKind::Docker, async |tool| {
+        .on_real_engines(async |tool| {
             let Some(program) = installed(PROGRAM) else { return };
             make_image(tool, &program).await;
             let dir = repository(tool).await;

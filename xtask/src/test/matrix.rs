@@ -107,10 +107,10 @@ impl Matrix {
     pub(super) fn announce(&self) {
         let Some(day) = self.day else { return };
         println!(
-            "day {day}: each end-to-end test on the fake and the embedded engine, and a twelfth each on docker, podman and \
-             embedded-rootless;"
+            "day {day}: each test on the fake and the embedded engine; of the contract a half each on docker and podman, of \
+             the others one in 24 each on docker, podman and embedded-rootless;"
         );
-        println!("  CORACLE_TEST_DAY={} takes other twelfths, --all-engines every test on each,", day + 1);
+        println!("  CORACLE_TEST_DAY={} takes others, --all-engines every test on each,", day + 1);
         println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
     }
 

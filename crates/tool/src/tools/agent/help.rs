@@ -165,7 +165,9 @@ mod tests {
     fn fields_of_another_operation_are_referred_to() {
         let fork = about(Some("fork")).unwrap();
         assert!(
-            fork.ends_with("\n  and the fields of `create` but cache_bust, image, packages, pull, repo_url"),
+            fork.ends_with(
+                "\n  and the fields of `create` but cache_bust, devcontainer, image, packages, pull, repo_url"
+            ),
             "{fork}"
         );
         let background = about(Some("exec_background")).unwrap();

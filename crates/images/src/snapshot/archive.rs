@@ -1,7 +1,7 @@
 //! Snapshots as OCI archives: to other machines and engines, and from them.
 //!
-//! **Invariant:** what an archive says of namespace, session and signature is dropped: an imported snapshot belongs to whoever
-//! imports it, as one that was made here.
+//! **Invariant:** what an archive says of namespace, session and signature is dropped: an imported snapshot belongs to the
+//! session that imports it, as one that was made here.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -26,6 +26,7 @@ use crate::engines::{self, apt};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
 use report::Report;
+pub(crate) use report::number;
 use serde_json::Value;
 
 /// Measurements that share an example and a page.
@@ -155,4 +156,15 @@ pub(crate) fn machine() -> Result<String> {
     let load = load.split(' ').nth(1).unwrap_or("unknown");
     let model = model.unwrap_or("of a model that the kernel does not name");
     Ok(format!("{day}; {kernel}; {cores} cores, {model}; load of the last 5 minutes {load}"))
+}
+
+/// Median and 99th percentile of values in ascending order.
+pub(crate) fn cell(ascending: &[f64]) -> String {
+    let both = quantile(ascending, 0.5).zip(quantile(ascending, 0.99));
+    both.map_or("–".to_owned(), |(median, last)| format!("{} ({})", number(median), number(last)))
+}
+
+pub(crate) fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    ascending.get((last as f64 * share).round() as usize).copied()
 }

@@ -7,8 +7,8 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use super::machine;
 use super::report::number;
+use super::{cell, machine, quantile};
 use crate::engines;
 use crate::guest;
 use crate::sh::{root, sh, target, var};
@@ -125,16 +125,6 @@ fn label(step: &str) -> &str {
         "destroy" => "destroy all, with the written files saved",
         other => other,
     }
-}
-
-fn cell(ms: &[f64]) -> String {
-    let both = quantile(ms, 0.5).zip(quantile(ms, 0.99));
-    both.map_or("–".to_owned(), |(median, last)| format!("{} ({})", number(median), number(last)))
-}
-
-fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
-    let last = ascending.len().checked_sub(1)?;
-    ascending.get((last as f64 * share).round() as usize).copied()
 }
 
 #[cfg(test)]

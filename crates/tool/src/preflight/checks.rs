@@ -44,7 +44,7 @@ impl Check {
 pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
-        return [not_installed(facts)].into_iter().chain(facts.embedded.clone()).collect();
+        return [not_installed(facts)].into_iter().chain(facts.of_engine.clone()).collect();
     }
     let mut checks = vec![
         configuration(facts),
@@ -60,7 +60,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
             checks.extend(["engine_version", "disk_space"].map(skipped));
         }
     }
-    checks.extend(facts.embedded.clone());
+    checks.extend(facts.of_engine.clone());
     checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
@@ -120,23 +120,35 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
         Some(it) if it.kind == EngineKind::Embedded => {
             return Check::new("daemon_running", Status::Pass, "the embedded engine needs no daemon");
         }
+        Some(it) if it.kind == EngineKind::Kubernetes => {
+            return Check::new("daemon_running", Status::Pass, format!("the API server at {} answers", it.endpoint));
+        }
         Some(_) => return Check::new("daemon_running", Status::Pass, "the engine answers"),
         None => {}
     }
     let down: Vec<_> = facts.skipped.iter().filter(|it| it.installed).collect();
     let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
+    let check = Check::new("daemon_running", Status::Fail, why.join("; "));
     let missing = match down.first() {
+        Some(it) if it.kind == EngineKind::Kubernetes => return check.with_guidance(CLUSTER),
         Some(it) if it.kind == EngineKind::Podman => MissingPrerequisite::PodmanAnswer,
         Some(it) if it.kind == EngineKind::Container => MissingPrerequisite::AppleAnswer,
         _ => MissingPrerequisite::DockerAnswer,
     };
-    Check::new("daemon_running", Status::Fail, why.join("; ")).with_guidance(guidance(&facts.system, missing))
+    check.with_guidance(guidance(&facts.system, missing))
 }
+
+/// What a person can do about a cluster that does not answer.
+const CLUSTER: &str = "check `kubernetes.kubeconfig` and `kubernetes.context`, that this machine reaches the API server, and \
+     that this program was built with the feature `kubernetes`";
 
 fn user_permissions(facts: &PreflightFacts) -> Check {
     let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
     if denied {
         let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
+        if facts.wanted == Engine::Kubernetes {
+            return check.with_guidance("the login of the kubeconfig is refused: renew it");
+        }
         return check.with_guidance(guidance(&facts.system, MissingPrerequisite::DockerPermission));
     }
     match &facts.engine {
@@ -151,6 +163,7 @@ fn user_permissions(facts: &PreflightFacts) -> Check {
 
 fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
+        (EngineKind::Kubernetes, _) => "user ids are those of the cluster's nodes, of which this machine sees nothing",
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
         (EngineKind::Embedded, false) => "each container has user ids of its own outside, where `isolation` says so",
         (EngineKind::Embedded, true) if engine.single_user => {
@@ -185,6 +198,7 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
 fn isolation(engine: EngineKind) -> Option<Check> {
     let wall = match engine {
         EngineKind::Embedded => return None,
+        EngineKind::Kubernetes => "containers run on the cluster's nodes, as `kubernetes.runtime_class` says",
         EngineKind::Container => "each container has a kernel of its own, in a virtual machine",
         EngineKind::Fake => "none: containers are played in this process",
         EngineKind::Docker | EngineKind::Podman if cfg!(target_os = "macos") => {
@@ -212,6 +226,7 @@ fn engine_version(engine: &EngineInfo) -> Check {
         EngineKind::Docker => ((20, 10, 0), (25, 0, 5)),
         EngineKind::Podman => ((4, 3, 0), (4, 3, 0)),
         EngineKind::Container => ((1, 1, 0), (1, 1, 0)),
+        EngineKind::Kubernetes => ((1, 20, 0), (1, 20, 0)),
         EngineKind::Embedded | EngineKind::Fake => return Check::new("engine_version", Status::Pass, detail),
     };
     let version = version(&engine.version);
@@ -312,7 +327,7 @@ mod tests {
             git: true,
             gh: false,
             unverified: Vec::new(),
-            embedded: Vec::new(),
+            of_engine: Vec::new(),
         }
     }
 

@@ -306,8 +306,6 @@ pub enum Capability {
     Bind,
     /// Start a container again that was stopped.
     Restart,
-    /// Limit what one process may use.
-    Ulimits,
 }
 
 impl Capability {
@@ -349,7 +347,6 @@ impl Capability {
             Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
             Self::Bind => ("bind", "mounting a directory of this machine"),
             Self::Restart => ("restart", "starting a container again that was stopped"),
-            Self::Ulimits => ("ulimits", "limits of single processes"),
         }
     }
 
@@ -374,7 +371,6 @@ impl Capability {
                 Self::HealthCheck,
                 Self::Events,
                 Self::SwapLimit,
-                Self::Ulimits,
                 Self::RestartPolicy,
                 Self::KeepId,
                 Self::UserNamespace,

@@ -224,7 +224,6 @@ fn without(capability: Capability) -> &'static str {
         Capability::HostEntries => "leave `add_hosts` out",
         Capability::Bind => "leave `mount_cwd` and `mounts` out, and `copy_in` what the container shall have",
         Capability::Restart => "`destroy` it, which saves its work, and `create` another",
-        Capability::Ulimits => "leave `ulimits` out",
         _ => "`preflight` shows what this engine can do",
     }
 }

@@ -32,6 +32,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("transport", &["runtime", "tool"]),
     ("mcp", &["runtime", "workspace", "tool", "transport"]),
     ("serve", &["tool", "transport"]),
+    // A cluster for tests, whose containers are those of an engine of ours.
+    ("kube-api", &["runtime", "engine"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
     ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "transport", "mcp", "serve"]),
 ];

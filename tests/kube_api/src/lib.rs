@@ -1,0 +1,171 @@
+//! A Kubernetes API server and a kubelet for tests: Pods are containers of an engine of ours.
+//!
+//! It serves what a client of Pods needs: objects with lists, watches and patches, `exec` and `attach` over WebSocket, logs,
+//! and a registry with the engine's images. A test lets nodes fail, requests be refused and streams be cut, and reads all
+//! that was sent to the server.
+#![expect(clippy::print_stderr, reason = "a test shows what its cluster complains about")]
+
+mod admission;
+mod audit;
+mod backing;
+mod cluster;
+mod conditions;
+mod control;
+mod faults;
+mod kinds;
+mod kubelet;
+mod log;
+mod patch;
+mod pod_plan;
+mod quantity;
+mod query;
+mod registry;
+mod runs;
+mod scheduler;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod stream;
+mod validate;
+mod verbs;
+mod watch;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+pub use audit::AuditLine;
+pub use backing::Backing;
+pub use cluster::ClusterOptions;
+pub use faults::{Fault, FaultRule};
+
+use cluster::Cluster;
+
+/// A server that runs in a thread of its own, with all that belongs to its cluster. Both end when it is dropped.
+#[derive(Debug)]
+pub struct KubeApi {
+    cluster: Arc<Cluster>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _dir: tempfile::TempDir,
+}
+
+impl KubeApi {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// When the machine has no port or no directory for it.
+    pub fn start(options: ClusterOptions, backing: Backing) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("coracle-kube-api-").tempdir()?;
+        let cluster = Cluster::new(options, backing, dir.path().to_owned());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no port of the loopback")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let served = Arc::clone(&cluster);
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    ended = server::serve(Arc::clone(&served), listener) => {
+                        if let Err(err) = ended {
+                            eprintln!("the API server ended: {err}");
+                        }
+                    }
+                    _ = stopped => {}
+                }
+            });
+            // What the kubelet is about must not go on beside the removal.
+            let rest = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+            if let Ok(rest) = rest {
+                rest.block_on(served.backing.remove_all());
+            }
+        });
+        Ok(Self { cluster, address, stop: Some(stop), thread: Some(thread), _dir: dir })
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Its registry, as images name it.
+    #[must_use]
+    pub fn registry(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The token that it wants.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.cluster.token
+    }
+
+    /// A configuration for clients, whose context has that namespace.
+    #[must_use]
+    pub fn kubeconfig(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "fake",
+            "clusters": [{ "name": "fake", "cluster": { "server": self.url() } }],
+            "users": [{ "name": "fake", "user": { "token": self.token() } }],
+            "contexts": [{ "name": "fake", "context": { "cluster": "fake", "user": "fake", "namespace": namespace } }],
+        })
+    }
+
+    /// All requests so far.
+    #[must_use]
+    pub fn audit(&self) -> Vec<AuditLine> {
+        self.cluster.audit.lines()
+    }
+
+    /// All objects of a kind, by its plural.
+    #[must_use]
+    pub fn objects(&self, plural: &str) -> Vec<Value> {
+        self.cluster.store.list(plural, None).objects.into_iter().map(|(_, it)| it).collect()
+    }
+
+    /// Lets something go wrong.
+    pub fn fault(&self, rule: FaultRule) {
+        self.cluster.faults.add(rule);
+    }
+
+    /// A node no longer answers. Its containers run on.
+    pub fn lose_node(&self, name: &str) {
+        scheduler::lose(&self.cluster, name);
+    }
+
+    /// A node answers again.
+    pub fn return_node(&self, name: &str) {
+        scheduler::bring_back(&self.cluster, name);
+    }
+
+    /// A Pod is evicted.
+    pub fn evict(&self, namespace: &str, pod: &str) {
+        control::evict(&self.cluster, namespace, pod);
+    }
+
+    /// The server forgets past versions: watches and lists that go on from them have expired.
+    pub fn forget_versions(&self) {
+        self.cluster.store.forget();
+    }
+}
+
+impl Drop for KubeApi {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.stop.take().map(|it| it.send(()));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("the API server panicked");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What runs of a Pod.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_runtime::{Chunk, ContainerId, ContainerPath, Ids};
+use tokio::io::DuplexStream;
+use tokio::sync::{Notify, broadcast, watch};
+
+/// Output of an init container that is kept.
+const LOG: usize = 1 << 20;
+
+/// The containers of a Pod that were started.
+#[derive(Debug, Default)]
+pub(crate) struct PodRun {
+    containers: Mutex<BTreeMap<String, Arc<ContainerRun>>>,
+    /// The node is short of something.
+    pub(crate) evict: Notify,
+}
+
+impl PodRun {
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<ContainerRun>> {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(crate) fn add(&self, name: &str, run: Arc<ContainerRun>) {
+        self.containers.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), run);
+    }
+}
+
+/// One container that was started.
+#[derive(Debug)]
+pub(crate) struct ContainerRun {
+    pub(crate) id: ContainerId,
+    pub(crate) user: Ids,
+    pub(crate) workdir: ContainerPath,
+    /// It is an init container, whose output is kept here.
+    pub(crate) is_init: bool,
+    /// For who attaches.
+    pub(crate) stdin: Mutex<Option<DuplexStream>>,
+    log: Mutex<Vec<u8>>,
+    live: broadcast::Sender<Chunk>,
+    /// Its exit code, once it has ended.
+    pub(crate) exit: watch::Sender<Option<u8>>,
+}
+
+impl ContainerRun {
+    pub(crate) fn new(id: ContainerId, user: Ids, workdir: ContainerPath, is_init: bool) -> Self {
+        let (stdin, log) = (Mutex::default(), Mutex::default());
+        Self { id, user, workdir, is_init, stdin, log, live: broadcast::channel(64).0, exit: watch::channel(None).0 }
+    }
+
+    pub(crate) fn print(&self, chunk: Chunk) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = LOG.saturating_sub(log.len()).min(chunk.bytes.len());
+        log.extend_from_slice(&chunk.bytes[..room]);
+        drop(log);
+        // There may be no listener.
+        let _ = self.live.send(chunk);
+    }
+
+    pub(crate) fn log(&self) -> Vec<u8> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn listen(&self) -> broadcast::Receiver<Chunk> {
+        self.live.subscribe()
+    }
+
+    pub(crate) fn take_stdin(&self) -> Option<DuplexStream> {
+        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.exit.borrow().is_some()
+    }
+}

@@ -83,7 +83,7 @@ fn with_more(operation: Command) -> Command {
 }
 
 /// What `--engine` offers.
-const ENGINES: [&str; 5] = ["auto", "docker", "podman", "container", "embedded"];
+const ENGINES: [&str; 6] = ["auto", "docker", "podman", "container", "embedded", "kubernetes"];
 
 fn global() -> [Arg; 4] {
     // For tests: its containers last as long as the process, so it is not offered.
@@ -95,6 +95,7 @@ fn global() -> [Arg; 4] {
                 "podman" => Engine::Podman,
                 "container" => Engine::Container,
                 "embedded" => Engine::Embedded,
+                "kubernetes" => Engine::Kubernetes,
                 "fake" => Engine::Fake,
                 _ => Engine::Auto,
             }

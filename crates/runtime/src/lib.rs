@@ -30,6 +30,7 @@ pub mod labels;
 mod limits;
 mod networks;
 mod observe;
+pub mod plain_exec;
 mod policy;
 mod program;
 mod protect;

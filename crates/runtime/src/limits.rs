@@ -33,13 +33,16 @@ impl Limits {
     /// Returns the limits that engines of that kind ignore or change, in every version.
     #[must_use]
     pub fn unenforced_by(&self, engine: EngineKind) -> Vec<UnenforcedLimit> {
-        if engine != EngineKind::Container {
+        if !matches!(engine, EngineKind::Container | EngineKind::Kubernetes) {
             return Vec::new();
         }
         let unenforced = |capability, message| Some(UnenforcedLimit { capability, message });
         let pids = self.pids.and_then(|it| {
             unenforced(Some(Capability::PidsLimit), format!("{engine} ignores the limit of {it} processes"))
         });
+        if engine == EngineKind::Kubernetes {
+            return pids.into_iter().collect();
+        }
         let cpus = self.cpus.filter(|it| it.fract() != 0.0).and_then(|it| {
             let whole = whole_cpus(it);
             unenforced(Some(Capability::FractionalCpus), format!("{engine} gives whole cores: {it} became {whole}"))
@@ -70,6 +73,9 @@ mod tests {
         let cpus = &limits.unenforced_by(EngineKind::Container)[1].message;
         assert_eq!(cpus, "container gives whole cores: 0.5 became 1");
         assert_eq!(limits.unenforced_by(EngineKind::Docker), []);
+        let of_pods: Vec<_> =
+            limits.unenforced_by(EngineKind::Kubernetes).into_iter().map(|it| it.capability).collect();
+        assert_eq!(of_pods, [Some(Capability::PidsLimit)]);
         let whole = Limits { memory: Some(ByteSize::mib(200)), cpus: Some(2.0), pids: None };
         assert_eq!(whole.unenforced_by(EngineKind::Container), []);
     }

@@ -80,7 +80,7 @@ pub(crate) async fn transport(cx: &Context) -> Result<Transport, Failure> {
 /// containers have a kernel each, and on a mac every other engine runs in a machine, even if it is spoken to by a socket.
 fn shares_kernel(engine: EngineKind, system: &str) -> bool {
     match engine {
-        EngineKind::Container => false,
+        EngineKind::Container | EngineKind::Kubernetes => false,
         EngineKind::Fake => true,
         EngineKind::Docker | EngineKind::Podman | EngineKind::Embedded => system == "linux",
     }

@@ -2,6 +2,7 @@
 
 mod embedded;
 mod embedded_images;
+mod kubernetes;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
 mod preflight_cache;
@@ -136,7 +137,7 @@ impl Engines {
             Engine::Docker => &[EngineKind::Docker],
             Engine::Podman => &[EngineKind::Podman],
             Engine::Container => &[EngineKind::Container],
-            Engine::Embedded => &[],
+            Engine::Embedded | Engine::Kubernetes => &[],
             Engine::Fake => {
                 let fake = self.recorded(EngineKind::Fake, "local")?;
                 let info = fake.info().await?;
@@ -149,6 +150,7 @@ impl Engines {
         match config.engine {
             Engine::Auto if choice.chosen.is_none() => self.detect_others(&mut choice, &settings).await,
             Engine::Embedded => choice.add(EngineKind::Embedded, self.embedded().await),
+            Engine::Kubernetes => choice.add(EngineKind::Kubernetes, self.kubernetes().await),
             _ => {}
         }
         Ok(choice)
@@ -173,6 +175,13 @@ impl Engines {
     async fn embedded(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
         embedded::check(&self.config, &data_dir(&self.config, &self.host))?;
         let runtime = self.open_embedded("local")?;
+        let info = runtime.info().await?;
+        Ok((runtime, info))
+    }
+
+    /// The configured cluster, if it answers.
+    async fn kubernetes(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
+        let runtime = kubernetes::open(&self.host, &self.config)?;
         let info = runtime.info().await?;
         Ok((runtime, info))
     }
@@ -203,6 +212,7 @@ impl Engines {
         }
         let runtime = match kind {
             EngineKind::Embedded => self.open_embedded(endpoint)?,
+            EngineKind::Kubernetes => kubernetes::open_recorded(&self.host, &self.config, endpoint)?,
             _ => self.connect(kind, endpoint)?.0,
         };
         recorded.insert(key, runtime.clone());
@@ -215,7 +225,7 @@ impl Engines {
         kind: EngineKind,
         endpoint: &str,
     ) -> Result<(Arc<dyn ContainerRuntime>, EngineProgram), Failure> {
-        if matches!(kind, EngineKind::Embedded | EngineKind::Fake) {
+        if !kind.has_program() {
             return Err(Failure::new(Code::Unsupported, format!("the {kind} engine has no program")));
         }
         let given = settings(&self.config, &self.host, self.state()?)?;
@@ -275,7 +285,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
             .hint_only_setting("set", "allow_remote_engine"));
     }
-    let alone = matches!(config.engine, Engine::Auto | Engine::Embedded | Engine::Fake);
+    let alone = matches!(config.engine, Engine::Auto | Engine::Embedded | Engine::Kubernetes | Engine::Fake);
     if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
         return Err(Failure::config("engine", None, "`engine_path` and `engine_host` need an engine to belong to")
             .hint("set `engine` to `docker`, `podman` or `container` as well"));

@@ -16,15 +16,17 @@ pub enum EngineKind {
     Container,
     /// The engine within Coracle, which needs no other program.
     Embedded,
+    /// Pods of a Kubernetes cluster.
+    Kubernetes,
     /// State in memory, for tests and dry runs.
     Fake,
 }
 
 impl EngineKind {
-    /// Whether it has a program of its own, which a person can use beside Coracle.
+    /// Whether it has a program of its own, which Coracle uses too and a person can use beside it.
     #[must_use]
     pub fn has_program(self) -> bool {
-        !matches!(self, Self::Embedded | Self::Fake)
+        !matches!(self, Self::Embedded | Self::Kubernetes | Self::Fake)
     }
 
     /// The word used in configuration, records and answers.
@@ -35,6 +37,7 @@ impl EngineKind {
             Self::Podman => "podman",
             Self::Container => "container",
             Self::Embedded => "embedded",
+            Self::Kubernetes => "kubernetes",
             Self::Fake => "fake",
         }
     }

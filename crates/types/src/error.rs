@@ -23,6 +23,12 @@ pub enum Error {
         /// The program's name.
         program: String,
     },
+    /// This program was built without support for the engine.
+    #[error("this program was built without support for {engine}")]
+    NotBuiltIn {
+        /// The engine.
+        engine: EngineKind,
+    },
     /// The program is there and its engine does not answer.
     #[error("{engine} does not answer: {excerpt}")]
     Unavailable {
@@ -149,6 +155,46 @@ pub enum Error {
         /// The missing capability.
         capability: Capability,
     },
+    /// The engine's account may not do it.
+    #[error("{engine} does not allow `{verb}`: {excerpt}")]
+    Forbidden {
+        /// The engine.
+        engine: EngineKind,
+        /// The verb.
+        verb: &'static str,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// A quota of the engine is used up.
+    #[error("a quota of {engine} is used up: {excerpt}")]
+    QuotaExceeded {
+        /// The engine.
+        engine: EngineKind,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// A rule of the engine's administrator forbids this container.
+    #[error("a rule of {engine} forbids this container: {excerpt}")]
+    AdmissionDenied {
+        /// The engine.
+        engine: EngineKind,
+        /// Its own words.
+        excerpt: Excerpt,
+    },
+    /// No machine of the engine takes the container.
+    #[error("no node takes the container: {excerpt}")]
+    Unschedulable {
+        /// The engine's own words.
+        excerpt: Excerpt,
+    },
+    /// The machine that the container runs on does not answer.
+    #[error("node `{node}` of the container is lost: {reason}")]
+    NodeLost {
+        /// The machine's name.
+        node: String,
+        /// The observation that led to it.
+        reason: String,
+    },
     /// The engine did not answer in time; the effect is unknown.
     #[error("`{verb}` was not answered within {} s", after.as_secs())]
     TimedOut {
@@ -256,6 +302,10 @@ pub enum Capability {
     Fork,
     /// Make containers by a runtime of the Open Container Initiative.
     OciRuntime,
+    /// Mount a directory of this machine.
+    Bind,
+    /// Start a container again that was stopped.
+    Restart,
 }
 
 impl Capability {
@@ -295,6 +345,8 @@ impl Capability {
             Self::NamedNetwork => ("named_network", "networks that several containers share"),
             Self::Fork => ("fork", "a copy of a container without an image"),
             Self::OciRuntime => ("oci_runtime", "containers of an OCI runtime without root"),
+            Self::Bind => ("bind", "mounting a directory of this machine"),
+            Self::Restart => ("restart", "starting a container again that was stopped"),
         }
     }
 
@@ -304,6 +356,26 @@ impl Capability {
         match engine {
             EngineKind::Docker | EngineKind::Podman | EngineKind::Fake => &[Self::Fork],
             EngineKind::Embedded => &[Self::Build, Self::Gpu, Self::RestartPolicy, Self::Events],
+            EngineKind::Kubernetes => &[
+                Self::PidsLimit,
+                Self::Commit,
+                Self::Build,
+                Self::Compose,
+                Self::Gpu,
+                Self::HostNetwork,
+                Self::PartedNetwork,
+                Self::Publish,
+                Self::Bind,
+                Self::Restart,
+                Self::Pause,
+                Self::HealthCheck,
+                Self::Events,
+                Self::SwapLimit,
+                Self::RestartPolicy,
+                Self::KeepId,
+                Self::UserNamespace,
+                Self::Fork,
+            ],
             EngineKind::Container => &[
                 Self::PidsLimit,
                 Self::Commit,

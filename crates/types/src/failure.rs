@@ -25,6 +25,9 @@ pub enum Code {
     EngineTooOld,
     EngineFailed,
     EngineTimeout,
+    EngineDenied,
+    QuotaExceeded,
+    NodeLost,
     Unsupported,
     NotFound,
     NotManaged,
@@ -179,6 +182,8 @@ impl Code {
             Self::Busy
                 | Self::EngineUnavailable
                 | Self::EngineTimeout
+                | Self::QuotaExceeded
+                | Self::NodeLost
                 | Self::GuestLost
                 | Self::PullFailed
                 | Self::PullTimeout

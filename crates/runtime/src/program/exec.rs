@@ -10,19 +10,19 @@ use crate::host::process::{self, Stdin};
 use crate::{Capability, ContainerId, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex};
 
 /// A variable in the environment of all our execs, which identifies their processes.
-pub(crate) const MARK: &str = "CORACLE_MARK";
+pub const MARK: &str = "CORACLE_MARK";
 
 /// Enters a directory and becomes the command. The directory is an argument and never the engine's `--workdir`: old
 /// runtimes can be tricked by what that leads to (CVE-2024-21626).
-pub(crate) const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDPWD; shift; exec "$@""#;
+pub const ENTER: &str = r#"cd -- "$1" 2>/dev/null || exit 127; unset OLDPWD; shift; exec "$@""#;
 
 /// Asks whether a directory is there.
-pub(crate) const IS_DIR: &str = r#"[ -d "$1" ]"#;
+pub const IS_DIR: &str = r#"[ -d "$1" ]"#;
 
 /// Ends every process that carries a mark, is the child of one that does, or lives in its session: TERM, then KILL. A
 /// process that was seen once is not lost when its parent ends first. Exits 0 when none remains. `$1` is the mark, `$2`
 /// the grace in tenths of a second.
-const END_TREE: &str = r#"exec 2>/dev/null
+pub const END_TREE: &str = r#"exec 2>/dev/null
 mark=$1 grace=$2 seen=
 find_members() {
   members=' '

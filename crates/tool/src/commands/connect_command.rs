@@ -5,7 +5,7 @@ use coracle_runtime::EngineKind;
 
 /// What opens a shell in a container, each word quoted for a POSIX shell: by the engine's program, else by ours.
 pub(crate) fn connect_command(engine: EngineKind, hint: &Hint, by_coracle: &str) -> String {
-    if engine == EngineKind::Embedded {
+    if !engine.has_program() {
         return by_coracle.to_owned();
     }
     let words = std::iter::once(engine.as_str()).chain(hint.words.iter().map(String::as_str));

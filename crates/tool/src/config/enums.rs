@@ -26,6 +26,8 @@ words! {
         Container,
         /// The engine within Coracle, on Linux.
         Embedded,
+        /// Pods of a Kubernetes cluster, where this program is built for it.
+        Kubernetes,
         /// State in memory, for tests and dry runs.
         Fake,
     }

@@ -5,6 +5,7 @@
 mod enums;
 mod errors;
 mod file;
+mod kubernetes;
 mod machine;
 mod macros;
 mod mounts;
@@ -26,6 +27,7 @@ use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,
 };
+pub use self::kubernetes::{Kubernetes, Toleration, TolerationEffect};
 pub use self::machine::Machine;
 use self::macros::table;
 pub use self::mounts::{HostMount, MountMode};
@@ -71,6 +73,8 @@ table! {
         max_containers: u32 = 10,
         /// Containers of all sessions.
         max_containers_total: u32 = 50,
+        /// The cluster of `engine = "kubernetes"`.
+        kubernetes: Kubernetes,
         /// The machine of an agent that names no container.
         machine: Machine,
         /// Directories of the host.

@@ -12,11 +12,13 @@ impl From<Error> for Failure {
         let failure = Self::new(code(&err), sentence(&err));
         match err {
             Error::NotInstalled { program } => failure.detail("engine", program).hint_for(INSTALL, YOU_INSTALL),
+            Error::NotBuiltIn { engine } => failure.detail("engine", engine).hint_setting(NOT_BUILT_IN, "engine"),
             Error::Unavailable { engine, denied, excerpt } => {
                 let failure = failure.detail("engine", engine).detail("engine_error", excerpt.as_str());
                 match (engine, denied) {
                     (_, true) => failure.hint(DENIED),
                     (EngineKind::Container, false) => failure.hint_for(APPLE_DOWN, YOU_START_APPLE),
+                    (EngineKind::Kubernetes, false) => failure.hint(CLUSTER_DOWN),
                     _ => failure.hint(DOWN),
                 }
             }
@@ -59,6 +61,27 @@ impl From<Error> for Failure {
             Error::Unsupported { capability, .. } => {
                 failure.detail("capability", capability.word()).hint(without(capability))
             }
+            Error::Forbidden { engine, verb, excerpt } => {
+                failure.detail("engine", engine).detail("verb", verb).detail("engine_error", excerpt.as_str()).hint(
+                    "`preflight` lists the rights that are missing; docs/kubernetes.md has the Role that grants them",
+                )
+            }
+            Error::QuotaExceeded { engine, excerpt } => {
+                failure.detail("engine", engine).detail("engine_error", excerpt.as_str()).hint(
+                    "`destroy` containers that are not needed, ask for less memory or fewer cores, or raise the quota",
+                )
+            }
+            Error::AdmissionDenied { engine, excerpt } => failure
+                .detail("engine", engine)
+                .detail("engine_error", excerpt.as_str())
+                .hint("`details.engine_error` names the rule: change the request, or ask the cluster's administrator"),
+            Error::Unschedulable { excerpt } => failure
+                .detail("engine_error", excerpt.as_str())
+                .hint("ask for less memory or fewer cores, `destroy` others, or check `kubernetes.node_selector`"),
+            Error::NodeLost { node, reason } => failure
+                .detail("node", node)
+                .detail("reason", reason)
+                .hint("its work may come back with the node; `destroy` it and `create` another to go on at once"),
             Error::TimedOut { verb, after } => failure
                 .detail("verb", verb)
                 .detail("after_s", after.as_secs())
@@ -102,6 +125,9 @@ const YOU_START_APPLE: &str = "run `container system start`, then try again";
 const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
 const FILES_REMOVED: &str = "nothing can run in it any more; `destroy` it and `create` another. What `destroy` saved \
      before is kept, and a directory of the host that was mounted has lost what was removed in it";
+const CLUSTER_DOWN: &str =
+    "check `kubernetes.kubeconfig` and `kubernetes.context`, and that this machine reaches the API server";
+const NOT_BUILT_IN: &str = "build it with `cargo build --features kubernetes`, or choose another engine";
 const TOO_OLD: &str = "update it";
 
 impl Failure {
@@ -125,8 +151,11 @@ impl Failure {
 /// What agents branch on when that failed.
 pub(crate) fn code(err: &Error) -> Code {
     match err {
-        Error::NotInstalled { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
+        Error::NotInstalled { .. } | Error::NotBuiltIn { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
         Error::TooOld { .. } => Code::EngineTooOld,
+        Error::Forbidden { .. } | Error::AdmissionDenied { .. } => Code::EngineDenied,
+        Error::QuotaExceeded { .. } | Error::Unschedulable { .. } => Code::QuotaExceeded,
+        Error::NodeLost { .. } => Code::NodeLost,
         Error::NotEncodable { .. } => Code::PathNotEncodable,
         Error::CleanupFailed { .. } => Code::CleanupFailed,
         Error::NoSuchContainer(_) => Code::NotFound,
@@ -193,6 +222,8 @@ fn without(capability: Capability) -> &'static str {
             "leave `user` out: commands run as root inside, who is you outside; or add subordinate ids, as `preflight` says"
         }
         Capability::HostEntries => "leave `add_hosts` out",
+        Capability::Bind => "leave `mount_cwd` and `mounts` out, and `copy_in` what the container shall have",
+        Capability::Restart => "`destroy` it, which saves its work, and `create` another",
         _ => "`preflight` shows what this engine can do",
     }
 }

@@ -120,6 +120,9 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
         Some(it) if it.kind == EngineKind::Embedded => {
             return Check::new("daemon_running", Status::Pass, "the embedded engine needs no daemon");
         }
+        Some(it) if it.kind == EngineKind::Kubernetes => {
+            return Check::new("daemon_running", Status::Pass, format!("the API server at {} answers", it.endpoint));
+        }
         Some(_) => return Check::new("daemon_running", Status::Pass, "the engine answers"),
         None => {}
     }
@@ -151,6 +154,7 @@ fn user_permissions(facts: &PreflightFacts) -> Check {
 
 fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
     let mapping = match (engine.kind, engine.rootless) {
+        (EngineKind::Kubernetes, _) => "user ids are those of the cluster's nodes, of which this machine sees nothing",
         (EngineKind::Container, _) => "each container is a virtual machine with users of its own",
         (EngineKind::Embedded, false) => "each container has user ids of its own outside, where `isolation` says so",
         (EngineKind::Embedded, true) if engine.single_user => {
@@ -185,6 +189,7 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
 fn isolation(engine: EngineKind) -> Option<Check> {
     let wall = match engine {
         EngineKind::Embedded => return None,
+        EngineKind::Kubernetes => "containers run on the cluster's nodes, as `kubernetes.runtime_class` says",
         EngineKind::Container => "each container has a kernel of its own, in a virtual machine",
         EngineKind::Fake => "none: containers are played in this process",
         EngineKind::Docker | EngineKind::Podman if cfg!(target_os = "macos") => {
@@ -212,6 +217,7 @@ fn engine_version(engine: &EngineInfo) -> Check {
         EngineKind::Docker => ((20, 10, 0), (25, 0, 5)),
         EngineKind::Podman => ((4, 3, 0), (4, 3, 0)),
         EngineKind::Container => ((1, 1, 0), (1, 1, 0)),
+        EngineKind::Kubernetes => ((1, 20, 0), (1, 20, 0)),
         EngineKind::Embedded | EngineKind::Fake => return Check::new("engine_version", Status::Pass, detail),
     };
     let version = version(&engine.version);

@@ -151,7 +151,7 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
         limits_memory: kept("memory"),
         limits_cpu: kept("cpus"),
         limits_pids: kept("pids"),
-        bind: there,
+        bind: can(Capability::Bind),
         publish: can(Capability::Publish),
         keep_id: engine.is_some_and(|it| {
             matches!(it.kind, EngineKind::Podman | EngineKind::Embedded) && it.rootless && !it.single_user

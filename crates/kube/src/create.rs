@@ -1,0 +1,78 @@
+//! Makes the Pod of a container.
+
+use std::time::Duration;
+
+use coracle_runtime::{ContainerId, Error, Placed, Result, random_hex};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use tokio::time::Instant;
+
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_conflict};
+use crate::find::get_pod;
+use crate::images::pull_name;
+use crate::names::object_name;
+use crate::network::ensure_policy;
+use crate::pod::{PodRequest, container_id, pod};
+use crate::remove::delete_pod;
+use crate::retry::{WRITE, retry};
+
+/// Time for the end of a Pod of the same name that is being deleted.
+const PREDECESSOR: Duration = Duration::from_secs(30);
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+/// Makes it. The cluster starts it as soon as it can; it counts as created until `start`.
+pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<ContainerId> {
+    let id = random_hex::<32>();
+    let image = pull_name(cluster, placed.image()).await?;
+    let (settings, namespace) = (&cluster.settings, cluster.namespace());
+    let pod = pod(PodRequest { placed, settings, namespace, id: &id, image: &image })?;
+    ensure_policy(cluster, placed.network()).await?;
+    let id = ContainerId::parse(&id).map_err(|err| Error::Unreadable { verb: "create", detail: err.to_string() })?;
+    let name = object_name(placed.spec().name.as_str());
+    let deadline = Instant::now() + PREDECESSOR;
+    loop {
+        match post(cluster, &pod).await? {
+            Ok(_) => break,
+            Err(err) if is_conflict(&err) => match standing(cluster, &name, &id).await? {
+                Standing::Ours => break,
+                Standing::Ending if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
+                Standing::Gone => {}
+                _ => return Err(Error::NameTaken(placed.spec().name.clone())),
+            },
+            Err(err) => return Err(api_error("create", err)),
+        }
+    }
+    cluster.remember_pod(&id, &name);
+    Ok(id)
+}
+
+async fn post(cluster: &Cluster, pod: &Pod) -> Result<Result<Pod, kube::Error>> {
+    let pods = cluster.api::<Pod>().await?;
+    let params = PostParams::default();
+    retry("create", WRITE, || pods.create(&params, pod)).await
+}
+
+/// What has the name already.
+enum Standing {
+    /// The Pod of this call: an answer of the server was lost.
+    Ours,
+    /// It is being deleted.
+    Ending,
+    Gone,
+    Another,
+}
+
+async fn standing(cluster: &Cluster, name: &str, id: &ContainerId) -> Result<Standing> {
+    let Some(pod) = get_pod(cluster, name).await? else { return Ok(Standing::Gone) };
+    if container_id(&pod).as_ref() == Some(id) {
+        return Ok(Standing::Ours);
+    }
+    if pod.metadata.deletion_timestamp.is_none() {
+        return Ok(Standing::Another);
+    }
+    // Its node may be lost: without this the name would never be free.
+    delete_pod(cluster, name, pod.metadata.uid.as_deref()).await?;
+    Ok(Standing::Ending)
+}

@@ -1,0 +1,62 @@
+//! Starts commands of ours in a Pod.
+
+use std::time::Instant;
+
+use coracle_runtime::host::drain::{Drain, DrainOutcome};
+use coracle_runtime::{Error, ExecLimits, ExecOutput, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::AttachParams;
+use tokio_util::sync::CancellationToken;
+
+use super::process::PodProcess;
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_not_found};
+use crate::names::MAIN;
+use crate::retry::READ;
+
+/// Bytes under way in each direction.
+const BUFFER: usize = 256 << 10;
+
+/// Bytes that are kept of each output of a command of ours.
+const KEEP: usize = 64 << 10;
+
+/// Starts a command in the main container of a Pod.
+///
+/// # Errors
+/// Those of the API server. One whose node does not answer is [`Error::NodeLost`].
+pub(crate) async fn spawn(cluster: &Cluster, pod: &str, argv: &[String], stdin: bool) -> Result<PodProcess> {
+    let pods = cluster.api::<Pod>().await?;
+    let params = AttachParams::default()
+        .container(MAIN)
+        .stdin(stdin)
+        .stdout(true)
+        .stderr(true)
+        .max_stdin_buf_size(BUFFER)
+        .max_stdout_buf_size(BUFFER)
+        .max_stderr_buf_size(BUFFER);
+    let started = tokio::time::timeout(READ, pods.exec(pod, argv, &params)).await;
+    let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: READ })?;
+    started.map(PodProcess::new).map_err(|err| refused(pod, "exec", err))
+}
+
+/// What a refused connection to a Pod means.
+pub(crate) fn refused(pod: &str, verb: &'static str, err: kube::Error) -> Error {
+    if is_not_found(&err) {
+        return Error::NoSuchContainer(pod.to_owned());
+    }
+    api_error(verb, err)
+}
+
+/// Runs a short command of ours and waits for it.
+pub(crate) async fn run(cluster: &Cluster, pod: &str, argv: &[String]) -> Result<ExecOutput> {
+    let begun = Instant::now();
+    let mut process = spawn(cluster, pod, argv, false).await?;
+    let mut drain = Drain::new(&mut process, KEEP, None);
+    let limits = ExecLimits { total: Some(READ), ..ExecLimits::default() };
+    let end = drain.until_end(&mut process, &limits, &CancellationToken::new()).await;
+    if !matches!(end, DrainOutcome::Exited(_)) {
+        return Err(Error::TimedOut { verb: "exec", after: READ });
+    }
+    let outputs = drain.finish(&mut process).await;
+    Ok(ExecOutput::plain(end.into(), outputs, None, begun.elapsed()))
+}

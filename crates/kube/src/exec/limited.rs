@@ -1,0 +1,182 @@
+//! A command of a caller by the plain exec: its user, directory, variables and input are given by a shell, since the API has
+//! no fields for them.
+
+use std::time::{Duration, Instant};
+
+use coracle_runtime::host::drain::{Drain, DrainOutcome};
+use coracle_runtime::plain_exec::{END_TREE, ENTER, IS_DIR, MARK};
+use coracle_runtime::{
+    Capability, ContainerId, ContainerStatus, Error, Exec, ExecOutput, Exit, Ids, Input, Result, random_hex,
+};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::command::{run, spawn};
+use super::process::Stdin;
+use crate::cluster::Cluster;
+use crate::find::find_pod;
+use crate::pod::{container_of, status};
+use crate::unsupported::unsupported;
+
+/// Becomes the user `$1`:`$2`, by what the image has for that, and goes on with the words behind them.
+const AS_USER: &str = r#"uid=$1 gid=$2; shift 2
+if [ "$(id -u)" = "$uid" ]; then exec "$@"; fi
+if setpriv --version >/dev/null 2>&1; then exec setpriv --reuid "$uid" --regid "$gid" --clear-groups "$@"; fi
+if command -v chpst >/dev/null 2>&1; then exec chpst -u ":$uid:$gid" "$@"; fi
+if command -v python3 >/dev/null 2>&1; then
+  exec python3 -c 'import os, sys
+uid, gid = int(sys.argv[1]), int(sys.argv[2])
+os.setgroups([]); os.setgid(gid); os.setuid(uid); os.execvp(sys.argv[3], sys.argv[3:])' "$uid" "$gid" "$@"
+fi
+echo "the image has none of setpriv, chpst and python3, by which a command gets another user" >&2
+exit 126"#;
+
+/// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise.
+const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | "$@""#;
+
+/// The API server gets all words in the address of the request.
+const MAX_WORD: usize = 96 << 10;
+
+/// Input of unknown length is read before, up to this size.
+const MAX_INPUT: u64 = 64 << 20;
+
+pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
+    if exec.bare || exec.secret.is_some() || exec.terminal.is_some() {
+        return Err(unsupported(Capability::Guest));
+    }
+    let pod = find_pod(cluster, &id.into()).await?;
+    if status(&pod) != ContainerStatus::Running {
+        return Err(not_running(&pod, None));
+    }
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let (mark, begun) = (random_hex::<16>(), Instant::now());
+    let input = whole(exec.stdin.take()).await?;
+    let argv = words(&exec, &mark, input.as_deref());
+    if let Some(long) = argv.iter().find(|it| it.len() > MAX_WORD) {
+        let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
+        return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
+    }
+    let mut process = spawn(cluster, &name, &argv, input.is_some()).await?;
+    let feeder = feed(process.stdin(), input);
+    let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
+    let end = drain.until_end(&mut process, &exec.limits, &exec.cancel).await;
+    let tree_ended = match end {
+        DrainOutcome::Exited(_) => None,
+        _ => Some(drain.while_reading(end_tree(cluster, &name, &mark, &exec)).await),
+    };
+    let outputs = drain.finish(&mut process).await;
+    feeder.abort();
+    let output = ExecOutput::plain(end.into(), outputs, tree_ended, begun.elapsed());
+    judge(cluster, id, (&name, end), &exec, output).await
+}
+
+/// The input is written while output is read: a command that ends early leaves the rest.
+fn feed(stdin: Option<Stdin>, input: Option<Vec<u8>>) -> tokio::task::JoinHandle<()> {
+    tokio::spawn(async move {
+        let (Some(mut stdin), Some(input)) = (stdin, input) else { return };
+        if stdin.write_all(&input).await.is_ok() {
+            let _ = stdin.flush().await;
+        }
+        // Open until the task is ended with the command.
+        std::future::pending::<()>().await;
+    })
+}
+
+/// All of an input, since its length is sent first. An empty one is none.
+async fn whole(input: Option<Input>) -> Result<Option<Vec<u8>>> {
+    let bytes = match input {
+        None => return Ok(None),
+        Some(Input::Bytes(bytes)) => bytes,
+        Some(Input::Stream(stream)) => read_whole(stream).await?,
+    };
+    Ok(Some(bytes).filter(|it| !it.is_empty()))
+}
+
+async fn read_whole(stream: impl AsyncRead + Unpin) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = stream.take(MAX_INPUT + 1).read_to_end(&mut bytes).await;
+    read.map_err(|source| Error::Host { what: "cannot read the input of the command".into(), source })?;
+    match bytes.len() as u64 > MAX_INPUT {
+        true => Err(Error::TooLarge { max_bytes: MAX_INPUT }),
+        false => Ok(bytes),
+    }
+}
+
+/// The command behind the shells that prepare it.
+fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
+    let shell = |script: &str, arguments: Vec<String>| {
+        let words = ["/bin/sh", "-c", script, "coracle"].map(str::to_owned);
+        words.into_iter().chain(arguments).collect::<Vec<_>>()
+    };
+    let command = exec.command.clone().into_argv();
+    let input = input.map(|it| shell(WITH_INPUT, vec![it.len().to_string()]));
+    let enter = shell(ENTER, vec![exec.workdir.to_string()]);
+    let variables = exec.env.iter().map(|(name, value)| format!("{name}={value}"));
+    let env = ["env".to_owned(), format!("{MARK}={mark}")].into_iter().chain(variables);
+    let Ids { uid, gid } = exec.user;
+    let user = shell(AS_USER, vec![uid.to_string(), gid.to_string()]);
+    user.into_iter().chain(env).chain(enter).chain(input.into_iter().flatten()).chain(command).collect()
+}
+
+/// Ends every process that carries the mark. The connection's end would end none of them.
+async fn end_tree(cluster: &Cluster, pod: &str, mark: &str, exec: &Exec) -> bool {
+    let tenths = exec.limits.grace.as_millis().div_ceil(100).to_string();
+    let script = ["/bin/sh", "-c", END_TREE, "coracle", mark, &tenths].map(str::to_owned);
+    let Ids { uid, gid } = exec.user;
+    let user = ["/bin/sh", "-c", AS_USER, "coracle"].map(str::to_owned);
+    let words: Vec<_> = user.into_iter().chain([uid.to_string(), gid.to_string()]).chain(script).collect();
+    match run(cluster, pod, &words).await {
+        Ok(it) if it.exit == Exit::Code(0) => true,
+        Ok(it) => {
+            tracing::warn!(exit = ?it.exit, "some of the command's processes could not be ended");
+            false
+        }
+        Err(err) => {
+            tracing::warn!(%err, "the command's processes could not be ended");
+            false
+        }
+    }
+}
+
+/// What an exit code that a shell of ours may have given means.
+async fn judge(
+    cluster: &Cluster,
+    id: &ContainerId,
+    (name, end): (&str, DrainOutcome),
+    exec: &Exec,
+    output: ExecOutput,
+) -> Result<ExecOutput> {
+    let DrainOutcome::Exited(code) = end else { return Ok(output) };
+    if (0..126).contains(&code) {
+        return Ok(output);
+    }
+    if code < 0 || code > 128 {
+        // The API server reports the end of a command before that of its container.
+        tokio::time::sleep(Duration::from_millis(if code < 0 { 1500 } else { 200 })).await;
+        let pod = find_pod(cluster, &id.into()).await?;
+        return match status(&pod) {
+            ContainerStatus::Running if code < 0 => Err(lost(output)),
+            ContainerStatus::Running => Ok(output),
+            _ => Err(not_running(&pod, Some(output))),
+        };
+    }
+    let probe = ["/bin/sh", "-c", IS_DIR, "coracle", exec.workdir.as_str()].map(str::to_owned);
+    match run(cluster, name, &probe).await?.exit {
+        Exit::Code(0) => Ok(output),
+        Exit::Code(1) => Err(Error::NoSuchPath(exec.workdir.clone())),
+        _ => Err(Error::NoShell),
+    }
+}
+
+fn lost(output: ExecOutput) -> Error {
+    Error::GuestLost { reason: "the connection to the command broke".into(), output: Some(Box::new(output)) }
+}
+
+fn not_running(pod: &k8s_openapi::api::core::v1::Pod, output: Option<ExecOutput>) -> Error {
+    let container = container_of(pod).ok();
+    Error::NotRunning {
+        status: status(pod),
+        exit_code: container.as_ref().and_then(|it| it.exit_code),
+        oom_killed: container.is_some_and(|it| it.oom_killed),
+        output: output.filter(|it| it.stdout.total_bytes() > 0).map(Box::new),
+    }
+}

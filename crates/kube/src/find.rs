@@ -1,0 +1,87 @@
+//! The Pod of a container, by its name, its id or the first digits of that.
+
+use coracle_runtime::{ContainerId, Error, Handle, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_not_found};
+use crate::names::{CORACLE, ID_LABEL, MANAGED_BY, NAME, id_label, object_name};
+use crate::pod::container_id;
+use crate::retry::{READ, retry};
+
+/// Pods of one page.
+pub(crate) const PAGE: u32 = 500;
+
+/// The digits of an id that its label has.
+const LABEL_DIGITS: usize = 32;
+
+/// The Pod of a container.
+///
+/// # Errors
+/// [`Error::NoSuchContainer`], also for a Pod that is being deleted or is not ours.
+pub(crate) async fn find_pod(cluster: &Cluster, handle: &Handle) -> Result<Pod> {
+    let found = match handle {
+        Handle::Name(name) => {
+            let pod = get_pod(cluster, &object_name(name.as_str())).await?;
+            let has_name =
+                |it: &Pod| it.metadata.annotations.as_ref().and_then(|it| it.get(NAME)) == Some(&name.to_string());
+            pod.filter(has_name)
+        }
+        Handle::IdPrefix(digits) => by_digits(cluster, digits).await?,
+    };
+    let pod = found.filter(is_present).ok_or_else(|| Error::NoSuchContainer(handle.as_str().to_owned()))?;
+    if let (Some(id), Some(name)) = (container_id(&pod), &pod.metadata.name) {
+        cluster.remember_pod(&id, name);
+    }
+    Ok(pod)
+}
+
+/// One that is being deleted counts as gone: its end takes seconds, and nothing can be done with it.
+pub(crate) fn is_present(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    pod.metadata.deletion_timestamp.is_none()
+        && labels.and_then(|it| it.get(MANAGED_BY)).is_some_and(|it| it == CORACLE)
+}
+
+pub(crate) async fn get_pod(cluster: &Cluster, name: &str) -> Result<Option<Pod>> {
+    let pods = cluster.api::<Pod>().await?;
+    match retry("inspect", READ, || pods.get(name)).await? {
+        Ok(pod) => Ok(Some(pod)),
+        Err(err) if is_not_found(&err) => Ok(None),
+        Err(err) => Err(api_error("inspect", err)),
+    }
+}
+
+async fn by_digits(cluster: &Cluster, digits: &str) -> Result<Option<Pod>> {
+    let has_digits = |pod: &Pod| container_id(pod).is_some_and(|it| it.as_str().starts_with(digits));
+    if let Some(name) = ContainerId::parse(digits).ok().and_then(|it| cluster.known_pod(&it)) {
+        return Ok(get_pod(cluster, &name).await?.filter(has_digits));
+    }
+    let selector = match digits.len() {
+        LABEL_DIGITS.. => format!("{MANAGED_BY}={CORACLE},{ID_LABEL}={}", id_label(digits)),
+        _ => format!("{MANAGED_BY}={CORACLE}"),
+    };
+    Ok(list_pods(cluster, &selector).await?.into_iter().find(|it| has_digits(it) && is_present(it)))
+}
+
+/// All Pods of a selector, page by page. A list that changes too much meanwhile is begun anew.
+pub(crate) async fn list_pods(cluster: &Cluster, selector: &str) -> Result<Vec<Pod>> {
+    let pods = cluster.api::<Pod>().await?;
+    let first = ListParams::default().labels(selector).limit(PAGE);
+    let (mut found, mut params, mut restarts) = (Vec::new(), first.clone(), 0);
+    loop {
+        let page = match retry("list", READ, || pods.list(&params)).await? {
+            Err(kube::Error::Api(status)) if status.code == 410 && restarts < 3 => {
+                (found, params, restarts) = (Vec::new(), first.clone(), restarts + 1);
+                continue;
+            }
+            page => page.map_err(|err| api_error("list", err))?,
+        };
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|it| !it.is_empty()) {
+            Some(token) => params = first.clone().continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Sends the guest, and what comes with it, to the init container that waits for it.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+use std::time::Duration;
+
+use coracle_protocol::paths;
+use coracle_runtime::host::drain::ProgramPipe;
+use coracle_runtime::{Error, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::AttachParams;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::time::timeout;
+
+use crate::cluster::Cluster;
+use crate::exec::{PodProcess, refused};
+use crate::names::GUEST;
+use crate::pod::{DELIVERY_END, PodState, is_guest_waiting, is_starting_guest_done, main_state};
+use crate::start::judge;
+use crate::wait::{PodWait, wait_for};
+
+/// Time until the image is there and the init container runs.
+const STARTUP: Duration = Duration::from_secs(300);
+
+/// Time of a delivery.
+const DELIVERY: Duration = Duration::from_secs(120);
+
+/// Bytes under way.
+const BUFFER: usize = 256 << 10;
+
+/// A file for the directory of the guest.
+struct DeliveredFile {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// Whether a Pod waits for its guest, or will.
+pub(crate) fn waits_for_guest(pod: &Pod) -> bool {
+    let has_guest = pod.spec.iter().flat_map(|it| it.init_containers.iter().flatten()).any(|it| it.stdin == Some(true));
+    let on_its_way = matches!(main_state(pod), PodState::Unscheduled(_) | PodState::Starting | PodState::Stuck { .. });
+    has_guest && on_its_way && !is_starting_guest_done(pod)
+}
+
+/// Sends the files of an archive that lie in the guest's directory.
+///
+/// # Errors
+/// [`Error::GuestFailed`] when the init container does not take them.
+pub(crate) async fn deliver(cluster: &Cluster, pod: &Pod, tar: File) -> Result<()> {
+    let files = tokio::task::spawn_blocking(move || read(tar)).await;
+    let files = files.map_err(|err| cannot_read(err.into()))??;
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let wait = PodWait { verb: "upload", pod: &name, uid: pod.metadata.uid.as_deref(), within: STARTUP };
+    let begun = tokio::time::Instant::now();
+    wait_for(cluster, wait, |pod| {
+        if is_guest_waiting(pod) {
+            return Ok(Some(()));
+        }
+        judge(pod, begun.elapsed())
+    })
+    .await?;
+    match timeout(DELIVERY, send(cluster, &name, files)).await {
+        Ok(sent) => sent,
+        Err(_) => Err(Error::TimedOut { verb: "upload", after: DELIVERY }),
+    }
+}
+
+async fn send(cluster: &Cluster, pod: &str, files: Vec<DeliveredFile>) -> Result<()> {
+    let pods = cluster.api::<Pod>().await?;
+    let params = AttachParams::default().container(GUEST).stdin(true).stdout(true).stderr(true);
+    let params = params.max_stdin_buf_size(BUFFER).max_stdout_buf_size(BUFFER).max_stderr_buf_size(BUFFER);
+    let attached = pods.attach(pod, &params).await.map_err(|err| refused(pod, "attach", err))?;
+    let mut process = PodProcess::new(attached);
+    let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
+    let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+        return Err(failed("it has no streams"));
+    };
+    let complaints = tokio::spawn(collect(stderr));
+    let mut names = BufReader::new(stdout).lines();
+    for file in files {
+        let head = format!("{} {}\n", file.bytes.len(), file.name);
+        let write = async {
+            stdin.write_all(head.as_bytes()).await?;
+            stdin.write_all(&file.bytes).await?;
+            stdin.flush().await
+        };
+        let taken = tokio::join!(write, names.next_line());
+        if !matches!(&taken, (Ok(()), Ok(Some(name))) if *name == file.name) {
+            drop(process);
+            return Err(failed(&complaints.await.unwrap_or_default()));
+        }
+    }
+    let last = format!("0 {DELIVERY_END}\n");
+    let ended = async {
+        stdin.write_all(last.as_bytes()).await?;
+        stdin.flush().await
+    };
+    ended.await.map_err(|err| failed(&err.to_string()))?;
+    // The input stays open until the script has read its last line, and the connection ends with it.
+    let _ = names.next_line().await;
+    Ok(())
+}
+
+async fn collect(pipe: ProgramPipe) -> String {
+    let mut lines = BufReader::new(pipe).lines();
+    let mut last = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        last = line;
+    }
+    last
+}
+
+fn failed(why: &str) -> Error {
+    let why = if why.is_empty() { "it gave no reason" } else { why };
+    Error::GuestFailed { reason: format!("the init container did not take the guest: {why}") }
+}
+
+/// What lies elsewhere would be lost: only volumes of the Pod are shared by its containers.
+fn read(mut tar: File) -> Result<Vec<DeliveredFile>> {
+    tar.rewind().map_err(cannot_read)?;
+    let mut archive = tar::Archive::new(tar);
+    let mut files = Vec::new();
+    for entry in archive.entries().map_err(cannot_read)? {
+        let mut entry = entry.map_err(cannot_read)?;
+        if entry.header().entry_type().is_dir() {
+            continue;
+        }
+        let path = entry.path().map_err(cannot_read)?.to_string_lossy().into_owned();
+        let Some(name) = path.strip_prefix(paths::DIR.trim_start_matches('/')).and_then(|it| it.strip_prefix('/'))
+        else {
+            let source = std::io::Error::other(format!("`{path}` can be copied in once the container runs"));
+            return Err(Error::Host { what: "a container that was not started takes its guest alone".into(), source });
+        };
+        let name = name.to_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(cannot_read)?;
+        files.push(DeliveredFile { name, bytes });
+    }
+    Ok(files)
+}
+
+fn cannot_read(source: std::io::Error) -> Error {
+    Error::Host { what: "cannot read the archive".into(), source }
+}

@@ -1,0 +1,89 @@
+//! Images by name and by id.
+
+use std::time::Duration;
+
+use coracle_runtime::{Error, Excerpt, Image, ImageId, ImageRef, Result};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::cluster::Cluster;
+use crate::find::list_pods;
+use crate::names::{CORACLE, IMAGE_ID, MAIN, MANAGED_BY};
+
+/// Time of a look at a registry.
+pub(super) const LOOK: Duration = Duration::from_secs(60);
+
+/// The image of that name, or of that id.
+pub(super) async fn find(cluster: &Cluster, name: &ImageRef, within: Duration) -> Result<Option<Image>> {
+    if let Ok(id) = ImageId::parse(name.as_str()) {
+        return Ok(by_id(cluster, &id).await?.map(|(_, image)| image));
+    }
+    let completed = name.completed();
+    let Some(found) = cluster.registry.find(&completed, within).await? else { return Ok(None) };
+    let pull_name = format!("{}@{}", repository(completed.as_str()), found.digest);
+    let image = found.image(completed.to_string()).map_err(|detail| Error::Unreadable { verb: "pull", detail })?;
+    cluster.remember_image(&pull_name, &image);
+    Ok(Some(image))
+}
+
+/// The name by which nodes fetch an image.
+///
+/// # Errors
+/// [`Error::PullFailed`] for one that is known neither here nor by a Pod.
+pub(crate) async fn pull_name(cluster: &Cluster, id: &ImageId) -> Result<String> {
+    if let Some((name, _)) = cluster.known_image(id) {
+        return Ok(name);
+    }
+    match by_id(cluster, id).await? {
+        Some((name, _)) => Ok(name),
+        None => {
+            let why = "no registry is known that has this image: name it by its registry and tag";
+            Err(Error::PullFailed { image: id.clone().into(), excerpt: Excerpt::from_bytes(why.as_bytes()) })
+        }
+    }
+}
+
+/// An image that was looked up before, or that a Pod of ours runs.
+async fn by_id(cluster: &Cluster, id: &ImageId) -> Result<Option<(String, Image)>> {
+    if let Some(known) = cluster.known_image(id) {
+        return Ok(Some(known));
+    }
+    let pods = list_pods(cluster, &format!("{MANAGED_BY}={CORACLE}")).await?;
+    let Some(name) = pods.iter().find(|it| has_image(it, id)).and_then(image_of) else { return Ok(None) };
+    let Ok(reference) = ImageRef::parse(&name) else { return Ok(None) };
+    let Some(found) = cluster.registry.find(&reference, LOOK).await? else { return Ok(None) };
+    let image = found.image(name.clone()).map_err(|detail| Error::Unreadable { verb: "pull", detail })?;
+    cluster.remember_image(&name, &image);
+    Ok(Some((name, image)))
+}
+
+fn has_image(pod: &Pod, id: &ImageId) -> bool {
+    pod.metadata.annotations.as_ref().and_then(|it| it.get(IMAGE_ID)).is_some_and(|it| it == id.as_str())
+}
+
+fn image_of(pod: &Pod) -> Option<String> {
+    pod.spec.as_ref()?.containers.iter().find(|it| it.name == MAIN)?.image.clone()
+}
+
+/// A name without its tag and digest.
+fn repository(name: &str) -> &str {
+    let name = name.split_once('@').map_or(name, |it| it.0);
+    let last = name.rfind('/').map_or(0, |it| it + 1);
+    name[last..].find(':').map_or(name, |at| &name[..last + at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repository;
+
+    #[test]
+    fn a_port_is_no_tag() {
+        for (name, expected) in [
+            ("host:5000/a/b:1", "host:5000/a/b"),
+            ("docker.io/library/x:latest", "docker.io/library/x"),
+            ("host:5000/x", "host:5000/x"),
+            ("host/x:1@sha256:00", "host/x"),
+        ] {
+            assert_eq!(repository(name), expected);
+        }
+    }
+}

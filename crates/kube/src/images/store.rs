@@ -1,0 +1,79 @@
+//! The image store of a cluster: it finds, and makes none.
+
+use std::fs::File;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_runtime::{
+    Capability, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
+    LabelFilter, Result,
+};
+
+use super::lookup::{LOOK, find};
+use crate::runtime::KubeRuntime;
+use crate::unsupported::unsupported;
+
+#[async_trait]
+impl ImageStore for KubeRuntime {
+    /// An image counts as here if its registry has it. A registry that does not answer has none: the pull says why.
+    async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
+        let mut found: Vec<Image> = Vec::new();
+        for name in names {
+            if found.iter().any(|it| it.is_named(name)) {
+                continue;
+            }
+            match find(self.cluster(), name, LOOK).await {
+                Ok(image) => found.extend(image),
+                Err(Error::PullFailed { excerpt, .. }) => tracing::debug!(%name, %excerpt, "no registry tells of it"),
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A registry lists nothing by labels, and no image is ours.
+    async fn list_images(&self, _: &LabelFilter) -> Result<Vec<Image>> {
+        Ok(Vec::new())
+    }
+
+    async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
+        let missing = || Error::PullFailed {
+            image: image.clone(),
+            excerpt: Excerpt::from_bytes(b"its registry has no such image"),
+        };
+        find(self.cluster(), image, deadline).await?.ok_or_else(missing)
+    }
+
+    async fn import_image(&self, _: ImageImport) -> Result<Image> {
+        Err(unsupported(Capability::Build))
+    }
+
+    async fn commit_image(&self, _: &ImageCommit) -> Result<Image> {
+        Err(unsupported(Capability::Commit))
+    }
+
+    async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
+        Err(unsupported(Capability::Build))
+    }
+
+    async fn save_image(&self, _: &ImageId, _: File) -> Result<()> {
+        Err(unsupported(Capability::Commit))
+    }
+
+    async fn load_image(&self, _: File, _: &ImageRef) -> Result<Image> {
+        Err(unsupported(Capability::Commit))
+    }
+
+    async fn tag_image(&self, _: &ImageId, _: &ImageRef) -> Result<()> {
+        Err(unsupported(Capability::Commit))
+    }
+
+    /// Nodes remove unused images by themselves.
+    async fn remove_image(&self, _: &ImageId) -> Result<()> {
+        Ok(())
+    }
+
+    async fn untag_image(&self, _: &ImageRef) -> Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,38 @@
+//! What a cluster tells of itself.
+
+use coracle_runtime::{EngineInfo, EngineKind, Error, Result};
+
+use crate::cluster::Cluster;
+use crate::error::api_error;
+use crate::retry::{READ, retry};
+
+/// Oldest minor version of 1 that is taken.
+const OLDEST_MINOR: u32 = 20;
+
+/// Its version, by a request that every account may make. Nodes are not asked: an account of a namespace may not.
+pub(crate) async fn info(cluster: &Cluster) -> Result<EngineInfo> {
+    let client = cluster.client().await?;
+    let version = retry("version", READ, || client.apiserver_version()).await?;
+    let version = version.map_err(|err| api_error("version", err))?;
+    let found = version.git_version.trim_start_matches('v').to_owned();
+    // Some add a `+`.
+    let digits = |text: &str| text.trim_end_matches(|it: char| !it.is_ascii_digit()).parse::<u32>().unwrap_or(0);
+    if (digits(&version.major), digits(&version.minor)) < (1, OLDEST_MINOR) {
+        return Err(Error::TooOld { engine: EngineKind::Kubernetes, found, needed: "1.20" });
+    }
+    let arch = version.platform.rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(EngineInfo {
+        kind: EngineKind::Kubernetes,
+        version: found,
+        endpoint: cluster.endpoint(),
+        rootless: false,
+        single_user: false,
+        arch,
+        cgroup: 2,
+        data_root: "/".into(),
+        compose_version: None,
+        gpu: false,
+        selinux: false,
+        ignored_limits: vec!["pids".into()],
+    })
+}

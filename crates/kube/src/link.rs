@@ -1,0 +1,96 @@
+//! The way to a container's guest: `connect`, run by one exec that stays open.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coracle_protocol::{SOCKET_GONE, paths};
+use coracle_runtime::host::drain::ProgramPipe;
+use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings};
+use coracle_runtime::{Capture, ContainerId, Error, Excerpt, Result, Transport};
+use tokio::io::AsyncReadExt as _;
+
+use crate::cluster::Cluster;
+use crate::exec::spawn;
+use crate::find::find_pod;
+use crate::pod::{PodState, container_of, main_state};
+
+/// Bytes of error output that are kept; its end is reported.
+const MAX_STDERR: usize = 64 << 10;
+
+pub(crate) fn link(cluster: &Arc<Cluster>, id: &ContainerId, settings: LinkSettings) -> Link {
+    Link::new(Arc::new(ExecDial { cluster: Arc::clone(cluster), id: id.clone() }), settings)
+}
+
+#[derive(Debug)]
+struct ExecDial {
+    cluster: Arc<Cluster>,
+    id: ContainerId,
+}
+
+#[async_trait]
+impl Dial for ExecDial {
+    async fn dial(&self) -> Result<GuestStream> {
+        let pod = find_pod(&self.cluster, &(&self.id).into()).await?;
+        if let PodState::Ended(_) = main_state(&pod) {
+            return Err(self.ended(&pod).await);
+        }
+        let name = pod.metadata.name.unwrap_or_default();
+        let argv = [paths::PROGRAM, "connect"].map(str::to_owned);
+        let mut process = spawn(&self.cluster, &name, &argv, true).await.map_err(|err| on_node(err, &pod.spec))?;
+        let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
+        let (Some(writer), Some(reader)) = (stdin, stdout) else {
+            return Err(Error::GuestFailed { reason: "the exec has no streams".into() });
+        };
+        Ok(GuestStream {
+            last_words: stderr.map(|it| tokio::spawn(complaints(it))),
+            hold: Box::new(process),
+            ..GuestStream::plain(reader, writer, Transport::Stream)
+        })
+    }
+
+    async fn diagnose(&self, failure: Error) -> Error {
+        match find_pod(&self.cluster, &(&self.id).into()).await {
+            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => err,
+            Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => self.ended(&pod).await,
+            _ => match failure {
+                Error::GuestFailed { reason } if reason.contains(SOCKET_GONE) => {
+                    Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
+                }
+                failure => failure,
+            },
+        }
+    }
+}
+
+impl ExecDial {
+    async fn ended(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Error {
+        match container_of(pod) {
+            Ok(it) => Error::NotRunning {
+                status: it.status,
+                exit_code: it.exit_code,
+                oom_killed: it.oom_killed,
+                output: None,
+            },
+            Err(err) => err,
+        }
+    }
+}
+
+/// The API server does not say which node it could not reach.
+fn on_node(err: Error, spec: &Option<k8s_openapi::api::core::v1::PodSpec>) -> Error {
+    match err {
+        Error::NodeLost { reason, .. } => {
+            let node = spec.as_ref().and_then(|it| it.node_name.clone());
+            Error::NodeLost { node: node.unwrap_or_else(|| "unknown".into()), reason }
+        }
+        err => err,
+    }
+}
+
+async fn complaints(mut pipe: ProgramPipe) -> String {
+    let (mut kept, mut buffer) = (Capture::new(MAX_STDERR), vec![0; 4 << 10]);
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        kept.push(&buffer[..count]);
+    }
+    Excerpt::from_bytes(&kept.bytes()).to_string()
+}

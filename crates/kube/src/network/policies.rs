@@ -1,0 +1,31 @@
+//! The policies of Pods on no named network, made before the first of them.
+
+use coracle_runtime::{NetworkAttachment, Result};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::PostParams;
+
+use super::objects::{alone, nothing};
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_conflict};
+use crate::retry::{WRITE, retry};
+
+/// Makes the policy that a Pod of this network needs. Whether the cluster enforces it cannot be seen from here.
+pub(crate) async fn ensure_policy(cluster: &Cluster, network: &NetworkAttachment) -> Result<()> {
+    let policy = match network {
+        NetworkAttachment::Id(_) | NetworkAttachment::Host => return Ok(()),
+        NetworkAttachment::None => nothing(),
+        NetworkAttachment::EngineDefault | NetworkAttachment::Alone => alone(),
+    };
+    let policies = cluster.api::<NetworkPolicy>().await?;
+    let name = policy.metadata.name.clone().unwrap_or_default();
+    let found = retry("network", WRITE, || policies.get_metadata_opt(&name)).await?;
+    if found.map_err(|err| api_error("network", err))?.is_some() {
+        return Ok(());
+    }
+    let params = PostParams::default();
+    match retry("network", WRITE, || policies.create(&params, &policy)).await? {
+        // Another process was faster.
+        Err(err) if is_conflict(&err) => Ok(()),
+        made => made.map(drop).map_err(|err| api_error("network", err)),
+    }
+}

@@ -1,0 +1,82 @@
+//! The networks of a cluster.
+
+use async_trait::async_trait;
+use coracle_runtime::{Capability, Error, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use kube::api::{DeleteParams, ListParams, PostParams};
+
+use super::objects::{network, policy, service};
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_conflict, is_not_found};
+use crate::names::{CORACLE, MANAGED_BY, object_name};
+use crate::retry::{READ, WRITE, retry};
+use crate::runtime::KubeRuntime;
+use crate::unsupported::unsupported;
+
+const VERB: &str = "network";
+
+#[async_trait]
+impl Networks for KubeRuntime {
+    async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
+        let policies = self.cluster().api::<NetworkPolicy>().await?;
+        let object = object_name(name.as_str());
+        match retry(VERB, READ, || policies.get(&object)).await? {
+            Ok(it) => Ok(network(&it).filter(|it| it.name == name.as_str())),
+            Err(err) if is_not_found(&err) => Ok(None),
+            Err(err) => Err(api_error(VERB, err)),
+        }
+    }
+
+    async fn list_networks(&self, filter: &LabelFilter) -> Result<Vec<Network>> {
+        let policies = self.cluster().api::<NetworkPolicy>().await?;
+        let params = ListParams::default().labels(&format!("{MANAGED_BY}={CORACLE}"));
+        let found = retry(VERB, READ, || policies.list(&params)).await?.map_err(|err| api_error(VERB, err))?;
+        Ok(found.items.iter().filter_map(network).filter(|it| filter.admits(&it.labels)).collect())
+    }
+
+    async fn create_network(&self, create: &NetworkCreate) -> Result<Network> {
+        if !create.reach {
+            return Err(unsupported(Capability::PartedNetwork));
+        }
+        let unreadable = |err: serde_json::Error| Error::Unreadable { verb: VERB, detail: err.to_string() };
+        let (policy, service) = (policy(create).map_err(unreadable)?, service(create).map_err(unreadable)?);
+        let cluster = self.cluster();
+        let (policies, params) = (cluster.api::<NetworkPolicy>().await?, PostParams::default());
+        let made = match retry(VERB, WRITE, || policies.create(&params, &policy)).await? {
+            Err(err) if is_conflict(&err) => return Err(Error::NetworkTaken(create.name.clone())),
+            made => made.map_err(|err| api_error(VERB, err))?,
+        };
+        let services = cluster.api::<Service>().await?;
+        match retry(VERB, WRITE, || services.create(&params, &service)).await? {
+            // Of a network whose removal did not come to its end.
+            Err(err) if is_conflict(&err) => {}
+            Err(err) => {
+                let _ = remove(cluster, &object_name(create.name.as_str())).await;
+                return Err(api_error(VERB, err));
+            }
+            Ok(_) => {}
+        }
+        network(&made).ok_or_else(|| Error::Unreadable { verb: VERB, detail: "the policy lost its annotations".into() })
+    }
+
+    async fn remove_network(&self, handle: &str) -> Result<()> {
+        remove(self.cluster(), &object_name(handle)).await
+    }
+}
+
+async fn remove(cluster: &Cluster, object: &str) -> Result<()> {
+    let params = DeleteParams::default();
+    let services = cluster.api::<Service>().await?;
+    absent(retry(VERB, WRITE, || services.delete(object, &params)).await?)?;
+    let policies = cluster.api::<NetworkPolicy>().await?;
+    absent(retry(VERB, WRITE, || policies.delete(object, &params)).await?)
+}
+
+/// One that is missing is no error.
+fn absent<T>(deleted: Result<T, kube::Error>) -> Result<()> {
+    match deleted {
+        Err(err) if !is_not_found(&err) => Err(api_error(VERB, err)),
+        _ => Ok(()),
+    }
+}

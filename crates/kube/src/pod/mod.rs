@@ -1,0 +1,18 @@
+//! A container as a Pod, both ways. Pure.
+
+mod describe;
+mod guest_container;
+mod main_container;
+mod metadata;
+mod security;
+mod spec;
+mod state;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+pub(crate) use describe::{container_id, container_of};
+pub(crate) use guest_container::DELIVERY_END;
+pub(crate) use metadata::{ALONE, NO_NETWORK};
+pub(crate) use spec::{PodRequest, pod};
+pub(crate) use state::{PodState, is_guest_waiting, is_starting_guest_done, main_state, status};

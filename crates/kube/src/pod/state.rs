@@ -1,0 +1,109 @@
+//! The state of a Pod, as far as it decides what can be done with its container.
+
+use coracle_runtime::ContainerStatus;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus as StatusOf, Pod};
+
+use crate::names::{GUEST, MAIN, STARTED};
+
+/// Waiting reasons with which a kubelet tries again and again what will not succeed by itself.
+const HOPELESS: [&str; 7] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+];
+
+/// How far a Pod is on its way to a running container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PodState {
+    /// No node has been found, for the scheduler's reason if it gave one.
+    Unscheduled(Option<String>),
+    /// A node prepares it.
+    Starting,
+    /// The node cannot start it: reason and message.
+    Stuck { reason: String, message: String },
+    /// Its program runs.
+    Running,
+    /// Its program ended, or never began.
+    Ended(Ended),
+}
+
+/// How the container's program ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) exit_code: Option<i64>,
+    pub(crate) oom_killed: bool,
+    /// Reason and message of the Pod or of the container that failed.
+    pub(crate) why: String,
+}
+
+/// The state of the container's own program.
+pub(crate) fn main_state(pod: &Pod) -> PodState {
+    let Some(status) = &pod.status else { return PodState::Unscheduled(None) };
+    let main = container(status.container_statuses.as_deref(), MAIN);
+    let ended = main.and_then(|it| it.state.as_ref()).and_then(|it| it.terminated.as_ref());
+    let phase = status.phase.as_deref().unwrap_or_default();
+    if ended.is_some() || matches!(phase, "Succeeded" | "Failed") {
+        let of_guest = container(status.init_container_statuses.as_deref(), GUEST);
+        let of_guest = of_guest.and_then(|it| it.state.as_ref()).and_then(|it| it.terminated.as_ref());
+        let why = ended.or(of_guest.filter(|it| it.exit_code != 0));
+        let texts = [&status.reason, &status.message].into_iter().flatten().cloned();
+        let texts = texts.chain(why.iter().flat_map(|it| [it.reason.clone(), it.message.clone()]).flatten());
+        return PodState::Ended(Ended {
+            exit_code: ended.map(|it| i64::from(it.exit_code)),
+            oom_killed: ended.is_some_and(|it| it.reason.as_deref() == Some("OOMKilled")),
+            why: texts.collect::<Vec<_>>().join(": "),
+        });
+    }
+    if main.and_then(|it| it.state.as_ref()).is_some_and(|it| it.running.is_some()) {
+        return PodState::Running;
+    }
+    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let waiting = all.filter_map(|it| it.state.as_ref()?.waiting.as_ref());
+    let stuck = waiting.into_iter().find(|it| it.reason.as_deref().is_some_and(|it| HOPELESS.contains(&it)));
+    if let Some(it) = stuck {
+        let text = |it: &Option<String>| it.clone().unwrap_or_default();
+        return PodState::Stuck { reason: text(&it.reason), message: text(&it.message) };
+    }
+    match pod.spec.as_ref().and_then(|it| it.node_name.as_ref()) {
+        Some(_) => PodState::Starting,
+        None => PodState::Unscheduled(unscheduled(pod)),
+    }
+}
+
+fn unscheduled(pod: &Pod) -> Option<String> {
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let found = conditions.find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
+    found.map(|it| it.message.clone().unwrap_or_default())
+}
+
+/// Whether the init container reads its input.
+pub(crate) fn is_guest_waiting(pod: &Pod) -> bool {
+    guest_state(pod).is_some_and(|it| it.running.is_some())
+}
+
+/// Whether it has ended well.
+pub(crate) fn is_starting_guest_done(pod: &Pod) -> bool {
+    guest_state(pod).and_then(|it| it.terminated.as_ref()).is_some_and(|it| it.exit_code == 0)
+}
+
+fn guest_state(pod: &Pod) -> Option<&ContainerState> {
+    container(pod.status.as_ref()?.init_container_statuses.as_deref(), GUEST)?.state.as_ref()
+}
+
+fn container<'a>(all: Option<&'a [StatusOf]>, name: &str) -> Option<&'a StatusOf> {
+    all?.iter().find(|it| it.name == name)
+}
+
+/// In the words that all engines share. Its program may run before `start` was called: until then it is created.
+pub(crate) fn status(pod: &Pod) -> ContainerStatus {
+    let started = pod.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(STARTED));
+    match main_state(pod) {
+        PodState::Ended(_) => ContainerStatus::Exited,
+        PodState::Running if started => ContainerStatus::Running,
+        _ => ContainerStatus::Created,
+    }
+}

@@ -1,0 +1,1 @@
+//! The Pods of requests, as snapshots.

@@ -1,0 +1,108 @@
+//! Whether an account may do on a cluster what this engine does.
+
+use coracle_runtime::{EngineInfo, Result};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::Api;
+use kube::api::PostParams;
+
+use crate::cluster::Cluster;
+use crate::error::api_error;
+use crate::info::info;
+use crate::retry::{READ, retry};
+
+/// Verbs, group, resource and subresource that the engine needs.
+const RIGHTS: [Right; 11] = [
+    Right::pods("create", ""),
+    Right::pods("get", ""),
+    Right::pods("list", ""),
+    Right::pods("watch", ""),
+    Right::pods("patch", ""),
+    Right::pods("delete", ""),
+    Right::pods("create", "exec"),
+    Right::pods("create", "attach"),
+    Right { verb: "get", group: "networking.k8s.io", resource: "networkpolicies", subresource: "" },
+    Right { verb: "create", group: "networking.k8s.io", resource: "networkpolicies", subresource: "" },
+    Right { verb: "get", group: "", resource: "pods", subresource: "log" },
+];
+
+#[derive(Clone, Copy)]
+struct Right {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    subresource: &'static str,
+}
+
+impl Right {
+    const fn pods(verb: &'static str, subresource: &'static str) -> Self {
+        Self { verb, group: "", resource: "pods", subresource }
+    }
+}
+
+/// What a look at a cluster found.
+#[derive(Clone, Debug)]
+pub struct KubePreflight {
+    /// What it tells of itself.
+    pub info: EngineInfo,
+    /// The namespace of the Pods.
+    pub namespace: String,
+    /// Whether it exists; unset where the account may not see that.
+    pub namespace_exists: Option<bool>,
+    /// Rights that the account lacks there.
+    pub missing_rights: Vec<MissingRight>,
+}
+
+/// A right that an account lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingRight {
+    /// The verb.
+    pub verb: String,
+    /// The resource, with its subresource behind a `/`.
+    pub resource: String,
+}
+
+pub(crate) async fn preflight(cluster: &Cluster) -> Result<KubePreflight> {
+    let info = info(cluster).await?;
+    let mut missing_rights = Vec::new();
+    for right in RIGHTS {
+        if !is_allowed(cluster, right).await? {
+            let below = if right.subresource.is_empty() { String::new() } else { format!("/{}", right.subresource) };
+            let resource = format!("{}{below}", right.resource);
+            missing_rights.push(MissingRight { verb: right.verb.to_owned(), resource });
+        }
+    }
+    let namespace = cluster.namespace().to_owned();
+    Ok(KubePreflight { info, namespace, namespace_exists: namespace_exists(cluster).await?, missing_rights })
+}
+
+/// Every account may ask this about itself.
+async fn is_allowed(cluster: &Cluster, right: Right) -> Result<bool> {
+    let text = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                namespace: text(cluster.namespace()),
+                verb: text(right.verb),
+                group: text(right.group),
+                resource: text(right.resource),
+                subresource: text(right.subresource),
+                ..ResourceAttributes::default()
+            }),
+            non_resource_attributes: None,
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let (reviews, params) = (Api::all(cluster.client().await?), PostParams::default());
+    let answer = retry("preflight", READ, || reviews.create(&params, &review)).await?;
+    let answer: SelfSubjectAccessReview = answer.map_err(|err| api_error("preflight", err))?;
+    Ok(answer.status.is_some_and(|it| it.allowed))
+}
+
+async fn namespace_exists(cluster: &Cluster) -> Result<Option<bool>> {
+    let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(cluster.client().await?);
+    match retry("preflight", READ, || namespaces.get_opt(cluster.namespace())).await? {
+        Ok(found) => Ok(Some(found.is_some())),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(err) => Err(api_error("preflight", err)),
+    }
+}

@@ -1,0 +1,36 @@
+//! Removes the Pod of a container.
+
+use coracle_runtime::{ContainerId, Error, RemovalOutcome, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Preconditions};
+
+use crate::cluster::Cluster;
+use crate::error::{api_error, is_conflict, is_not_found};
+use crate::find::find_pod;
+use crate::retry::{WRITE, retry};
+
+/// Deletes it without grace, so that the object is gone at once. The node ends the processes; one that is lost ends them
+/// when it comes back, since its Pod is not there any more.
+pub(crate) async fn remove(cluster: &Cluster, id: &ContainerId) -> Result<RemovalOutcome> {
+    let pod = match find_pod(cluster, &id.into()).await {
+        Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
+        found => found?,
+    };
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let outcome = delete_pod(cluster, &name, pod.metadata.uid.as_deref()).await;
+    cluster.forget_pod(id);
+    outcome
+}
+
+/// Deletes the Pod of that name, if it still is that one.
+pub(crate) async fn delete_pod(cluster: &Cluster, name: &str, uid: Option<&str>) -> Result<RemovalOutcome> {
+    let pods = cluster.api::<Pod>().await?;
+    let preconditions = uid.map(|it| Preconditions { uid: Some(it.to_owned()), resource_version: None });
+    let params = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+    match retry("remove", WRITE, || pods.delete(name, &params)).await? {
+        Ok(_) => Ok(RemovalOutcome::Now),
+        // Another has its name by now.
+        Err(err) if is_not_found(&err) || is_conflict(&err) => Ok(RemovalOutcome::AlreadyGone),
+        Err(err) => Err(api_error("remove", err)),
+    }
+}

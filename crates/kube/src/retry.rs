@@ -1,0 +1,111 @@
+//! Requests that are sent again while a server is busy.
+
+use std::time::Duration;
+
+use coracle_runtime::{Error, Result, random_hex};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::error::is_transient;
+
+/// Time of a request that reads.
+pub(crate) const READ: Duration = Duration::from_secs(30);
+
+/// Time of a request that changes something.
+pub(crate) const WRITE: Duration = Duration::from_secs(60);
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Sends a request until it is answered by something else than "later", or the time is up. The request has to be one that
+/// does no harm when it is done twice.
+///
+/// # Errors
+/// [`Error::TimedOut`]; the inner error is for the caller, who knows what it is about.
+pub(crate) async fn retry<T, F>(
+    verb: &'static str,
+    within: Duration,
+    mut request: impl FnMut() -> F,
+) -> Result<Result<T, kube::Error>>
+where
+    F: Future<Output = Result<T, kube::Error>>,
+{
+    let deadline = Instant::now() + within;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let Ok(answer) = timeout_at(deadline, request()).await else {
+            return Err(Error::TimedOut { verb, after: within });
+        };
+        match answer {
+            Err(err) if is_transient(&err) && Instant::now() + pause < deadline && !is_refused_connection(&err) => {
+                tracing::debug!(%err, verb, "the API server is asked again");
+                sleep(jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            answer => return Ok(answer),
+        }
+    }
+}
+
+/// Nothing listens there, which a person wants to know at once.
+fn is_refused_connection(err: &kube::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(err);
+    while let Some(it) = cause {
+        if let Some(io) = it.downcast_ref::<std::io::Error>() {
+            return matches!(
+                io.kind(),
+                std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound | std::io::ErrorKind::TimedOut
+            );
+        }
+        cause = it.source();
+    }
+    false
+}
+
+/// Between half and all of it, so that many callers do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let share = u32::from_str_radix(&random_hex::<1>(), 16).unwrap_or(0);
+    pause / 2 + pause / 2 * share / 255
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use kube::core::Status;
+
+    use super::*;
+
+    fn answered(code: u16) -> kube::Error {
+        kube::Error::Api(Box::new(Status { code, ..Status::default() }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_busy_server_is_asked_again_and_a_refusal_is_final() {
+        let asked = Cell::new(0);
+        let count = || {
+            asked.set(asked.get() + 1);
+            asked.get()
+        };
+        let busy_twice = retry("list", READ, || {
+            let time = count();
+            async move { if time < 3 { Err(answered(429)) } else { Ok(time) } }
+        });
+        assert_eq!(busy_twice.await.unwrap().unwrap(), 3);
+        asked.set(0);
+        let refused = retry("list", READ, || {
+            count();
+            async { Err::<(), _>(answered(403)) }
+        });
+        assert!(refused.await.unwrap().is_err());
+        assert_eq!(asked.get(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_stays_busy_is_left_before_the_deadline() {
+        let begun = Instant::now();
+        let busy = retry("list", READ, || async { Err::<(), _>(answered(503)) }).await;
+        assert!(matches!(busy, Ok(Err(_))) && begun.elapsed() <= READ, "{busy:?}");
+        let silent = retry::<(), _>("list", READ, std::future::pending).await;
+        assert!(matches!(silent, Err(Error::TimedOut { .. })));
+    }
+}

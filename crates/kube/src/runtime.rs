@@ -1,0 +1,155 @@
+//! The engine as `coracle-runtime`'s traits: each method calls the module that does the work.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coracle_runtime::{
+    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
+    EngineKind, Excerpt, Exec, ExecOutput, Handle, Health, LabelFilter, Link, LinkSettings, Placed, ProjectName,
+    RemovalOutcome, Result, SocketAt, StackSource, StackUp, Stacks,
+};
+
+use crate::cluster::Cluster;
+use crate::find::find_pod;
+use crate::pod::container_of;
+use crate::preflight::KubePreflight;
+use crate::settings::KubeSettings;
+use crate::unsupported::unsupported;
+
+/// A cluster. Clones are handles to the same connection.
+#[derive(Clone, Debug)]
+pub struct KubeRuntime {
+    cluster: Arc<Cluster>,
+}
+
+impl KubeRuntime {
+    /// Reads the cluster's address. Asks it nothing.
+    ///
+    /// # Errors
+    /// [`coracle_runtime::Error::Unavailable`] when its file cannot be read.
+    pub fn open(settings: KubeSettings) -> Result<Self> {
+        Ok(Self { cluster: Arc::new(Cluster::open(settings)?) })
+    }
+
+    /// Version, namespace, and the rights that are missing there.
+    ///
+    /// # Errors
+    /// [`coracle_runtime::Error::Unavailable`] when the API server does not answer, or not this account.
+    pub async fn preflight(&self) -> Result<KubePreflight> {
+        crate::preflight::preflight(&self.cluster).await
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+#[async_trait]
+impl ContainerRuntime for KubeRuntime {
+    fn kind(&self) -> EngineKind {
+        EngineKind::Kubernetes
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.cluster.endpoint(), rootless: false, single_user: false }
+    }
+
+    async fn info(&self) -> Result<EngineInfo> {
+        crate::info::info(&self.cluster).await
+    }
+
+    async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        crate::create::create(&self.cluster, spec).await
+    }
+
+    async fn start(&self, id: &ContainerId) -> Result<()> {
+        crate::start::start(&self.cluster, id).await
+    }
+
+    async fn stop(&self, id: &ContainerId, grace: Duration) -> Result<()> {
+        crate::stop::stop(&self.cluster, id, grace).await
+    }
+
+    async fn inspect(&self, handle: &Handle) -> Result<Container> {
+        container_of(&find_pod(&self.cluster, handle).await?)
+    }
+
+    async fn list(&self, filter: &LabelFilter) -> Result<Vec<Container>> {
+        crate::list::list(&self.cluster, filter).await
+    }
+
+    async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
+        crate::usage::usage(&self.cluster, id).await
+    }
+
+    async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {
+        crate::remove::remove(&self.cluster, id).await
+    }
+
+    async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput> {
+        crate::exec::exec(&self.cluster, id, exec).await
+    }
+
+    async fn link(&self, id: &ContainerId, _: Option<&SocketAt>, settings: LinkSettings) -> Result<Link> {
+        Ok(crate::link::link(&self.cluster, id, settings))
+    }
+
+    async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+        crate::upload::upload(&self.cluster, id, at, tar).await
+    }
+
+    async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
+        crate::download::download(&self.cluster, id, path, into, max_bytes).await
+    }
+}
+
+#[async_trait]
+impl Stacks for KubeRuntime {
+    async fn stack_model(&self, _: &StackSource) -> Result<serde_json::Value> {
+        Err(unsupported(Capability::Compose))
+    }
+
+    async fn stack_up(&self, _: &StackUp) -> Result<Option<Excerpt>> {
+        Err(unsupported(Capability::Compose))
+    }
+
+    /// There can be none.
+    async fn stack_down(&self, _: &ProjectName) -> Result<()> {
+        Ok(())
+    }
+
+    async fn logs(&self, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
+        crate::logs::logs(&self.cluster, id, max_bytes).await
+    }
+
+    /// Nothing runs it.
+    async fn check_health(&self, _: &ContainerId) -> Result<Option<Health>> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use coracle_runtime::LabelNamespace;
+
+    use crate::KubeSettings;
+
+    /// Those of a configuration that says nothing.
+    pub(crate) fn settings() -> KubeSettings {
+        KubeSettings {
+            kubeconfig: None,
+            context: None,
+            namespace: None,
+            registry: None,
+            insecure_registries: Vec::new(),
+            guest_image: None,
+            runtime_class: None,
+            image_pull_secret: None,
+            node_selector: Default::default(),
+            tolerations: Vec::new(),
+            label_namespace: LabelNamespace::parse("coracle").unwrap(),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! How Pods of a cluster are made, as the person's configuration says.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use coracle_runtime::{ImageRef, LabelNamespace};
+
+/// The cluster, and what its Pods are like.
+#[derive(Clone, Debug)]
+pub struct KubeSettings {
+    /// File with address and credentials. Without one this process is in a Pod of the cluster.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of that file; its current one if unset.
+    pub context: Option<String>,
+    /// Namespace of the Pods; that of the context if unset.
+    pub namespace: Option<String>,
+    /// Registry and prefix of images that Coracle builds.
+    pub registry: Option<String>,
+    /// Registries that are reached by plain http, as `host:port`.
+    pub insecure_registries: Vec<String>,
+    /// Image that has the guest at `/coracle-guest`. Without one the guest is sent to each Pod.
+    pub guest_image: Option<ImageRef>,
+    /// Runtime class of the Pods.
+    pub runtime_class: Option<String>,
+    /// Secret with the registry's login.
+    pub image_pull_secret: Option<String>,
+    /// Labels of the nodes that Pods may run on.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that Pods tolerate.
+    pub tolerations: Vec<KubeToleration>,
+    /// First part of our labels.
+    pub label_namespace: LabelNamespace,
+}
+
+/// A taint that Pods tolerate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubeToleration {
+    /// Key of the taint.
+    pub key: String,
+    /// Its value; any if unset.
+    pub value: Option<String>,
+    /// Its effect; any if unset.
+    pub effect: Option<String>,
+}

@@ -1,0 +1,48 @@
+//! Ends the processes of a container, whose Pod stays.
+
+use std::time::Duration;
+
+use coracle_runtime::{ContainerId, ContainerStatus, Result};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::cluster::Cluster;
+use crate::error::api_error;
+use crate::exec::run;
+use crate::find::find_pod;
+use crate::pod::{PodState, main_state, status};
+use crate::retry::{WRITE, retry};
+use crate::wait::{PodWait, wait_for};
+
+/// The node may take this long to report an end, beyond the grace.
+const REPORT: Duration = Duration::from_secs(5);
+
+/// Time for a node to end a Pod whose deadline is over: TERM, its grace of ten seconds, KILL.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+const TERM: [&str; 3] = ["/bin/sh", "-c", "kill -TERM 1"];
+
+/// TERM from inside, then the Pod's deadline: there is no other way to end a Pod and keep it.
+pub(crate) async fn stop(cluster: &Cluster, id: &ContainerId, grace: Duration) -> Result<()> {
+    let pod = find_pod(cluster, &id.into()).await?;
+    if status(&pod) != ContainerStatus::Running {
+        return Ok(());
+    }
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let ended = |within| {
+        let wait = PodWait { verb: "stop", pod: &name, uid: pod.metadata.uid.as_deref(), within };
+        wait_for(cluster, wait, |pod| Ok(matches!(main_state(pod), PodState::Ended(_)).then_some(())))
+    };
+    let told = match grace.is_zero() {
+        true => false,
+        false => run(cluster, &name, &TERM.map(str::to_owned)).await.is_ok(),
+    };
+    if told && ended(grace + REPORT).await.is_ok() {
+        return Ok(());
+    }
+    let patch = Patch::Merge(json!({ "spec": { "activeDeadlineSeconds": 1 } }));
+    let (pods, params) = (cluster.api::<Pod>().await?, PatchParams::default());
+    retry("stop", WRITE, || pods.patch(&name, &params, &patch)).await?.map_err(|err| api_error("stop", err))?;
+    ended(DEADLINE).await
+}

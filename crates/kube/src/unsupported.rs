@@ -1,0 +1,7 @@
+//! What Pods cannot do.
+
+use coracle_runtime::{Capability, EngineKind, Error};
+
+pub(crate) fn unsupported(capability: Capability) -> Error {
+    Error::Unsupported { engine: EngineKind::Kubernetes, capability }
+}

@@ -1,0 +1,71 @@
+//! Copies an archive into a container.
+
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
+use std::time::{Duration, Instant};
+
+use coracle_runtime::host::drain::{Drain, DrainOutcome};
+use coracle_runtime::{ContainerId, ContainerPath, ContainerStatus, Error, Excerpt, ExecLimits, Result};
+use tokio::io::AsyncWriteExt as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+use crate::exec::spawn;
+use crate::find::find_pod;
+use crate::guest::{deliver, waits_for_guest};
+use crate::pod::status;
+
+/// Unpacks exactly `$1` bytes in the directory `$2`, with the owners and modes that they name.
+const UNPACK: &str = r#"cd -- "$2" || exit 3; head -c "$1" | tar -x -p -f -"#;
+
+/// Time of a copy without progress.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// Bytes that are kept of what `tar` prints.
+const KEEP: usize = 16 << 10;
+
+/// A Pod that waits for its guest takes that; one that runs takes anything, by its own `tar`.
+pub(crate) async fn upload(cluster: &Cluster, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
+    let pod = find_pod(cluster, &id.into()).await?;
+    if waits_for_guest(&pod) {
+        return deliver(cluster, &pod, tar).await;
+    }
+    // An image of the configuration has brought the guest.
+    if status(&pod) == ContainerStatus::Created && cluster.settings.guest_image.is_some() {
+        return Ok(());
+    }
+    let name = pod.metadata.name.unwrap_or_default();
+    unpack(cluster, &name, at, tar).await
+}
+
+async fn unpack(cluster: &Cluster, pod: &str, at: &ContainerPath, mut tar: File) -> Result<()> {
+    let unreadable = |source| Error::Host { what: "cannot read the archive".into(), source };
+    let size = tar.seek(SeekFrom::End(0)).map_err(unreadable)?;
+    tar.rewind().map_err(unreadable)?;
+    let argv = ["/bin/sh", "-c", UNPACK, "coracle", &size.to_string(), at.as_str()].map(str::to_owned);
+    let mut process = spawn(cluster, pod, &argv, true).await?;
+    let Some(mut stdin) = process.stdin() else {
+        return Err(Error::GuestFailed { reason: "the exec has no input".into() });
+    };
+    let mut drain = Drain::new(&mut process, KEEP, None);
+    let feeder = tokio::spawn(async move {
+        let mut tar = tokio::fs::File::from_std(tar);
+        if tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(64 << 10, &mut tar), &mut stdin).await.is_ok() {
+            let _ = stdin.flush().await;
+        }
+        std::future::pending::<()>().await;
+    });
+    let begun = Instant::now();
+    let limits = ExecLimits { total: Some(SILENCE), ..ExecLimits::default() };
+    let end = drain.until_end(&mut process, &limits, &CancellationToken::new()).await;
+    let (_, stderr) = drain.finish(&mut process).await;
+    feeder.abort();
+    match end {
+        DrainOutcome::Exited(0) => Ok(()),
+        DrainOutcome::Exited(3) => Err(Error::NoSuchPath(at.clone())),
+        DrainOutcome::Exited(exit) => {
+            Err(Error::Engine { verb: "upload", exit, excerpt: Excerpt::from_bytes(&stderr.bytes()) })
+        }
+        _ => Err(Error::TimedOut { verb: "upload", after: begun.elapsed() }),
+    }
+}

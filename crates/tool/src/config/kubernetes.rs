@@ -1,0 +1,58 @@
+//! `kubernetes.*`: the cluster whose Pods are the containers of `engine = "kubernetes"`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use coracle_runtime::ImageRef;
+use serde::Deserialize;
+
+use super::macros::table;
+
+table! {
+    /// `kubernetes.*`
+    Kubernetes {
+        /// File with the cluster's address and credentials; that of `kubectl` when missing.
+        kubeconfig: Option<PathBuf>,
+        /// Context of that file; its current one when missing.
+        context: Option<String>,
+        /// Namespace of the Pods; that of the context when missing.
+        namespace: Option<String>,
+        /// Registry of images that Coracle builds, as `host:port/prefix`.
+        registry: Option<String>,
+        /// Registries that are reached by plain http, as `host:port`.
+        insecure_registries: Vec<String>,
+        /// Image that has the guest at `/coracle-guest`; without one the guest is sent to each Pod.
+        guest_image: Option<ImageRef>,
+        /// Runtime class of the Pods, such as `gvisor`.
+        runtime_class: Option<String>,
+        /// Secret of the namespace with the registry's login.
+        image_pull_secret: Option<String>,
+        /// Labels of the nodes that Pods may run on.
+        node_selector: BTreeMap<String, String>,
+        /// Taints of nodes that Pods tolerate.
+        tolerations: Vec<Toleration>,
+    }
+}
+
+/// A taint that Pods tolerate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Toleration {
+    /// Key of the taint.
+    pub key: String,
+    /// Its value; any when missing.
+    pub value: Option<String>,
+    /// Its effect; any when missing.
+    pub effect: Option<TolerationEffect>,
+}
+
+/// Effect of a taint, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum TolerationEffect {
+    /// No new Pods.
+    NoSchedule,
+    /// Preferably no new Pods.
+    PreferNoSchedule,
+    /// No Pods.
+    NoExecute,
+}

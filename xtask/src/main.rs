@@ -45,6 +45,7 @@ usage: cargo xtask VERB
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing
+  engines up|down --kubernetes  a Kubernetes cluster of two nodes on this machine, built from Debian's sources once
   scenarios [--json]            which scenarios of the specification have a test, and where it ran";
 
 fn main() -> ExitCode {

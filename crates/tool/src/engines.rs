@@ -43,6 +43,8 @@ pub struct Engines {
     /// One for each command that runs, made for as many as may.
     running: OnceCell<tokio::sync::Semaphore>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
+    /// For images of an engine that builds none.
+    of_this_machine: OnceCell<Ready>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
     /// Its guest is part of this process, so there is none but on Linux.
     fake: Option<Arc<dyn ContainerRuntime>>,
@@ -72,8 +74,8 @@ impl Choice {
 
 impl Engines {
     pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
-        let (looking, running, chosen, recorded) = Default::default();
-        Self { config, host, state, looking, running, chosen, recorded, fake: fake() }
+        let (looking, running, chosen, of_this_machine, recorded) = Default::default();
+        Self { config, host, state, looking, running, chosen, of_this_machine, recorded, fake: fake() }
     }
 
     /// The same with an engine that a test has arranged.
@@ -155,6 +157,24 @@ impl Engines {
             _ => {}
         }
         Ok(choice)
+    }
+
+    /// An engine of this machine, for images of one that builds none: Podman, Docker, else the embedded one.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub(crate) async fn of_this_machine(&self) -> Result<Ready, Failure> {
+        let look = || async {
+            let settings = settings(&self.config, &self.host, self.state()?)?;
+            let found = detect(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
+            let mut choice = Choice { chosen: found.chosen, skipped: found.skipped };
+            if choice.chosen.is_none() {
+                self.detect_others(&mut choice, &settings).await;
+            }
+            let ready = |(runtime, info): (_, EngineInfo)| Ready { runtime, ignored_limits: info.ignored_limits, gpu: info.gpu };
+            choice.chosen.map(ready).ok_or_else(|| unavailable(choice.skipped))
+        };
+        self.of_this_machine.get_or_try_init(look).await.cloned()
     }
 
     /// What is left where neither Podman nor Docker answers: Apple's engine where neither is installed, then the embedded

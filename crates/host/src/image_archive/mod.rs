@@ -39,13 +39,49 @@ enum LayerEncoding {
     Zstd,
 }
 
-/// A layer, the bottom one first.
+/// A layer of an archive.
 #[derive(Clone, Debug)]
-struct ArchiveLayer {
+pub struct ArchiveLayer {
     content: FileSpan,
     /// SHA-256 in hex.
     digest: String,
     encoding: LayerEncoding,
+}
+
+impl ArchiveLayer {
+    /// SHA-256 of its bytes as they lie in the archive, in hex.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Whether its bytes are a tar that is not compressed.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.encoding == LayerEncoding::Plain
+    }
+
+    /// Its media type.
+    #[must_use]
+    pub fn media_type(&self) -> &'static str {
+        self.encoding.media_type()
+    }
+
+    /// Its bytes. They are what the archive has, and not compared with the digest.
+    #[must_use]
+    pub fn content(&self) -> FileSpan {
+        self.content.clone()
+    }
+}
+
+impl LayerEncoding {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Plain => "application/vnd.oci.image.layer.v1.tar",
+            Self::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
+            Self::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
+        }
+    }
 }
 
 impl ImageArchive {
@@ -87,6 +123,12 @@ impl ImageArchive {
     #[must_use]
     pub fn configuration(&self) -> &Map<String, Value> {
         &self.configuration
+    }
+
+    /// Its layers, the bottom one first.
+    #[must_use]
+    pub fn layers(&self) -> &[ArchiveLayer] {
+        &self.layers
     }
 
     /// The tar of an image of one uncompressed layer.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveLayer, ImageArchive, ImageArchiveError, LayerEncoding, Result};
+use super::{ArchiveLayer, ImageArchive, ImageArchiveError, Result};
 use crate::tar_index::FileSpan;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -55,12 +55,7 @@ impl Read for CheckedLayer<'_> {
 
 impl ArchiveLayer {
     fn descriptor(&self) -> Value {
-        let media_type = match self.encoding {
-            LayerEncoding::Plain => "application/vnd.oci.image.layer.v1.tar",
-            LayerEncoding::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
-            LayerEncoding::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
-        };
-        json!({ "mediaType": media_type, "digest": format!("sha256:{}", self.digest), "size": self.content.size() })
+        json!({ "mediaType": self.media_type(), "digest": format!("sha256:{}", self.digest), "size": self.content.size() })
     }
 }
 

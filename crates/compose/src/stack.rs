@@ -265,14 +265,14 @@ async fn failure(
     seen: &[Service],
     cause: Option<Error>,
 ) -> StackError {
-    let to_blame = |it: &&Service| has_failed(it) || it.health == Some(Health::Unhealthy);
-    let blamed: BTreeSet<_> = seen.iter().filter(to_blame).map(|it| it.service.clone()).collect();
+    let to_blame = seen.iter().any(|it| has_failed(it) || it.health == Some(Health::Unhealthy));
     match cause {
-        Some(cause) if blamed.is_empty() => return StackError::Engine(cause),
+        Some(cause) if !to_blame => return StackError::Engine(cause),
         _ => {}
     }
-    // Others had no time to become good.
-    let names = if blamed.is_empty() { not_good(stack, seen) } else { blamed };
+    let failed: BTreeSet<_> = seen.iter().filter(|it| has_failed(it)).map(|it| it.service.clone()).collect();
+    // Beside one that failed, the others had no time to become good.
+    let names = if failed.is_empty() { not_good(stack, seen) } else { failed };
     let mut bad = Vec::new();
     for name in names {
         let of_service: Vec<_> =

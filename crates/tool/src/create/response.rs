@@ -172,7 +172,8 @@ pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failur
     let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
     let Container { id, ports, limits, networks, .. } = found.present()?.clone();
     let coracle_command = format!("coracle shell {}", found.record.name);
-    let connect_command = connect_command(found.runtime.kind(), &hint(&found, false)?, &coracle_command);
+    let connect_command =
+        connect_command(found.runtime.kind(), &found.record.endpoint, &hint(&found, false)?, &coracle_command);
     let record = found.record;
     let mut limits = LimitsAnswer::from_limits(&limits);
     limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));

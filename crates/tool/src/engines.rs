@@ -306,8 +306,7 @@ fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
 
 /// How to reach the configured engine.
 fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSettings, Failure> {
-    let remote = config.engine_host.as_deref().is_some_and(|it| !it.starts_with("unix://"));
-    if remote && !config.allow_remote_engine {
+    if config.has_remote_engine() && !config.allow_remote_engine {
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
             .hint_only_setting("set", "allow_remote_engine"));
     }
@@ -327,6 +326,8 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
             EngineApi::Auto => ApiUse::Auto,
             EngineApi::Never => ApiUse::Never,
         },
+        ssh_config: config.engine_ssh_config.clone(),
+        ssh_agent: host.ssh_agent.clone(),
     })
 }
 

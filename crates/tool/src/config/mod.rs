@@ -10,6 +10,7 @@ mod machine;
 mod macros;
 mod mounts;
 mod passthrough;
+mod remote;
 mod sandbox;
 mod strict;
 mod toolset;
@@ -53,6 +54,8 @@ table! {
         engine_path: Option<PathBuf>,
         /// Where the engine listens; its local endpoint when missing.
         engine_host: Option<String>,
+        /// The configuration of `ssh` for an engine on another machine; the person's own when missing.
+        engine_ssh_config: Option<PathBuf>,
         /// An engine that does not listen on a local socket may be used.
         allow_remote_engine: bool,
         /// Where the embedded engine keeps images and containers; a directory of the system, or of the user, when missing.

@@ -161,7 +161,8 @@ impl CreateOutcome<'_> {
         let (forked_from, not_included) = self.forked.map(|it| (it.from, it.not_included)).unzip();
         let Container { id, ports, limits, networks, .. } = self.found.present()?.clone();
         let coracle_command = format!("coracle shell {}", self.found.record.name);
-        let connect_command = connect_command(self.found.runtime.kind(), &hint(&self.found, false)?, &coracle_command);
+        let (engine, endpoint) = (self.found.runtime.kind(), &self.found.record.endpoint);
+        let connect_command = connect_command(engine, endpoint, &hint(&self.found, false)?, &coracle_command);
         let record = self.found.record;
         let mut limits = LimitsAnswer::from_limits(&limits);
         limits.enforced.retain(|it| !self.ready.ignored_limits.iter().any(|ignored| ignored == it));

@@ -202,7 +202,13 @@ impl Engines {
 
     /// The configured cluster, if it answers.
     async fn kubernetes(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
-        let runtime = kubernetes::open(&self.host, &self.config)?;
+        let opened = kubernetes::open(&self.host, &self.config)?;
+        let key = (EngineKind::Kubernetes, opened.endpoint().address);
+        // One for the process: it remembers where images are, and has a connection.
+        let runtime = {
+            let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded.entry(key).or_insert(opened).clone()
+        };
         let info = runtime.info().await?;
         Ok((runtime, info))
     }
@@ -333,7 +339,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
 
 /// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
 fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
-    if let [(EngineKind::Container, _)] = skipped[..] {
+    if let [(EngineKind::Container | EngineKind::Kubernetes, _)] = skipped[..] {
         // There is no other engine, and the fault of this one is known.
         return skipped.remove(0).1.into();
     }

@@ -123,6 +123,12 @@ impl Config {
     pub fn is_strict(&self) -> bool {
         self.policy == Preset::Strict
     }
+
+    /// Directories of the host are copied into containers: a cluster sees none of them.
+    #[must_use]
+    pub fn copies_directories(&self) -> bool {
+        self.workspace.mode == WorkspaceMode::Copy || self.engine == Engine::Kubernetes
+    }
 }
 
 table! {

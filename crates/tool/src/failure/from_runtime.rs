@@ -243,7 +243,7 @@ fn without(capability: Capability) -> &'static str {
         Capability::HostNetwork => "leave `network` out",
         Capability::ReadOnlyRoot => "set `workspace.read_only_root` to false in the configuration",
         Capability::PartedNetwork => "say `network: \"none\"`, or name a network of your own",
-        Capability::Publish => "leave `ports` out",
+        Capability::Publish => "leave `ports` out; `forward` reaches a port where the container has a guest",
         Capability::OutgoingNetwork => "install the package `passt` (or `slirp4netns`), or say `network: \"none\"`",
         Capability::OciRuntime => "run as root, or leave `engine_runtime` out",
         Capability::NamedNetwork => "leave `network` out, or use an engine that runs as root, or podman",
@@ -252,7 +252,9 @@ fn without(capability: Capability) -> &'static str {
         }
         Capability::HostEntries => "leave `add_hosts` out",
         Capability::Bind => "leave `mount_cwd` and `mounts` out, and `copy_in` what the container shall have",
-        Capability::Restart => "`destroy` it, which saves its work, and `create` another",
+        Capability::Restart => {
+            "`destroy` it, which saves the work of one that runs, and `create` another; one that has ended has lost its files"
+        }
         _ => "`preflight` shows what this engine can do",
     }
 }

@@ -113,7 +113,6 @@ fn unavailable(why: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::tests::settings;
 
     const FILE: &str = "apiVersion: v1
 kind: Config
@@ -136,7 +135,7 @@ users:
         let file = dir.path().join("config");
         std::fs::write(&file, FILE).unwrap();
         let (context, namespace) = (context.map(str::to_owned), namespace.map(str::to_owned));
-        Address::read(&KubeSettings { kubeconfig: Some(file), context, namespace, ..settings() })
+        Address::read(&KubeSettings { kubeconfig: Some(file), context, namespace, ..KubeSettings::default() })
     }
 
     #[test]
@@ -151,7 +150,7 @@ users:
         let why = |it: Result<Address>| it.unwrap_err().to_string();
         assert!(why(read(Some("c"), None)).contains("no context `c`"));
         assert!(why(read(Some("b"), None)).contains("cluster `two`"));
-        let missing = KubeSettings { kubeconfig: Some("/none".into()), ..settings() };
+        let missing = KubeSettings { kubeconfig: Some("/none".into()), ..KubeSettings::default() };
         assert!(why(Address::read(&missing)).contains("/none"));
     }
 }

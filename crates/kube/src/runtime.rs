@@ -129,27 +129,3 @@ impl Stacks for KubeRuntime {
         Ok(None)
     }
 }
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use coracle_runtime::LabelNamespace;
-
-    use crate::KubeSettings;
-
-    /// Those of a configuration that says nothing.
-    pub(crate) fn settings() -> KubeSettings {
-        KubeSettings {
-            kubeconfig: None,
-            context: None,
-            namespace: None,
-            registry: None,
-            insecure_registries: Vec::new(),
-            guest_image: None,
-            runtime_class: None,
-            image_pull_secret: None,
-            node_selector: Default::default(),
-            tolerations: Vec::new(),
-            label_namespace: LabelNamespace::parse("coracle").unwrap(),
-        }
-    }
-}

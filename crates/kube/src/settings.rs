@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use coracle_runtime::{ImageRef, LabelNamespace};
+use coracle_runtime::ImageRef;
 
 /// The cluster, and what its Pods are like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct KubeSettings {
     /// File with address and credentials. Without one this process is in a Pod of the cluster.
     pub kubeconfig: Option<PathBuf>,
@@ -14,8 +14,6 @@ pub struct KubeSettings {
     pub context: Option<String>,
     /// Namespace of the Pods; that of the context if unset.
     pub namespace: Option<String>,
-    /// Registry and prefix of images that Coracle builds.
-    pub registry: Option<String>,
     /// Registries that are reached by plain http, as `host:port`.
     pub insecure_registries: Vec<String>,
     /// Image that has the guest at `/coracle-guest`. Without one the guest is sent to each Pod.
@@ -28,8 +26,6 @@ pub struct KubeSettings {
     pub node_selector: BTreeMap<String, String>,
     /// Taints that Pods tolerate.
     pub tolerations: Vec<KubeToleration>,
-    /// First part of our labels.
-    pub label_namespace: LabelNamespace,
 }
 
 /// A taint that Pods tolerate.

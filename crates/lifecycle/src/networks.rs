@@ -307,8 +307,9 @@ pub(crate) async fn place(
 /// has a network stack of its own.
 fn shared_name(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
     // Apple's engine separates no members either, and reports that it has no such stack. The embedded engine gives each
-    // container a stack of its own, too.
-    if matches!(runtime.kind(), EngineKind::Podman | EngineKind::Container | EngineKind::Embedded) {
+    // container a stack of its own, too, and a Pod has an address of its own.
+    let by_itself = [EngineKind::Podman, EngineKind::Container, EngineKind::Embedded, EngineKind::Kubernetes];
+    if by_itself.contains(&runtime.kind()) {
         return None;
     }
     // Each state directory has its own: it would not know another's signature.

@@ -29,6 +29,7 @@ use crate::event_log;
 use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::host::Host;
+use crate::preflight::ClusterFacts;
 use crate::state::StateDir;
 
 /// Engines that this process has talked to, reached as the person's configuration says.
@@ -184,6 +185,11 @@ impl Engines {
         let runtime = kubernetes::open(&self.host, &self.config)?;
         let info = runtime.info().await?;
         Ok((runtime, info))
+    }
+
+    /// Namespace and rights in the configured cluster.
+    pub(crate) async fn inspect_cluster(&self) -> Result<ClusterFacts, Error> {
+        kubernetes::inspect(&self.host, &self.config).await
     }
 
     /// The embedded engine on the data directory of a record's endpoint, which `local` leaves to the configuration.

@@ -17,8 +17,6 @@ table! {
         context: Option<String>,
         /// Namespace of the Pods; that of the context when missing.
         namespace: Option<String>,
-        /// Registry of images that Coracle builds, as `host:port/prefix`.
-        registry: Option<String>,
         /// Registries that are reached by plain http, as `host:port`.
         insecure_registries: Vec<String>,
         /// Image that has the guest at `/coracle-guest`; without one the guest is sent to each Pod.

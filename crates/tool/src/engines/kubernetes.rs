@@ -6,6 +6,7 @@ use coracle_runtime::{ContainerRuntime, Error};
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::preflight::ClusterFacts;
 
 /// The cluster that the configuration names. Asks it nothing.
 ///
@@ -14,6 +15,26 @@ use crate::host::Host;
 #[cfg(feature = "kubernetes")]
 pub(super) fn open(host: &Host, config: &Config) -> Result<Arc<dyn ContainerRuntime>, Error> {
     Ok(Arc::new(coracle_kube::KubeRuntime::open(settings(host, config))?))
+}
+
+/// Looks at the cluster: its namespace, and what the account may do there.
+///
+/// # Errors
+/// As [`open`], and when it does not answer.
+#[cfg(feature = "kubernetes")]
+pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts, Error> {
+    let found = coracle_kube::KubeRuntime::open(settings(host, config))?.preflight().await?;
+    let missing = found.missing_rights.into_iter().map(|it| format!("{} {}", it.verb, it.resource));
+    Ok(ClusterFacts {
+        namespace: found.namespace,
+        namespace_exists: found.namespace_exists,
+        missing_rights: missing.collect(),
+    })
+}
+
+#[cfg(not(feature = "kubernetes"))]
+pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts, Error> {
+    Err(open(host, config).err().unwrap_or(Error::NotBuiltIn { engine: coracle_runtime::EngineKind::Kubernetes }))
 }
 
 /// The cluster that a record names.
@@ -53,14 +74,12 @@ fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
         kubeconfig: kubernetes.kubeconfig.as_ref().map(|it| host.path(it)).or(by_variable).or_else(usual),
         context: kubernetes.context.clone(),
         namespace: kubernetes.namespace.clone(),
-        registry: kubernetes.registry.clone(),
         insecure_registries: kubernetes.insecure_registries.clone(),
         guest_image: kubernetes.guest_image.clone(),
         runtime_class: kubernetes.runtime_class.clone(),
         image_pull_secret: kubernetes.image_pull_secret.clone(),
         node_selector: kubernetes.node_selector.clone(),
         tolerations: kubernetes.tolerations.iter().map(toleration).collect(),
-        label_namespace: config.label_namespace.clone(),
     }
 }
 

@@ -44,7 +44,7 @@ impl Check {
 pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
-        return [not_installed(facts)].into_iter().chain(facts.embedded.clone()).collect();
+        return [not_installed(facts)].into_iter().chain(facts.of_engine.clone()).collect();
     }
     let mut checks = vec![
         configuration(facts),
@@ -60,7 +60,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
             checks.extend(["engine_version", "disk_space"].map(skipped));
         }
     }
-    checks.extend(facts.embedded.clone());
+    checks.extend(facts.of_engine.clone());
     checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
@@ -128,18 +128,27 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
     }
     let down: Vec<_> = facts.skipped.iter().filter(|it| it.installed).collect();
     let why: Vec<_> = down.iter().map(|it| it.why.as_str()).collect();
+    let check = Check::new("daemon_running", Status::Fail, why.join("; "));
     let missing = match down.first() {
+        Some(it) if it.kind == EngineKind::Kubernetes => return check.with_guidance(CLUSTER),
         Some(it) if it.kind == EngineKind::Podman => MissingPrerequisite::PodmanAnswer,
         Some(it) if it.kind == EngineKind::Container => MissingPrerequisite::AppleAnswer,
         _ => MissingPrerequisite::DockerAnswer,
     };
-    Check::new("daemon_running", Status::Fail, why.join("; ")).with_guidance(guidance(&facts.system, missing))
+    check.with_guidance(guidance(&facts.system, missing))
 }
+
+/// What a person can do about a cluster that does not answer.
+const CLUSTER: &str = "check `kubernetes.kubeconfig` and `kubernetes.context`, that this machine reaches the API server, and \
+     that this program was built with the feature `kubernetes`";
 
 fn user_permissions(facts: &PreflightFacts) -> Check {
     let denied = facts.engine.is_none() && facts.skipped.iter().any(|it| it.denied);
     if denied {
         let check = Check::new("user_permissions", Status::Fail, "this user may not talk to the engine");
+        if facts.wanted == Engine::Kubernetes {
+            return check.with_guidance("the login of the kubeconfig is refused: renew it");
+        }
         return check.with_guidance(guidance(&facts.system, MissingPrerequisite::DockerPermission));
     }
     match &facts.engine {
@@ -318,7 +327,7 @@ mod tests {
             git: true,
             gh: false,
             unverified: Vec::new(),
-            embedded: Vec::new(),
+            of_engine: Vec::new(),
         }
     }
 

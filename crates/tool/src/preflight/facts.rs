@@ -28,8 +28,8 @@ pub(crate) struct PreflightFacts {
     pub(crate) git: bool,
     pub(crate) gh: bool,
     pub(crate) unverified: Vec<String>,
-    /// The embedded engine's own, where it is chosen or could not be.
-    pub(crate) embedded: Vec<Check>,
+    /// The embedded engine's own, where it is chosen or could not be; or those of a cluster.
+    pub(crate) of_engine: Vec<Check>,
 }
 
 /// An engine that was not taken.
@@ -52,20 +52,22 @@ impl PreflightFacts {
         let choice = detected.as_ref().ok();
         let engine = choice.and_then(|it| it.chosen.as_ref()).map(|it| it.1.clone());
         let free = |it: &EngineInfo| rustix::fs::statvfs(&it.data_root).ok().map(|it| it.f_bavail * it.f_frsize);
+        // A cluster's data is on its nodes.
+        let here = engine.as_ref().filter(|it| it.kind != EngineKind::Kubernetes);
         Self {
             system,
             wanted: cx.config.engine,
             config: cx.settings.fault.clone(),
             state: cx.state().err(),
             endpoint: detected.as_ref().err().cloned(),
-            free_bytes: engine.as_ref().and_then(free),
+            free_bytes: here.and_then(free),
             engine,
             skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
             root: cx.host.uid == 0,
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
             unverified,
-            embedded: Vec::new(),
+            of_engine: Vec::new(),
         }
         .with_embedded(cx)
     }
@@ -78,10 +80,10 @@ impl PreflightFacts {
         let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
         if asked.into_iter().any(|it| it == EngineKind::Embedded) {
             let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
-            self.embedded = checks(&found, &self.system);
+            self.of_engine = checks(&found, &self.system);
             let runtime = crate::engines::runtime(&cx.config);
-            self.embedded.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
-            self.embedded.push(isolation(&found, runtime));
+            self.of_engine.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
+            self.of_engine.push(isolation(&found, runtime));
         }
         self
     }

@@ -1,6 +1,7 @@
 //! Can containers be made here, and what to do if not (containers.md 3): looked at, and kept for a while.
 
 mod checks;
+mod cluster;
 #[cfg(target_os = "linux")]
 mod embedded;
 mod facts;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
+pub(crate) use self::cluster::ClusterFacts;
 use self::facts::PreflightFacts;
 use crate::config::{Engine, Preset};
 use crate::context::Context;
@@ -97,7 +99,8 @@ pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
 async fn inspect(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
     let detected = cx.engines().detect().await;
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
-    let facts = PreflightFacts::gather(cx, &detected, unverified, host_system::system());
+    let mut facts = PreflightFacts::gather(cx, &detected, unverified, host_system::system());
+    facts.of_engine.extend(cluster::checks(cx, facts.engine.as_ref()).await);
     let checks = checks::checks(&facts);
     let chosen = detected.ok().and_then(|it| it.chosen);
     let engine = chosen.as_ref().map(|it| it.1.clone());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coracle_runtime::{Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
-use crate::engines::{FROM_IMAGE, Way, in_every_way_into_a_shared_one, on_every_engine, ran as scenario_ran, tar_of};
+use crate::engines::{FROM_IMAGE, Lack, Way, in_every_way_into_a_shared_one, on_every_engine, ran as scenario_ran, tar_of};
 
 #[tokio::test]
 async fn exit_codes_are_the_commands_own() {
@@ -160,6 +160,9 @@ async fn a_directory_that_is_missing_is_an_error() {
 #[tokio::test]
 async fn an_image_without_a_shell_says_so() {
     on_every_engine(async |case| {
+        if case.lacks(Lack::Images) {
+            return;
+        }
         let tag = case.tag("no-shell");
         let tar = tar_of(|tar| {
             let busybox = std::fs::read("/bin/busybox").unwrap();

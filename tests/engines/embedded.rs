@@ -15,9 +15,18 @@ pub(super) fn data_dir() -> PathBuf {
 }
 
 pub(super) fn open() -> Result<EmbeddedRuntime, String> {
+    open_with(Some(guest_program()))
+}
+
+/// The same engine; commands of its new containers are PID 1 themselves.
+pub(super) fn open_without_guest() -> Result<EmbeddedRuntime, String> {
+    open_with(None)
+}
+
+fn open_with(guest: Option<PathBuf>) -> Result<EmbeddedRuntime, String> {
     let options = EngineOptions {
         data_dir: data_dir(),
-        guest: Some(guest_program()),
+        guest,
         home: PathBuf::from(variable("HOME").unwrap_or("/root".into())),
         registries: RegistryOptions::default(),
     };

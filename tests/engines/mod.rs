@@ -1,5 +1,5 @@
 //! The engines that a test runs on: the fake always, and those that `CORACLE_ENGINES` names: `docker`, `podman`,
-//! `podman-rootless`, `embedded`, `embedded-rootless`.
+//! `podman-rootless`, `embedded`, `embedded-rootless`, `kubernetes`.
 //!
 //! `container` is Apple's: played by a program of ours, or with `CORACLE_TEST_ENGINE=container` the real one of a Mac.
 //!
@@ -9,6 +9,7 @@ mod busybox;
 mod each;
 mod embedded;
 mod git_server;
+mod kubernetes;
 mod person;
 mod pool;
 mod ran;
@@ -29,6 +30,7 @@ use coracle_runtime::{
 use tempfile::TempDir;
 use tokio::process::Command;
 
+use self::kubernetes::KUBERNETES;
 use self::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
@@ -36,6 +38,7 @@ pub(crate) use each::{
     caught, has_real_engine, has_rootless, on_every_engine, on_every_engine_and_rootless, on_one_engine,
 };
 pub(crate) use git_server::{GitServer, Manner, git, tries_git};
+pub(crate) use kubernetes::KubeCluster;
 pub(crate) use person::{is_root, lasting_dir};
 pub(crate) use pool::in_every_way_into_a_shared_one;
 pub(crate) use ran::{ran, skip};
@@ -60,6 +63,7 @@ pub(crate) struct Case {
     left_out: AtomicBool,
     fake: Option<FakeRuntime>,
     scripted: Option<Scripted>,
+    kube: Option<KubeCluster>,
     /// Configuration of the engine's program.
     config: TempDir,
     /// Link directories of its containers.
@@ -94,6 +98,16 @@ impl Case {
     /// The same fake, for a library that needs the type.
     pub(crate) fn fake(&self) -> Option<FakeRuntime> {
         self.fake.clone()
+    }
+
+    /// Its cluster.
+    pub(crate) fn kube(&self) -> Option<&KubeCluster> {
+        self.kube.as_ref()
+    }
+
+    /// The name of its busybox image.
+    pub(crate) fn image_name(&self) -> ImageRef {
+        self.kube.as_ref().map_or_else(|| ImageRef::parse(IMAGE).unwrap(), KubeCluster::image_name)
     }
 
     /// The program of its engine, where it is not the usual one.
@@ -191,7 +205,9 @@ async fn case(engine: &str) -> Result<Case, String> {
     let fake = (engine == "fake").then(FakeRuntime::with_programs);
     let real = variable("CORACLE_TEST_ENGINE").as_deref() == Some(CONTAINER);
     let scripted = (engine == CONTAINER && !real).then(Scripted::new).transpose()?;
+    let kube = if engine == KUBERNETES { Some(KubeCluster::open().await?) } else { None };
     let runtime: Arc<dyn ContainerRuntime> = match engine {
+        KUBERNETES => Arc::new(kube.as_ref().unwrap().connect()?),
         "fake" => Arc::new(fake.clone().unwrap()),
         "docker" => Arc::new(connect(Dialect::Docker, &config)?),
         "podman" | ROOTLESS => Arc::new(connect(Dialect::Podman, &config)?),
@@ -206,7 +222,11 @@ async fn case(engine: &str) -> Result<Case, String> {
         },
         other => return Err(format!("CORACLE_ENGINES names `{other}`, which is no engine")),
     };
-    let image = pool::image(&*runtime).await.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
+    let image = match &kube {
+        Some(kube) => kube.image(&*runtime).await,
+        None => pool::image(&*runtime).await,
+    };
+    let image = image.map_err(|err| format!("CORACLE_ENGINES names {engine}: {err}"))?;
     let run = format!("{}-{}", std::process::id(), random_hex::<4>());
     Ok(Case {
         runtime,
@@ -216,6 +236,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         left_out: AtomicBool::default(),
         fake,
         scripted,
+        kube,
         config,
         links: tempfile::tempdir().unwrap(),
     })

@@ -76,6 +76,8 @@ impl Case {
         (image, network): (&ImageId, NetworkAttachment),
         dir: PathBuf,
     ) -> Running<'_> {
+        // It takes its guest by an upload alone.
+        let way = if self.engine() == EngineKind::Kubernetes && way != Way::Plain { Way::Uploaded } else { way };
         let guest = self.guest(way, &dir);
         let mut spec = spec;
         // Its networks lead to this host, where servers of tests listen, only for containers that name it.
@@ -165,6 +167,7 @@ impl Case {
             EngineKind::Fake => &[Way::Plain, Way::Socket],
             // Its containers have a kernel of their own.
             EngineKind::Container => &[Way::Plain, Way::Stream],
+            EngineKind::Kubernetes => &[Way::Plain, Way::Uploaded],
             // It needs no program inside to reach its guest.
             EngineKind::Embedded => &[Way::Plain, Way::Socket],
             _ => &[Way::Plain, Way::Socket, Way::Stream],
@@ -268,7 +271,7 @@ pub(crate) async fn with_a_real_guest(check: impl AsyncFn(&Running<'_>)) {
 /// Runs a check on every real engine whose containers share our kernel: there their processes and sockets are seen.
 pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
     on_every_engine(async |case| {
-        if !case.is_real() || case.engine() == EngineKind::Container {
+        if !case.is_real() || [EngineKind::Container, EngineKind::Kubernetes].contains(&case.engine()) {
             return case.left_out();
         }
         check(case).await;

@@ -110,6 +110,16 @@ pub(crate) enum Lack {
     OddSources,
     /// The exit status of a container's first process, and its pid here.
     Processes,
+    /// Images that are made, named and removed: a cluster has those of its registries.
+    Images,
+    /// Directories of this host.
+    Binds,
+    /// A second start of a container that ended.
+    Restart,
+    /// Files of a container that does not run.
+    FilesAtRest,
+    /// Modes of directories in memory.
+    MemoryModes,
     /// Networks that carry something: those of the played engine are names.
     Carriers,
     /// Networks that containers share.
@@ -127,6 +137,7 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => match what {
+                Lack::Images | Lack::Binds | Lack::Restart | Lack::FilesAtRest | Lack::MemoryModes => false,
                 Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId | Lack::EnforcedLimits => false,
                 Lack::Carriers | Lack::Ulimits => self.scripted.is_some(),
                 _ => true,
@@ -139,6 +150,11 @@ impl Case {
                 }
                 Lack::Pause | Lack::EnforcedLimits => !self.keeps_limits(),
                 _ => false,
+            },
+            EngineKind::Kubernetes => match what {
+                Lack::Processes | Lack::Stream | Lack::ExactLimits | Lack::NamedNetworks | Lack::EnforcedLimits => false,
+                Lack::GuardOfSetId => false,
+                _ => true,
             },
             _ => match what {
                 Lack::GuardOfSetId => self.is_rootless(),

@@ -1,0 +1,111 @@
+//! Pods: of a cluster that is played by a server of the tests, whose containers are those of the embedded engine; or with
+//! `CORACLE_KUBECONFIG` of a real one.
+//!
+//! A real one needs the image of most tests in its registry, `CORACLE_KUBE_REGISTRY` (`127.0.0.1:15000` if unset), under the
+//! name that it has elsewhere, and the namespace `CORACLE_KUBE_NAMESPACE` (`coracle-tests` if unset).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use coracle_kube::{KubeRuntime, KubeSettings};
+use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
+use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef, LabelNamespace};
+use tempfile::TempDir;
+
+use super::{IMAGE, busybox, embedded, person, variable};
+
+/// Its name among the engines.
+pub(super) const KUBERNETES: &str = "kubernetes";
+
+/// The cluster of one case.
+#[derive(Debug)]
+pub(crate) struct KubeCluster {
+    /// Unset for a real one.
+    api: Option<KubeApi>,
+    kubeconfig: PathBuf,
+    namespace: String,
+    registry: String,
+    _dir: TempDir,
+}
+
+impl KubeCluster {
+    /// The cluster, played unless a real one is named.
+    pub(super) async fn open() -> Result<Self, String> {
+        match variable("CORACLE_KUBECONFIG").filter(|it| !it.is_empty()) {
+            Some(kubeconfig) => Ok(Self {
+                api: None,
+                kubeconfig: PathBuf::from(kubeconfig),
+                namespace: variable("CORACLE_KUBE_NAMESPACE").unwrap_or_else(|| "coracle-tests".into()),
+                registry: variable("CORACLE_KUBE_REGISTRY").unwrap_or_else(|| "127.0.0.1:15000".into()),
+                _dir: tempfile::tempdir().unwrap(),
+            }),
+            None => Self::play(ClusterOptions::default()).await,
+        }
+    }
+
+    /// A cluster that is played.
+    pub(crate) async fn play(options: ClusterOptions) -> Result<Self, String> {
+        if !person::is_root() {
+            return Err("the played cluster needs root".into());
+        }
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(embedded::open()?);
+        busybox::ensure(&*runtime).await.map_err(|err| err.to_string())?;
+        let backing = Backing::new(runtime, Arc::new(embedded::open_without_guest()?));
+        let api = KubeApi::start(options, backing).map_err(|err| err.to_string())?;
+        let dir = tempfile::tempdir().unwrap();
+        let (kubeconfig, namespace) = (dir.path().join("kubeconfig"), "coracle".to_owned());
+        std::fs::write(&kubeconfig, api.kubeconfig(&namespace).to_string()).unwrap();
+        Ok(Self { kubeconfig, namespace, registry: api.registry(), api: Some(api), _dir: dir })
+    }
+
+    /// The server, where it is played.
+    pub(crate) fn api(&self) -> Option<&KubeApi> {
+        self.api.as_ref()
+    }
+
+    /// Our engine on it.
+    pub(crate) fn connect(&self) -> Result<KubeRuntime, String> {
+        let settings = KubeSettings {
+            kubeconfig: Some(self.kubeconfig.clone()),
+            context: None,
+            namespace: Some(self.namespace.clone()),
+            registry: Some(self.registry.clone()),
+            insecure_registries: vec![self.registry.clone()],
+            guest_image: None,
+            runtime_class: None,
+            image_pull_secret: None,
+            node_selector: Default::default(),
+            tolerations: Vec::new(),
+            label_namespace: LabelNamespace::parse("coracle").unwrap(),
+        };
+        KubeRuntime::open(settings).map_err(|err| format!("CORACLE_ENGINES names kubernetes: {err}"))
+    }
+
+    /// The name of the image of most tests in the cluster's registry.
+    pub(crate) fn image_name(&self) -> ImageRef {
+        let name = IMAGE.trim_start_matches("localhost/");
+        ImageRef::parse(format!("{}/{name}", self.registry)).unwrap()
+    }
+
+    /// The id of that image.
+    pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_runtime::Result<ImageId> {
+        let found = runtime.find_images(&[self.image_name()]).await?;
+        let missing = || coracle_runtime::Error::Unavailable {
+            engine: EngineKind::Kubernetes,
+            denied: false,
+            excerpt: coracle_runtime::Excerpt::from_bytes(format!("no image {}", self.image_name()).as_bytes()),
+        };
+        found.into_iter().next().map(|it| it.id).ok_or_else(missing)
+    }
+
+    /// Lines of a configuration of `coracle` that name it.
+    pub(crate) fn config(&self) -> String {
+        format!(
+            "[kubernetes]\nkubeconfig = \"{}\"\nnamespace = \"{}\"\nregistry = \"{}\"\ninsecure_registries = [\"{}\"]\n",
+            self.kubeconfig.display(),
+            self.namespace,
+            self.registry,
+            self.registry
+        )
+    }
+}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef, LabelNamespace};
+use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef};
 use tempfile::TempDir;
 
 use super::{IMAGE, busybox, embedded, person, variable};
@@ -67,16 +67,10 @@ impl KubeCluster {
     pub(crate) fn connect(&self) -> Result<KubeRuntime, String> {
         let settings = KubeSettings {
             kubeconfig: Some(self.kubeconfig.clone()),
-            context: None,
             namespace: Some(self.namespace.clone()),
             registry: Some(self.registry.clone()),
             insecure_registries: vec![self.registry.clone()],
-            guest_image: None,
-            runtime_class: None,
-            image_pull_secret: None,
-            node_selector: Default::default(),
-            tolerations: Vec::new(),
-            label_namespace: LabelNamespace::parse("coracle").unwrap(),
+            ..KubeSettings::default()
         };
         KubeRuntime::open(settings).map_err(|err| format!("CORACLE_ENGINES names kubernetes: {err}"))
     }

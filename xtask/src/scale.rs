@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use self::model::{ClusterSpeed, Demand, assumptions, table, whole};
 use crate::bench::{cell, machine, number, quantile};
-use crate::engines;
+use crate::engines::kubernetes;
 use crate::sh::{root, sh, target};
 
 const NODES: &str = "1000";
@@ -30,7 +30,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         [nodes, pods] => [nodes, pods],
         _ => bail!("usage: cargo xtask scale [NODES [PODS]], or scale page MEASURED"),
     };
-    let cluster = engines::kubernetes_up()?;
+    let cluster = kubernetes::running()?;
     let packages = ["--package", "coracle-tests", "--example", "kube_scale"];
     sh("cargo", ["build", "--release"].into_iter().chain(packages)).run()?;
     let measured = target().join("bench/scale.json");

@@ -171,7 +171,11 @@ impl Engines {
             if choice.chosen.is_none() {
                 self.detect_others(&mut choice, &settings).await;
             }
-            let ready = |(runtime, info): (_, EngineInfo)| Ready { runtime, ignored_limits: info.ignored_limits, gpu: info.gpu };
+            let ready = |(runtime, info): (_, EngineInfo)| Ready {
+                runtime,
+                ignored_limits: info.ignored_limits,
+                gpu: info.gpu,
+            };
             choice.chosen.map(ready).ok_or_else(|| unavailable(choice.skipped))
         };
         self.of_this_machine.get_or_try_init(look).await.cloned()

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use coracle_kube::KubeRuntime;
 use coracle_runtime::{
-    ContainerName, ContainerRuntime as _, CreateSpec, Error, Image, ImageRef, NetworkAttachment, NetworkRequest, Policy,
-    admit, random_hex,
+    ContainerName, ContainerRuntime as _, CreateSpec, Error, Image, ImageRef, NetworkAttachment, NetworkRequest,
+    Policy, admit, random_hex,
 };
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};

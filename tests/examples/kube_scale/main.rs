@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use coracle_kube::{KubeRuntime, KubeSettings, KubeToleration};
-use coracle_runtime::{ContainerRuntime as _, ImageRef, ImageStore as _, LabelFilter, LabelNamespace};
+use coracle_runtime::{ContainerRuntime as _, ImageRef, ImageStore as _, LabelFilter};
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::{Value, json};
@@ -71,16 +71,11 @@ fn settings(image: &str) -> KubeSettings {
     let registry = image.split('/').next().unwrap_or_default().to_owned();
     KubeSettings {
         kubeconfig: Some(PathBuf::from(std::env::var_os("KUBECONFIG").unwrap())),
-        context: None,
         namespace: Some(NAMESPACE.into()),
-        registry: None,
         insecure_registries: vec![registry],
-        guest_image: None,
-        runtime_class: None,
-        image_pull_secret: None,
         node_selector: [(nodes::LABEL.to_owned(), "true".to_owned())].into(),
         tolerations: vec![KubeToleration { key: nodes::LABEL.into(), value: None, effect: None }],
-        label_namespace: LabelNamespace::parse("coracle").unwrap(),
+        ..KubeSettings::default()
     }
 }
 

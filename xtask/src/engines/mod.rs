@@ -6,7 +6,7 @@ pub(crate) mod apt;
 mod daemon;
 mod docker;
 pub(crate) mod embedded;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod podman;
 pub(crate) mod rootless;
 

@@ -92,7 +92,8 @@ impl Demand {
 
 /// Rows of one column for each demand.
 pub(super) fn table(page: &mut String, demands: &[Demand], speed: &ClusterSpeed) {
-    let heads: Vec<_> = demands.iter().map(|it| format!("{}, {}", whole(it.sandboxes), life(it.life_seconds))).collect();
+    let heads: Vec<_> =
+        demands.iter().map(|it| format!("{}, {}", whole(it.sandboxes), life(it.life_seconds))).collect();
     let _ = writeln!(page, "| sandboxes at once, life of one | {} |", heads.join(" | "));
     let _ = writeln!(page, "|---|{}", "--:|".repeat(demands.len()));
     let mut row = |label: &str, cell: &dyn Fn(&Demand) -> String| {
@@ -160,7 +161,10 @@ mod tests {
     #[test]
     fn ten_thousand_sandboxes_of_ten_minutes() {
         let demand = Demand { sandboxes: 10_000.0, life_seconds: 600.0 };
-        assert_eq!((SHAPE.sandboxes(), demand.nodes(), demand.namespaces(), demand.clusters()), (110.0, 91.0, 4.0, 1.0));
+        assert_eq!(
+            (SHAPE.sandboxes(), demand.nodes(), demand.namespaces(), demand.clusters()),
+            (110.0, 91.0, 4.0, 1.0)
+        );
         assert_eq!(number(demand.arrivals()), "16.7");
         // 45 arrivals a second and a start of 1.2 s: 54 are due, and 3 × √54 more wait.
         let busy = Demand { sandboxes: 27_000.0, life_seconds: 600.0 };

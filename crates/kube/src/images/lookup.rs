@@ -34,7 +34,9 @@ pub(super) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Opt
     let whole = format!("{}/{name}", registry.trim_end_matches('/'));
     match ImageRef::parse(&whole) {
         Ok(name) => Ok(Some(name.completed())),
-        Err(err) => Err(Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(err.to_string().as_bytes()) }),
+        Err(err) => {
+            Err(Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(err.to_string().as_bytes()) })
+        }
     }
 }
 

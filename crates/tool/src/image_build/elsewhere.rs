@@ -31,7 +31,12 @@ pub(super) async fn build(
     if request.is_empty()
         && let Some((image, reference)) = coracle_images::find(target, &request.image).await?
     {
-        return Ok(BuildOutcome::Base(coracle_images::Base { image, reference, source: ImageOrigin::Pulled, note: None }));
+        return Ok(BuildOutcome::Base(coracle_images::Base {
+            image,
+            reference,
+            source: ImageOrigin::Pulled,
+            note: None,
+        }));
     }
     if cx.config.kubernetes.registry.is_none() {
         let unsupported = Error::Unsupported { engine: target.kind(), capability: Capability::Build };
@@ -43,8 +48,7 @@ pub(super) async fn build(
     let ready = cx.engines().of_this_machine().await?;
     let here = Backend { ready: &ready, store: backend.store };
     let (builder, mut creation) = (Builder::new(cx, here)?, None);
-    let mut containers =
-        LifecycleContainers { cx, backend: here, certs, volumes: Vec::new(), creation: &mut creation };
+    let mut containers = LifecycleContainers { cx, backend: here, certs, volumes: Vec::new(), creation: &mut creation };
     let outcome = cx.unless_cancelled(Box::pin(builder.images().build(request, &mut containers))).await;
     containers.remove().await;
     let outcome = outcome?;

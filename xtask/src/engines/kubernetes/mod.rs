@@ -15,6 +15,7 @@ mod programs;
 mod settings;
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -55,6 +56,20 @@ pub(super) fn up() -> Result<()> {
     );
     println!("  {} for engines up {FLAG}\n{}", took(begun), usage(&layout));
     Ok(())
+}
+
+/// A cluster that runs, for programs that use it.
+pub(crate) struct RunningCluster {
+    pub(crate) kubeconfig: PathBuf,
+    /// An image that its nodes can fetch.
+    pub(crate) image: String,
+}
+
+/// As [`up`], and how it is reached.
+pub(crate) fn running() -> Result<RunningCluster> {
+    up()?;
+    let layout = Layout::here()?;
+    Ok(RunningCluster { kubeconfig: layout.kubeconfig(), image: format!("{HOST_REGISTRY}/{}", image::BUSYBOX) })
 }
 
 /// Ends all that [`up`] started and removes all but the programs.

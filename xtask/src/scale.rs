@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use self::model::{ClusterSpeed, Demand, assumptions, table, whole};
-use crate::bench::{cell, machine, number, quantile};
+use crate::bench::{cell, machine, number};
 use crate::engines::kubernetes;
 use crate::sh::{root, sh, target};
 

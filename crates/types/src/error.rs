@@ -270,9 +270,9 @@ pub enum ConnectionFault {
     Login,
     /// It does not answer.
     Unreachable,
-    /// It forwards no sockets for this person.
+    /// The engine's socket is there and connections to it fail: nothing listens at it, or the machine forwards none.
     NotForwarded,
-    /// There is no socket of an engine, or nothing listens at it.
+    /// There is no socket of an engine.
     NoEngine,
     /// The person there may not use the socket.
     Denied,
@@ -295,8 +295,8 @@ impl ConnectionFault {
             Self::HostKey => ("host_key", "the key of the machine is not known, or has changed"),
             Self::Login => ("login", "the machine accepts no key of yours"),
             Self::Unreachable => ("unreachable", "the machine does not answer"),
-            Self::NotForwarded => ("not_forwarded", "the machine does not forward sockets"),
-            Self::NoEngine => ("no_engine", "no engine listens at its socket there"),
+            Self::NotForwarded => ("not_forwarded", "connections to its socket there are refused"),
+            Self::NoEngine => ("no_engine", "there is no socket of it there"),
             Self::Denied => ("denied", "the user there may not use the engine's socket"),
             Self::Ended => ("ended", "`ssh` ended"),
         }

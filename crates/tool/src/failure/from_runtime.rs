@@ -226,7 +226,7 @@ fn connect(fault: ConnectionFault) -> &'static str {
         }
         ConnectionFault::Unreachable => "check host and port, and whether `ssh` to it works from here",
         ConnectionFault::NotForwarded => {
-            "allow it there: `AllowStreamLocalForwarding yes` and `AllowTcpForwarding yes` in its `sshd_config`"
+            "start the engine there, and see that its `sshd_config` has `AllowStreamLocalForwarding yes`"
         }
         ConnectionFault::NoEngine => "start the engine there, or name the path of its socket in `engine_host`",
         ConnectionFault::Denied => "log in as a user who may use the engine, such as a member of the group `docker`",

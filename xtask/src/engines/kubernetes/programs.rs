@@ -100,7 +100,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(entries.flatten().map(|it| it.path()).collect())
 }
 
-/// Go's modules are directories that may not be written, so not even their owner removes them without `chmod`.
+/// Removes a directory of ours with all that is in it.
 fn remove(dir: &Path) -> Result<()> {
     fs::remove_dir_all(dir).with_context(|| format!("remove {}", dir.display()))
 }

@@ -92,10 +92,10 @@ impl SshSession {
             .map_err(|err| ConnectionFailure::new(ConnectionFault::Ended, &err.to_string()))
     }
 
-    /// What to say of a connection that the other machine closed before a byte came from it.
+    /// What to say of a connection that the other machine closed before a byte came from it: its `sshd` says the same of
+    /// forwards that it refuses and of sockets at which nothing listens.
     pub(super) fn refusal(&self) -> ConnectionFailure {
-        let is_prohibited = self.stderr().as_str().contains("administratively prohibited");
-        self.failure(if is_prohibited { ConnectionFault::NotForwarded } else { ConnectionFault::NoEngine })
+        self.failure(ConnectionFault::NotForwarded)
     }
 
     async fn handshake(&mut self, destination: &SshDestination, stdout: ChildStdout) -> Result<(), ConnectionFault> {

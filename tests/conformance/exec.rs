@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use coracle_runtime::{Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
-use crate::engines::{FROM_IMAGE, Lack, Way, in_every_way_into_a_shared_one, on_every_engine, ran as scenario_ran, tar_of};
+use crate::engines::{
+    FROM_IMAGE, Lack, Way, in_every_way_into_a_shared_one, on_every_engine, ran as scenario_ran, tar_of,
+};
 
 #[tokio::test]
 async fn exit_codes_are_the_commands_own() {

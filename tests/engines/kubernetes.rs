@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef, LabelNamespace};
+use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef};
 use tempfile::TempDir;
 
 use super::{IMAGE, busybox, embedded, person, variable};
@@ -69,31 +69,28 @@ impl KubeCluster {
             kubeconfig: Some(self.kubeconfig.clone()),
             context: None,
             namespace: Some(self.namespace.clone()),
-            registry: Some(self.registry.clone()),
             insecure_registries: vec![self.registry.clone()],
             guest_image: None,
             runtime_class: None,
             image_pull_secret: None,
             node_selector: Default::default(),
             tolerations: Vec::new(),
-            label_namespace: LabelNamespace::parse("coracle").unwrap(),
         };
         KubeRuntime::open(settings).map_err(|err| format!("CORACLE_ENGINES names kubernetes: {err}"))
     }
 
-    /// The name of the image of most tests in the cluster's registry.
-    pub(crate) fn image_name(&self) -> ImageRef {
-        let name = IMAGE.trim_start_matches("localhost/");
-        ImageRef::parse(format!("{}/{name}", self.registry)).unwrap()
+    /// A text with the image of most tests by its name in the cluster's registry.
+    pub(crate) fn with_image(&self, text: &str) -> String {
+        text.replace("localhost/coracle-test-", &format!("{}/coracle-test-", self.registry))
     }
 
     /// The id of that image.
     pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_runtime::Result<ImageId> {
-        let found = runtime.find_images(&[self.image_name()]).await?;
+        let found = runtime.find_images(&[ImageRef::parse(self.with_image(IMAGE)).unwrap()]).await?;
         let missing = || coracle_runtime::Error::Unavailable {
             engine: EngineKind::Kubernetes,
             denied: false,
-            excerpt: coracle_runtime::Excerpt::from_bytes(format!("no image {}", self.image_name()).as_bytes()),
+            excerpt: coracle_runtime::Excerpt::from_bytes(format!("its registry has no {IMAGE}").as_bytes()),
         };
         found.into_iter().next().map(|it| it.id).ok_or_else(missing)
     }
@@ -101,10 +98,9 @@ impl KubeCluster {
     /// Lines of a configuration of `coracle` that name it.
     pub(crate) fn config(&self) -> String {
         format!(
-            "[kubernetes]\nkubeconfig = \"{}\"\nnamespace = \"{}\"\nregistry = \"{}\"\ninsecure_registries = [\"{}\"]\n",
+            "[kubernetes]\nkubeconfig = \"{}\"\nnamespace = \"{}\"\ninsecure_registries = [\"{}\"]\n",
             self.kubeconfig.display(),
             self.namespace,
-            self.registry,
             self.registry
         )
     }

@@ -152,7 +152,9 @@ impl Case {
                 _ => false,
             },
             EngineKind::Kubernetes => match what {
-                Lack::Processes | Lack::Stream | Lack::ExactLimits | Lack::NamedNetworks | Lack::EnforcedLimits => false,
+                Lack::Processes | Lack::Stream | Lack::ExactLimits | Lack::NamedNetworks | Lack::EnforcedLimits => {
+                    false
+                }
                 Lack::GuardOfSetId => false,
                 _ => true,
             },

@@ -67,14 +67,10 @@ impl KubeCluster {
     pub(crate) fn connect(&self) -> Result<KubeRuntime, String> {
         let settings = KubeSettings {
             kubeconfig: Some(self.kubeconfig.clone()),
-            context: None,
             namespace: Some(self.namespace.clone()),
+            registry: Some(self.registry.clone()),
             insecure_registries: vec![self.registry.clone()],
-            guest_image: None,
-            runtime_class: None,
-            image_pull_secret: None,
-            node_selector: Default::default(),
-            tolerations: Vec::new(),
+            ..KubeSettings::default()
         };
         KubeRuntime::open(settings).map_err(|err| format!("CORACLE_ENGINES names kubernetes: {err}"))
     }
@@ -98,9 +94,10 @@ impl KubeCluster {
     /// Lines of a configuration of `coracle` that name it.
     pub(crate) fn config(&self) -> String {
         format!(
-            "[kubernetes]\nkubeconfig = \"{}\"\nnamespace = \"{}\"\ninsecure_registries = [\"{}\"]\n",
+            "[kubernetes]\nkubeconfig = \"{}\"\nnamespace = \"{}\"\nregistry = \"{}\"\ninsecure_registries = [\"{}\"]\n",
             self.kubeconfig.display(),
             self.namespace,
+            self.registry,
             self.registry
         )
     }

@@ -251,6 +251,8 @@ pub(crate) fn settings(config: &Path) -> EngineSettings {
         runtime_dir: variable("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
         api: ApiUse::Auto,
+        ssh_config: None,
+        ssh_agent: None,
     }
 }
 

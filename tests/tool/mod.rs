@@ -45,6 +45,7 @@ mod preflight;
 mod preflight_cache;
 mod prune;
 mod redact;
+mod remote_engine;
 mod remove;
 mod review;
 mod rootless;

@@ -3,11 +3,12 @@
 //! cached image, provisioned and removed, compared with the engines' own programs. `bench list [ROUNDS]`: lists of a
 //! hundred containers. `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows
 //! [ROUNDS]`: worktrees, and twenty sandboxes at once. `bench engine [ROUNDS]`: the embedded engine beside `crun` and the
-//! engines' own programs, as root and as another user.
+//! engines' own programs, as root and as another user. `bench clients [CONTAINERS]`: many containers of one client.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.
 
+mod clients;
 mod create;
 mod engine;
 mod exec;
@@ -25,6 +26,7 @@ use crate::engines::{self, apt};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
 use report::Report;
+pub(crate) use report::number;
 use serde_json::Value;
 
 /// Measurements that share an example and a page.
@@ -52,11 +54,17 @@ const BENCHES: [Bench; 6] = [
 pub(crate) fn run(words: &[String]) -> Result<()> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let named = |name: &str| BENCHES.iter().find(|it| it.name == name);
+    let count = |word: &str| word.parse().context("a number is expected");
     match words[..] {
+        ["clients"] => clients::run(clients::CONTAINERS),
+        ["clients", containers] => clients::run(count(containers)?),
+        ["page", "clients"] => clients::write(),
         ["page", name] if let Some(bench) = named(name) => bench.write(),
         [name] if let Some(bench) = named(name) => bench.run(bench.rounds),
-        [name, rounds] if let Some(bench) = named(name) => bench.run(rounds.parse().context("ROUNDS is a number")?),
-        _ => bail!("usage: cargo xtask bench exec|create|engine|list|workflows|workspace [ROUNDS], or bench page NAME"),
+        [name, rounds] if let Some(bench) = named(name) => bench.run(count(rounds)?),
+        _ => bail!(
+            "usage: cargo xtask bench clients|exec|create|engine|list|workflows|workspace [ROUNDS], or bench page NAME"
+        ),
     }
 }
 
@@ -148,4 +156,15 @@ pub(crate) fn machine() -> Result<String> {
     let load = load.split(' ').nth(1).unwrap_or("unknown");
     let model = model.unwrap_or("of a model that the kernel does not name");
     Ok(format!("{day}; {kernel}; {cores} cores, {model}; load of the last 5 minutes {load}"))
+}
+
+/// Median and 99th percentile of values in ascending order.
+pub(crate) fn cell(ascending: &[f64]) -> String {
+    let both = quantile(ascending, 0.5).zip(quantile(ascending, 0.99));
+    both.map_or("–".to_owned(), |(median, last)| format!("{} ({})", number(median), number(last)))
+}
+
+pub(crate) fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    ascending.get((last as f64 * share).round() as usize).copied()
 }

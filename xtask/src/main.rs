@@ -16,6 +16,7 @@ mod guest;
 mod modules;
 mod package;
 mod ratchet;
+mod scale;
 mod scenarios;
 mod sh;
 mod skips;
@@ -45,6 +46,8 @@ usage: cargo xtask VERB
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing
+  engines up|down --kubernetes  a Kubernetes cluster of two nodes on this machine, built from Debian's sources once
+  scale [NODES [PODS]]          the Kubernetes engine against a real API server with many nodes, into docs/scale.md
   scenarios [--json]            which scenarios of the specification have a test, and where it ran";
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         "size" => modules::size(rest),
         "ratchet" => ratchet::run(rest),
         "engines" => engines::run(rest),
+        "scale" => scale::run(rest),
         "scenarios" => scenarios::run(rest),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");

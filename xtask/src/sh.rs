@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use anyhow::{Context as _, Result, bail};
 pub(crate) struct Sh {
     command: Command,
     shown: String,
+    /// What a program that is left running has as its input; nothing else does.
+    input: Option<OwnedFd>,
 }
 
 /// `program` with `words`, in the project's root, without an input to wait for.
@@ -39,7 +42,7 @@ pub(crate) fn sh<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, words: impl IntoIt
     if var("CI").is_some() {
         command.env("CARGO_INCREMENTAL", "0"); // nothing is built twice there, so bookkeeping for a second time is waste
     }
-    Sh { command, shown }
+    Sh { command, shown, input: None }
 }
 
 impl Sh {
@@ -50,6 +53,12 @@ impl Sh {
 
     pub(crate) fn dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);
+        self
+    }
+
+    /// Gives an open file, such as a socket that listens, to a program that is left running, as its standard input.
+    pub(crate) fn input(mut self, input: impl Into<OwnedFd>) -> Self {
+        self.input = Some(input.into());
         self
     }
 
@@ -100,7 +109,7 @@ impl Sh {
         let mut command = Command::new("setsid");
         command.arg(self.command.get_program()).args(self.command.get_args()).current_dir("/");
         command.env_remove("LD_LIBRARY_PATH"); // cargo's, for programs that it built
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        command.stdin(self.input.map_or_else(Stdio::null, Stdio::from)).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("start `{}`", self.shown))?;
         Ok(child.id())
     }

@@ -11,6 +11,7 @@ mod sweep;
 use std::env::join_paths;
 use std::ffi::OsString;
 use std::iter::once;
+use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
@@ -40,6 +41,10 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     apt::ensure(IMAGE_PACKAGES)?;
     if !options.contains(&"--fake-only") {
         apt::ensure(PACKAGES)?;
+        // Where there is systemd, the package would open this machine for logins.
+        if !Path::new("/run/systemd/system").exists() {
+            apt::ensure(&["openssh-server"])?;
+        }
     }
     let path = nextest()?;
     let mut matrix = Matrix::up(&options)?;

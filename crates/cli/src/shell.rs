@@ -81,7 +81,8 @@ impl Terminal {
     async fn open(self, cx: Context) -> Result<ExitCode, Failure> {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
         let (found, workdir) = self.entered(&cx, &handle).await?;
-        if !found.record.engine.has_program() {
+        // This process holds the connection to another machine, so no program can take its place.
+        if !found.record.engine.has_program() || found.record.endpoint.starts_with("ssh://") {
             return self.open_by_guest(&cx, found, workdir.as_ref()).await;
         }
         let words = on_terminal(&found, &self.on_terminal(&cx, workdir.as_ref()))?.words;

@@ -152,7 +152,8 @@ pub async fn up(
     let give_up = Instant::now() + how.patience;
     let mut checks = HealthChecks::new(stack, how.checks_on_demand);
     let (said, cause) = match started(runtime, stack, how, &mut checks).await {
-        Ok(said) => (said, None),
+        Ok(ComposeEnd::Done(said)) => (said, None),
+        Ok(ComposeEnd::Hopeless(seen)) => return Err(failure(runtime, stack, &seen, None).await),
         Err(err) => (None, Some(err)),
     };
     loop {
@@ -175,6 +176,14 @@ pub async fn up(
     }
 }
 
+/// How a run of Compose ended.
+enum ComposeEnd {
+    /// By itself, with what it said if it failed.
+    Done(Option<Excerpt>),
+    /// A service failed meanwhile; the services at that moment. Compose, once it is ended, may end others, too.
+    Hopeless(Vec<Service>),
+}
+
 /// Runs Compose, and meanwhile the health checks that the engine does not run. A failed service ends it: Compose might
 /// wait for others that wait for that one.
 async fn started(
@@ -182,7 +191,7 @@ async fn started(
     stack: &AdmittedStack,
     how: &UpOptions,
     checks: &mut HealthChecks,
-) -> Result<Option<Excerpt>, Error> {
+) -> Result<ComposeEnd, Error> {
     let up = StackUp {
         project: stack.project().clone(),
         model: stack.model().clone(),
@@ -192,17 +201,17 @@ async fn started(
     };
     let mut coming = runtime.stack_up(&up);
     if !how.checks_on_demand {
-        return coming.await;
+        return Ok(ComposeEnd::Done(coming.await?));
     }
     loop {
         tokio::select! {
-            done = &mut coming => return done,
+            done = &mut coming => return Ok(ComposeEnd::Done(done?)),
             () = sleep(LOOK_AGAIN) => {}
         }
         // A failed inspection is repeated; Compose reports real errors.
         let seen = services(runtime, stack.project()).await.unwrap_or_default();
         if seen.iter().any(has_failed) {
-            return Ok(None);
+            return Ok(ComposeEnd::Hopeless(seen));
         }
         checks.run_due(runtime, &seen).await;
     }
@@ -261,8 +270,11 @@ async fn failure(
         Some(cause) if !to_blame => return StackError::Engine(cause),
         _ => {}
     }
+    let failed: BTreeSet<_> = seen.iter().filter(|it| has_failed(it)).map(|it| it.service.clone()).collect();
+    // Beside one that failed, the others had no time to become good.
+    let names = if failed.is_empty() { not_good(stack, seen) } else { failed };
     let mut bad = Vec::new();
-    for name in not_good(stack, seen) {
+    for name in names {
         let of_service: Vec<_> =
             seen.iter().filter(|it| it.service == name && !is_good(it, has_check(stack, &name))).collect();
         if of_service.is_empty() {

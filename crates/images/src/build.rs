@@ -87,6 +87,25 @@ pub struct BuildFailure {
 }
 
 impl BuildOutcome {
+    /// The image, and its name; of a recipe that failed, the base.
+    #[must_use]
+    pub fn image(&self) -> (&Image, &ImageRef) {
+        match self {
+            Self::Base(it) | Self::Failed(it, _) => (&it.image, &it.reference),
+            Self::Cached(it) | Self::Stale(it, _) | Self::Built(it, _) => (&it.image, &it.reference),
+        }
+    }
+
+    /// The same outcome with the image as another engine has it.
+    #[must_use]
+    pub fn with_image(mut self, image: Image) -> Self {
+        match &mut self {
+            Self::Base(it) | Self::Failed(it, _) => it.image = image,
+            Self::Cached(it) | Self::Stale(it, _) | Self::Built(it, _) => it.image = image,
+        }
+        self
+    }
+
     /// The image and its name, unless the recipe failed.
     ///
     /// # Errors

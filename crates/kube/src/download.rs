@@ -33,7 +33,7 @@ pub(crate) async fn download(
     let pod = find_pod(cluster, &id.into()).await?;
     let (above, name) = split(path);
     let argv = ["/bin/sh", "-c", PACK, "coracle", above, &name].map(str::to_owned);
-    let mut process = spawn(cluster, &pod.metadata.name.unwrap_or_default(), &argv, false).await?;
+    let mut process = spawn(cluster, &pod, &argv, false).await?;
     let (Some(stdout), Some(stderr)) = process.outputs() else {
         return Err(Error::GuestFailed { reason: "the exec has no outputs".into() });
     };

@@ -10,9 +10,10 @@ use coracle_runtime::{Error, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachParams;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cluster::Cluster;
+use crate::error::is_transient;
 use crate::exec::{PodProcess, refused};
 use crate::names::GUEST;
 use crate::pod::{DELIVERY_END, PodState, is_guest_waiting, is_starting_guest_done, main_state};
@@ -24,6 +25,10 @@ const STARTUP: Duration = Duration::from_secs(300);
 
 /// Time of a delivery.
 const DELIVERY: Duration = Duration::from_secs(120);
+
+/// Pauses between attempts to attach.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Bytes under way.
 const BUFFER: usize = 256 << 10;
@@ -48,28 +53,40 @@ pub(crate) fn waits_for_guest(pod: &Pod) -> bool {
 pub(crate) async fn deliver(cluster: &Cluster, pod: &Pod, tar: File) -> Result<()> {
     let files = tokio::task::spawn_blocking(move || read(tar)).await;
     let files = files.map_err(|err| cannot_read(err.into()))??;
-    let name = pod.metadata.name.clone().unwrap_or_default();
-    let wait = PodWait { verb: "upload", pod: &name, uid: pod.metadata.uid.as_deref(), within: STARTUP };
-    let begun = tokio::time::Instant::now();
-    wait_for(cluster, wait, |pod| {
-        if is_guest_waiting(pod) {
-            return Ok(Some(()));
-        }
-        judge(pod, begun.elapsed())
-    })
-    .await?;
-    match timeout(DELIVERY, send(cluster, &name, files)).await {
+    let process = attach(cluster, pod).await?;
+    match timeout(DELIVERY, send(process, files)).await {
         Ok(sent) => sent,
         Err(_) => Err(Error::TimedOut { verb: "upload", after: DELIVERY }),
     }
 }
 
-async fn send(cluster: &Cluster, pod: &str, files: Vec<DeliveredFile>) -> Result<()> {
+/// Attaches as soon as the node lets us: its report that the container runs comes up to a second later.
+async fn attach(cluster: &Cluster, pod: &Pod) -> Result<PodProcess> {
+    let name = pod.metadata.name.clone().unwrap_or_default();
     let pods = cluster.api::<Pod>().await?;
     let params = AttachParams::default().container(GUEST).stdin(true).stdout(true).stderr(true);
     let params = params.max_stdin_buf_size(BUFFER).max_stdout_buf_size(BUFFER).max_stderr_buf_size(BUFFER);
-    let attached = pods.attach(pod, &params).await.map_err(|err| refused(pod, "attach", err))?;
-    let mut process = PodProcess::new(attached);
+    let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
+    loop {
+        let left = STARTUP.saturating_sub(begun.elapsed());
+        let wait = PodWait { verb: "upload", pod: &name, uid: pod.metadata.uid.as_deref(), within: left };
+        let is_running = wait_for(cluster, wait, |pod| match judge(pod, begun.elapsed())? {
+            Some(()) => Err(failed("it ended without it")),
+            None if main_state(pod) == PodState::Starting => Ok(Some(is_guest_waiting(pod))),
+            None => Ok(None),
+        })
+        .await?;
+        match pods.attach(&name, &params).await {
+            Ok(attached) => return Ok(PodProcess::new(attached)),
+            Err(err) if is_running && !is_transient(&err) => return Err(refused(pod, "attach", err)),
+            Err(err) => tracing::debug!(%err, "the init container does not run yet"),
+        }
+        sleep(pause).await;
+        pause = (pause * 3 / 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn send(mut process: PodProcess, files: Vec<DeliveredFile>) -> Result<()> {
     let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         return Err(failed("it has no streams"));

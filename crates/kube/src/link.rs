@@ -7,6 +7,7 @@ use coracle_protocol::{SOCKET_GONE, paths};
 use coracle_runtime::host::drain::ProgramPipe;
 use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings};
 use coracle_runtime::{Capture, ContainerId, Error, Excerpt, Result, Transport};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::io::AsyncReadExt as _;
 
 use crate::cluster::Cluster;
@@ -32,11 +33,10 @@ impl Dial for ExecDial {
     async fn dial(&self) -> Result<GuestStream> {
         let pod = find_pod(&self.cluster, &(&self.id).into()).await?;
         if let PodState::Ended(_) = main_state(&pod) {
-            return Err(self.ended(&pod).await);
+            return Err(ended(&pod));
         }
-        let name = pod.metadata.name.unwrap_or_default();
         let argv = [paths::PROGRAM, "connect"].map(str::to_owned);
-        let mut process = spawn(&self.cluster, &name, &argv, true).await.map_err(|err| on_node(err, &pod.spec))?;
+        let mut process = spawn(&self.cluster, &pod, &argv, true).await?;
         let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
         let (Some(writer), Some(reader)) = (stdin, stdout) else {
             return Err(Error::GuestFailed { reason: "the exec has no streams".into() });
@@ -51,7 +51,7 @@ impl Dial for ExecDial {
     async fn diagnose(&self, failure: Error) -> Error {
         match find_pod(&self.cluster, &(&self.id).into()).await {
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => err,
-            Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => self.ended(&pod).await,
+            Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => ended(&pod),
             _ => match failure {
                 Error::GuestFailed { reason } if reason.contains(SOCKET_GONE) => {
                     Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
@@ -62,28 +62,12 @@ impl Dial for ExecDial {
     }
 }
 
-impl ExecDial {
-    async fn ended(&self, pod: &k8s_openapi::api::core::v1::Pod) -> Error {
-        match container_of(pod) {
-            Ok(it) => Error::NotRunning {
-                status: it.status,
-                exit_code: it.exit_code,
-                oom_killed: it.oom_killed,
-                output: None,
-            },
-            Err(err) => err,
+fn ended(pod: &Pod) -> Error {
+    match container_of(pod) {
+        Ok(it) => {
+            Error::NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output: None }
         }
-    }
-}
-
-/// The API server does not say which node it could not reach.
-fn on_node(err: Error, spec: &Option<k8s_openapi::api::core::v1::PodSpec>) -> Error {
-    match err {
-        Error::NodeLost { reason, .. } => {
-            let node = spec.as_ref().and_then(|it| it.node_name.clone());
-            Error::NodeLost { node: node.unwrap_or_else(|| "unknown".into()), reason }
-        }
-        err => err,
+        Err(err) => err,
     }
 }
 

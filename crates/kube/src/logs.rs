@@ -16,10 +16,10 @@ const LINES: i64 = 5000;
 /// The last bytes of it, both streams in one.
 pub(crate) async fn logs(cluster: &Cluster, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
     let pod = find_pod(cluster, &id.into()).await?;
-    let name = pod.metadata.name.unwrap_or_default();
+    let name = pod.metadata.name.clone().unwrap_or_default();
     let params = LogParams { container: Some(MAIN.into()), tail_lines: Some(LINES), ..LogParams::default() };
     let pods = cluster.api::<Pod>().await?;
-    let text = retry("logs", READ, || pods.logs(&name, &params)).await?.map_err(|err| refused(&name, "logs", err))?;
+    let text = retry("logs", READ, || pods.logs(&name, &params)).await?.map_err(|err| refused(&pod, "logs", err))?;
     let bytes = text.into_bytes();
     Ok(bytes[bytes.len().saturating_sub(max_bytes)..].to_vec())
 }

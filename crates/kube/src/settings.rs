@@ -14,6 +14,8 @@ pub struct KubeSettings {
     pub context: Option<String>,
     /// Namespace of the Pods; that of the context if unset.
     pub namespace: Option<String>,
+    /// Registry, and what stands before each name there, of images that were built here. Without one none can be.
+    pub registry: Option<String>,
     /// Registries that are reached by plain http, as `host:port`.
     pub insecure_registries: Vec<String>,
     /// Image that has the guest at `/coracle-guest`. Without one the guest is sent to each Pod.

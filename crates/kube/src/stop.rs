@@ -36,7 +36,7 @@ pub(crate) async fn stop(cluster: &Cluster, id: &ContainerId, grace: Duration) -
     };
     let told = match grace.is_zero() {
         true => false,
-        false => run(cluster, &name, &TERM.map(str::to_owned)).await.is_ok(),
+        false => run(cluster, &pod, &TERM.map(str::to_owned)).await.is_ok(),
     };
     if told && ended(grace + REPORT).await.is_ok() {
         return Ok(());

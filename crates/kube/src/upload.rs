@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::host::drain::{Drain, DrainOutcome};
 use coracle_runtime::{ContainerId, ContainerPath, ContainerStatus, Error, Excerpt, ExecLimits, Result};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -34,11 +35,10 @@ pub(crate) async fn upload(cluster: &Cluster, id: &ContainerId, at: &ContainerPa
     if status(&pod) == ContainerStatus::Created && cluster.settings.guest_image.is_some() {
         return Ok(());
     }
-    let name = pod.metadata.name.unwrap_or_default();
-    unpack(cluster, &name, at, tar).await
+    unpack(cluster, &pod, at, tar).await
 }
 
-async fn unpack(cluster: &Cluster, pod: &str, at: &ContainerPath, mut tar: File) -> Result<()> {
+async fn unpack(cluster: &Cluster, pod: &Pod, at: &ContainerPath, mut tar: File) -> Result<()> {
     let unreadable = |source| Error::Host { what: "cannot read the archive".into(), source };
     let size = tar.seek(SeekFrom::End(0)).map_err(unreadable)?;
     tar.rewind().map_err(unreadable)?;

@@ -27,7 +27,7 @@ pub(crate) async fn usage(cluster: &Cluster, id: &ContainerId) -> Result<Option<
         return Ok(None);
     }
     let words = ["/bin/sh", "-c", READ].map(str::to_owned);
-    let output = run(cluster, &pod.metadata.name.unwrap_or_default(), &words).await?;
+    let output = run(cluster, &pod, &words).await?;
     Ok(parse(&output.stdout.text()))
 }
 

@@ -25,7 +25,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::link::Link;
-use coracle_runtime::{Baseline, Container, ContainerName, ContainerPath, ContainerRuntime, Error as Engine, Handle};
+use coracle_runtime::{
+    Baseline, Capability, Container, ContainerName, ContainerPath, ContainerRuntime, Error as Engine, Handle,
+};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -85,7 +87,9 @@ impl SaveContext<'_> {
         self.store.clear_unfinished_of(&record.name)?;
         let saved = Box::pin(self.try_save(record)).await;
         tracing::debug!(container = %record.name, took = ?begun.elapsed(), "looked for unsaved work");
-        if let (Err(Error::SaveFailed { .. }), Some(id)) = (&saved, &record.id)
+        // A stop would lose what could not be saved, where the container cannot be started again.
+        let keeps_files = !self.loses_files();
+        if let (true, Err(Error::SaveFailed { .. }), Some(id)) = (keeps_files, &saved, &record.id)
             && let Err(err) = self.runtime.stop(id, self.grace).await
         {
             tracing::warn!(container = %record.name, %err, "it cannot be stopped");
@@ -103,7 +107,7 @@ impl SaveContext<'_> {
                 saved => return saved.map_err(|err| self.failure(err)),
             }
         }
-        if self.container(record).await?.is_some() {
+        if self.container(record).await?.is_some_and(|it| it.running() || !self.loses_files()) {
             return self.by_engine(record, until).await;
         }
         match &record.volume {
@@ -112,6 +116,11 @@ impl SaveContext<'_> {
             }
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// The files of a container end with its program.
+    fn loses_files(&self) -> bool {
+        Capability::lacked_by(self.runtime.kind()).contains(&Capability::Restart)
     }
 
     async fn by_engine(&self, record: &Record, until: Instant) -> Result<Vec<SaveReport>> {

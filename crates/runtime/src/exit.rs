@@ -15,7 +15,9 @@ const ALIVE_POLLS: usize = 3;
 pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<Error> {
     for look in 1..=POLLS {
         match runtime.inspect(&id.into()).await {
-            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => return Some(err),
+            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. } | Error::NotConnected { .. })) => {
+                return Some(err);
+            }
             Ok(it) if !it.running() => {
                 let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
                 return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });

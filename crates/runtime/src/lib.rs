@@ -56,11 +56,11 @@ pub use coracle_protocol::patterns::Pattern as PathPattern;
 pub use coracle_types::failure;
 pub use coracle_types::replacement;
 pub use coracle_types::{
-    AtLimit, ByteSize, Capability, Capture, Chunk, Command, ContainerId, ContainerName, ContainerPath, ContainerStatus,
-    EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef, Input, InvalidName,
-    InvalidPath, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind, NetworkName, ProcessId, ProjectName,
-    RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor, TerminalSize, VolumeName,
-    boot_id, random_hex,
+    AtLimit, ByteSize, Capability, Capture, Chunk, Command, ConnectionFault, ContainerId, ContainerName, ContainerPath,
+    ContainerStatus, EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef,
+    Input, InvalidName, InvalidPath, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind, NetworkName,
+    ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor,
+    TerminalSize, VolumeName, boot_id, random_hex,
 };
 pub use exec_target::ExecTarget;
 pub use exit::ended;

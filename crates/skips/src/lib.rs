@@ -24,6 +24,9 @@ pub const NEEDS_IPTABLES: &str = "needs iptables";
 /// The test kills processes at chosen system calls.
 pub const NEEDS_STRACE: &str = "needs strace";
 
+/// The test is about an engine behind a server of `ssh`.
+pub const NEEDS_SSHD: &str = "needs root and openssh-server";
+
 /// Notes that the running test does not try what it is about, and why.
 ///
 /// # Panics

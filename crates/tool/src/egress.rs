@@ -10,7 +10,7 @@ use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Polic
 use coracle_sandbox::proxy::EgressPolicy;
 use coracle_sandbox::{StartHook, Transport};
 
-use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport, WorkspaceMode};
+use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::guest;
@@ -47,7 +47,7 @@ fn no_way_out(what: &str) -> Failure {
 /// How the person wants them to reach it: the directory of a socket is a bind, which is not for containers that see nothing
 /// of the host.
 pub(crate) fn wanted(config: &Config) -> ProxyTransport {
-    let binds = config.workspace.mode == WorkspaceMode::Bind && !config.is_strict();
+    let binds = !config.copies_directories() && !config.is_strict();
     match config.proxy.transport {
         ProxyTransport::Auto if !binds => ProxyTransport::Link,
         named => named,

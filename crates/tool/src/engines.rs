@@ -43,6 +43,8 @@ pub struct Engines {
     /// One for each command that runs, made for as many as may.
     running: OnceCell<tokio::sync::Semaphore>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
+    /// For images of an engine that builds none.
+    of_this_machine: OnceCell<Ready>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
     /// Its guest is part of this process, so there is none but on Linux.
     fake: Option<Arc<dyn ContainerRuntime>>,
@@ -72,8 +74,8 @@ impl Choice {
 
 impl Engines {
     pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
-        let (looking, running, chosen, recorded) = Default::default();
-        Self { config, host, state, looking, running, chosen, recorded, fake: fake() }
+        let (looking, running, chosen, of_this_machine, recorded) = Default::default();
+        Self { config, host, state, looking, running, chosen, of_this_machine, recorded, fake: fake() }
     }
 
     /// The same with an engine that a test has arranged.
@@ -157,6 +159,28 @@ impl Engines {
         Ok(choice)
     }
 
+    /// An engine of this machine, for images of one that builds none: Podman, Docker, else the embedded one.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub(crate) async fn of_this_machine(&self) -> Result<Ready, Failure> {
+        let look = || async {
+            let settings = settings(&self.config, &self.host, self.state()?)?;
+            let found = detect(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
+            let mut choice = Choice { chosen: found.chosen, skipped: found.skipped };
+            if choice.chosen.is_none() {
+                self.detect_others(&mut choice, &settings).await;
+            }
+            let ready = |(runtime, info): (_, EngineInfo)| Ready {
+                runtime,
+                ignored_limits: info.ignored_limits,
+                gpu: info.gpu,
+            };
+            choice.chosen.map(ready).ok_or_else(|| unavailable(choice.skipped))
+        };
+        self.of_this_machine.get_or_try_init(look).await.cloned()
+    }
+
     /// What is left where neither Podman nor Docker answers: Apple's engine where neither is installed, then the embedded
     /// one.
     async fn detect_others(&self, choice: &mut Choice, settings: &EngineSettings) {
@@ -182,7 +206,13 @@ impl Engines {
 
     /// The configured cluster, if it answers.
     async fn kubernetes(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
-        let runtime = kubernetes::open(&self.host, &self.config)?;
+        let opened = kubernetes::open(&self.host, &self.config)?;
+        let key = (EngineKind::Kubernetes, opened.endpoint().address);
+        // One for the process: it remembers where images are, and has a connection.
+        let runtime = {
+            let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded.entry(key).or_insert(opened).clone()
+        };
         let info = runtime.info().await?;
         Ok((runtime, info))
     }
@@ -286,8 +316,7 @@ fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
 
 /// How to reach the configured engine.
 fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSettings, Failure> {
-    let remote = config.engine_host.as_deref().is_some_and(|it| !it.starts_with("unix://"));
-    if remote && !config.allow_remote_engine {
+    if config.has_remote_engine() && !config.allow_remote_engine {
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
             .hint_only_setting("set", "allow_remote_engine"));
     }
@@ -307,12 +336,14 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
             EngineApi::Auto => ApiUse::Auto,
             EngineApi::Never => ApiUse::Never,
         },
+        ssh_config: config.engine_ssh_config.clone(),
+        ssh_agent: host.ssh_agent.clone(),
     })
 }
 
 /// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
 fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
-    if let [(EngineKind::Container, _)] = skipped[..] {
+    if let [(EngineKind::Container | EngineKind::Kubernetes, _)] = skipped[..] {
         // There is no other engine, and the fault of this one is known.
         return skipped.remove(0).1.into();
     }

@@ -27,6 +27,8 @@ pub struct Host {
     pub config_home: PathBuf,
     /// `$XDG_STATE_HOME`, else `~/.local/state`.
     pub state_home: PathBuf,
+    /// The socket of the agent that holds keys of `ssh`.
+    pub ssh_agent: Option<PathBuf>,
     /// Where the embedded engine keeps its data: below `/var/lib/coracle` for root, else `$XDG_DATA_HOME/coracle` or
     /// `~/.local/share/coracle`.
     pub engine_data: PathBuf,
@@ -75,6 +77,7 @@ impl Host {
             runtime_dir: dir("XDG_RUNTIME_DIR"),
             config_home: dir("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
             state_home: dir("XDG_STATE_HOME").unwrap_or_else(|| home.join(".local/state")),
+            ssh_agent: dir("SSH_AUTH_SOCK"),
             temp_dir: dir("TMPDIR").unwrap_or_else(|| "/tmp".into()),
             config_file: vars.get("CORACLE_CONFIG").filter(|it| !it.is_empty()).map(PathBuf::from),
             session: vars.get("CORACLE_SESSION").and_then(|it| it.to_str()).filter(|it| !it.is_empty()).map(Into::into),
@@ -104,6 +107,7 @@ impl Host {
             config_home: dir.join("config"),
             state_home: dir.join("state"),
             engine_data: dir.join("data/coracle/engine"),
+            ssh_agent: None,
             temp_dir: dir.join("tmp"),
             config_file: None,
             session: None,

@@ -22,7 +22,7 @@ use coracle_runtime::{
     Port, Protocol,
 };
 
-use crate::config::{Config, WorkspaceMode};
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::requests::Create;
@@ -227,7 +227,7 @@ fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context
     let HostMounts { mut mounts, mut copied, mut unmounted, .. } = HostMounts::default();
     let asked = args.mount_cwd;
     if asked.unwrap_or(by_default) {
-        let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.workspace.mode == WorkspaceMode::Copy);
+        let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.copies_directories());
         match if copies { copyable(&dir, cx) } else { mountable(&dir, cx) } {
             Ok(_) if copies => copied = true,
             Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),

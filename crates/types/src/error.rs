@@ -39,6 +39,18 @@ pub enum Error {
         /// Its own words.
         excerpt: Excerpt,
     },
+    /// The engine is on another machine, and there is no connection to it.
+    #[error("{engine} at `{endpoint}` is not reached: {fault}")]
+    NotConnected {
+        /// The engine.
+        engine: EngineKind,
+        /// Its address, without what may be secret.
+        endpoint: String,
+        /// The reason.
+        fault: ConnectionFault,
+        /// The words of the program that connects.
+        excerpt: Excerpt,
+    },
     /// The engine is there, and older than what we can drive.
     #[error("{engine} {found} is too old: {needed} or later is needed")]
     TooOld {
@@ -242,6 +254,59 @@ pub enum Error {
     /// A tar was refused or broke off.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+}
+
+/// Why a machine, or the engine on it, is not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionFault {
+    /// The address is not one: the reason.
+    Address(&'static str),
+    /// There is no `ssh` here.
+    NoProgram,
+    /// The machine's key is unknown, or is another one than before.
+    HostKey,
+    /// It accepts no key of this person.
+    Login,
+    /// It does not answer.
+    Unreachable,
+    /// It forwards no sockets for this person.
+    NotForwarded,
+    /// There is no socket of an engine, or nothing listens at it.
+    NoEngine,
+    /// The person there may not use the socket.
+    Denied,
+    /// The connection ended for another reason.
+    Ended,
+}
+
+impl ConnectionFault {
+    /// Its word in answers.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Its word, and the sentence for messages.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Address(why) => ("address", why),
+            Self::NoProgram => ("no_ssh", "no `ssh` program was found"),
+            Self::HostKey => ("host_key", "the key of the machine is not known, or has changed"),
+            Self::Login => ("login", "the machine accepts no key of yours"),
+            Self::Unreachable => ("unreachable", "the machine does not answer"),
+            Self::NotForwarded => ("not_forwarded", "the machine does not forward sockets"),
+            Self::NoEngine => ("no_engine", "no engine listens at its socket there"),
+            Self::Denied => ("denied", "the user there may not use the engine's socket"),
+            Self::Ended => ("ended", "`ssh` ended"),
+        }
+    }
+}
+
+impl fmt::Display for ConnectionFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.texts().1)
+    }
 }
 
 /// Something an engine may lack.

@@ -29,7 +29,7 @@ mod user;
 pub use archive_error::ArchiveError;
 pub use capture::Capture;
 pub use engine::{ContainerStatus, EngineKind, IsolationKind};
-pub use error::{Capability, Error, Excerpt, Result};
+pub use error::{Capability, ConnectionFault, Error, Excerpt, Result};
 pub use exec::{AtLimit, Chunk, Command, Exec, ExecLimits, ExecOutput, Exit, Input, LimitKind, Stream, TerminalSize};
 pub use name::{
     ContainerId, ContainerName, Handle, ImageId, ImageRef, InvalidName, JobId, LabelNamespace, NetworkName,

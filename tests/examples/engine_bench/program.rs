@@ -30,6 +30,8 @@ impl Program {
             runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(Into::into),
             temp_dir: std::env::temp_dir(),
             api: ApiUse::Auto,
+            ssh_config: None,
+            ssh_agent: None,
         };
         busybox::ensure(&CliRuntime::connect(dialect, &settings).unwrap()).await.unwrap();
         Self { dialect }

@@ -264,6 +264,8 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
         api: coracle_runtime::engines::ApiUse::Auto,
+        ssh_config: None,
+        ssh_agent: None,
     };
     CliRuntime::connect(dialect, &settings).unwrap()
 }

@@ -31,6 +31,8 @@ async fn main() {
             runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
             temp_dir: std::env::temp_dir(),
             api,
+            ssh_config: None,
+            ssh_agent: None,
         };
         CliRuntime::connect(dialect, &settings).unwrap()
     };

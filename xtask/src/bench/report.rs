@@ -259,7 +259,7 @@ pub(super) fn ratio(one: Option<&Series>, other: Option<&Series>) -> Option<f64>
 }
 
 /// Rounds to about three digits.
-pub(super) fn number(it: f64) -> String {
+pub(crate) fn number(it: f64) -> String {
     let digits = if it.abs() < 1.0 { 3 } else { 2_usize.saturating_sub(it.abs().log10() as usize) };
     format!("{it:.digits$}")
 }

@@ -66,6 +66,30 @@ pub(crate) fn also(suite: &str) -> Result<()> {
     update()
 }
 
+/// Downloads packages into `dir` without installing them: the packages of servers start these where there is systemd.
+pub(crate) fn download(packages: &[&str], dir: &Path) -> Result<()> {
+    let download = || apt(["download", "-o", AS_ROOT].into_iter().chain(packages.iter().copied())).dir(dir).run();
+    download().or_else(|_| update().and_then(|()| download()))
+}
+
+/// Unpacks a source package with its patches in `dir`. Its suite gets a file of its own among apt's sources.
+pub(crate) fn unpack_source(package: &str, dir: &Path) -> Result<()> {
+    if !sh("apt-get", ["source", "--print-uris", "-qq", package]).succeeds() {
+        let here = Os::here().codename;
+        let source = sources().into_iter().find(|it| it.suites.contains(&here));
+        let source = source.with_context(|| format!("no apt source on this machine has the suite `{here}`"))?;
+        write(
+            "/etc/apt/sources.list.d/coracle-source.sources",
+            &source.stanza(&here).replace("Types: deb\n", "Types: deb-src\n"),
+        )?;
+        update()?;
+    }
+    apt(["source", "-o", AS_ROOT, package]).dir(dir).run()
+}
+
+/// apt's own account cannot write into directories of ours.
+const AS_ROOT: &str = "APT::Sandbox::User=root";
+
 fn update() -> Result<()> {
     apt(["update"]).run()
 }

@@ -1,60 +1,105 @@
 //! Programs that go on running after us: started once, remembered by process id, ended by that id only.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::sh::{Sh, sh, target, wait_until};
 
-/// Starts `program` and waits until it answers; if it ends first or the time is over, the error has its log's tail.
-pub(super) fn start(name: &str, program: Sh, limit: Duration, mut answers: impl FnMut() -> bool) -> Result<()> {
-    fs::create_dir_all(state()).with_context(|| format!("create {}", state().display()))?;
-    let log = state().join(format!("{name}.log"));
-    let id = program.leave_running(&log)?;
-    let began = born(id).unwrap_or_default();
-    fs::write(record(name), format!("{id} {began}\n"))?;
-    let mut gone = false;
-    let up = wait_until(limit, || {
-        gone = born(id).is_none();
-        gone || answers()
-    });
-    if gone || !up {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        let tail: Vec<&str> = text.lines().rev().take(15).collect();
-        let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n  ");
-        bail!("{name} {} (log: {})\n  {tail}", if gone { "ended" } else { "does not answer" }, log.display());
+/// A directory with the process ids and logs of programs that were started here.
+#[derive(Clone, Debug)]
+pub(super) struct DaemonRecords(PathBuf);
+
+impl DaemonRecords {
+    pub(super) fn new(dir: PathBuf) -> Self {
+        Self(dir)
     }
-    Ok(())
-}
 
-/// The process that [`start`] recorded, if it is still that process: an id alone may belong to another one by now.
-pub(super) fn recorded(name: &str) -> Option<u32> {
-    let text = fs::read_to_string(record(name)).ok()?;
-    let (id, began) = text.trim().split_once(' ')?;
-    let id = id.parse().ok()?;
-    (born(id)? == began).then_some(id)
-}
+    /// Those of Docker and Podman.
+    fn of_engines() -> Self {
+        Self(target().join("engines"))
+    }
 
-/// Ends what [`start`] recorded: TERM, and KILL if that is not enough. Whether there was something to end.
-pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
-    let running = recorded(name);
-    if let Some(id) = running {
-        signal(id, "TERM")?;
-        if !wait_until(Duration::from_secs(30), || born(id).is_none()) {
-            signal(id, "KILL")?;
-            if !wait_until(Duration::from_secs(5), || born(id).is_none()) {
-                bail!("{program} (process {id}) does not end");
+    /// Starts `program` and waits until it answers; if it ends first or the time is over, the error has its log's tail.
+    pub(super) fn start(
+        &self,
+        name: &str,
+        program: Sh,
+        limit: Duration,
+        mut answers: impl FnMut() -> bool,
+    ) -> Result<()> {
+        fs::create_dir_all(&self.0).with_context(|| format!("create {}", self.0.display()))?;
+        let log = self.0.join(format!("{name}.log"));
+        let id = program.leave_running(&log)?;
+        let began = born(id).unwrap_or_default();
+        fs::write(self.record(name), format!("{id} {began}\n"))?;
+        let mut gone = false;
+        let up = wait_until(limit, || {
+            gone = born(id).is_none();
+            gone || answers()
+        });
+        if gone || !up {
+            bail!("{name} {} {}", if gone { "ended" } else { "does not answer" }, tail(&log));
+        }
+        Ok(())
+    }
+
+    /// The process that [`Self::start`] recorded, if it is still that process: an id alone may belong to another one
+    /// by now.
+    pub(super) fn recorded(&self, name: &str) -> Option<u32> {
+        let text = fs::read_to_string(self.record(name)).ok()?;
+        let (id, began) = text.trim().split_once(' ')?;
+        let id = id.parse().ok()?;
+        (born(id)? == began).then_some(id)
+    }
+
+    /// Ends what [`Self::start`] recorded: TERM, and KILL if that is not enough. Whether there was something to end.
+    pub(super) fn stop(&self, name: &str, program: &str) -> Result<bool> {
+        let running = self.recorded(name);
+        if let Some(id) = running {
+            signal(id, "TERM")?;
+            if !wait_until(Duration::from_secs(30), || born(id).is_none()) {
+                signal(id, "KILL")?;
+                if !wait_until(Duration::from_secs(5), || born(id).is_none()) {
+                    bail!("{program} (process {id}) does not end");
+                }
             }
         }
+        let _ = fs::remove_file(self.record(name)); // there may be none
+        Ok(running.is_some())
     }
-    let _ = fs::remove_file(record(name)); // there may be none
-    Ok(running.is_some())
+
+    fn record(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.pid"))
+    }
+}
+
+/// [`DaemonRecords::start`] for Docker and Podman.
+pub(super) fn start(name: &str, program: Sh, limit: Duration, answers: impl FnMut() -> bool) -> Result<()> {
+    DaemonRecords::of_engines().start(name, program, limit, answers)
+}
+
+/// [`DaemonRecords::recorded`] for Docker and Podman.
+pub(super) fn recorded(name: &str) -> Option<u32> {
+    DaemonRecords::of_engines().recorded(name)
+}
+
+/// [`DaemonRecords::stop`] for Docker and Podman.
+pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
+    DaemonRecords::of_engines().stop(name, program)
+}
+
+/// Where a log is, and its last lines.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    format!("(log: {})\n  {}", log.display(), lines[lines.len().saturating_sub(15)..].join("\n  "))
 }
 
 /// The shell's own `kill`: a small system has no program of that name.
-fn signal(id: u32, name: &str) -> Result<()> {
+pub(super) fn signal(id: u32, name: &str) -> Result<()> {
     sh("sh", ["-c", &format!("kill -{name} {id}")]).run()
 }
 
@@ -68,14 +113,6 @@ fn started(stat: &str) -> Option<String> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let dead = matches!(fields.first()?, &"Z" | &"X");
     if dead { None } else { fields.get(19).map(|it| (*it).to_owned()) }
-}
-
-fn state() -> PathBuf {
-    target().join("engines")
-}
-
-fn record(name: &str) -> PathBuf {
-    state().join(format!("{name}.pid"))
 }
 
 #[cfg(test)]

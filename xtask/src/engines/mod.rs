@@ -6,6 +6,7 @@ pub(crate) mod apt;
 mod daemon;
 mod docker;
 pub(crate) mod embedded;
+pub(crate) mod kubernetes;
 mod podman;
 pub(crate) mod rootless;
 
@@ -18,14 +19,18 @@ use crate::sh::took;
 pub(crate) fn run(words: &[String]) -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["up"] => up(None),
+        ["up", kubernetes::FLAG] => kubernetes::up(),
         ["up", engine] => up(Some(engine)),
         ["down"] => down(),
+        ["down", kubernetes::FLAG] => kubernetes::down(),
+        ["forward", address] => kubernetes::forward::run(address),
         ["status"] => {
             status();
             Ok(())
         }
         _ => bail!(
-            "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless] | down | status"
+            "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless|--kubernetes] | \
+             down [--kubernetes] | status"
         ),
     }
 }
@@ -78,6 +83,7 @@ fn status() {
         ("docker", Some(docker::DAEMON), docker::version()),
         ("podman", Some(podman::SERVICE), podman::version()),
         (rootless::NAME, None, rootless::version()),
+        (kubernetes::NAME, None, kubernetes::version()),
     ] {
         let by = process.and_then(daemon::recorded).map_or("-".to_owned(), |id| format!("`engines up`, process {id}"));
         let word = if state.is_some() { "answers" } else { "not running" };

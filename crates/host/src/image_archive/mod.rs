@@ -9,21 +9,18 @@
 
 mod documents;
 mod error;
-mod tar_index;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
+use std::io::Read;
 
 use serde_json::{Map, Value};
 
 pub use self::error::ImageArchiveError;
-use self::tar_index::TarIndex;
+use crate::tar_index::{FileSpan, TarIndex};
 
 type Result<T, E = ImageArchiveError> = std::result::Result<T, E>;
 
@@ -42,33 +39,48 @@ enum LayerEncoding {
     Zstd,
 }
 
-/// A layer, the bottom one first.
+/// A layer of an archive.
 #[derive(Clone, Debug)]
-struct ArchiveLayer {
+pub struct ArchiveLayer {
     content: FileSpan,
     /// SHA-256 in hex.
     digest: String,
     encoding: LayerEncoding,
 }
 
-/// A part of a file, read without moving the file's offset.
-#[derive(Clone, Debug)]
-struct FileSpan {
-    file: Arc<File>,
-    offset: u64,
-    size: u64,
+impl ArchiveLayer {
+    /// SHA-256 of its bytes as they lie in the archive, in hex.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Whether its bytes are a tar that is not compressed.
+    #[must_use]
+    pub fn is_plain(&self) -> bool {
+        self.encoding == LayerEncoding::Plain
+    }
+
+    /// Its media type.
+    #[must_use]
+    pub fn media_type(&self) -> &'static str {
+        self.encoding.media_type()
+    }
+
+    /// Its bytes. They are what the archive has, and not compared with the digest.
+    #[must_use]
+    pub fn content(&self) -> FileSpan {
+        self.content.clone()
+    }
 }
 
-impl Read for FileSpan {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = buffer.len().min(usize::try_from(self.size).unwrap_or(usize::MAX));
-        let count = self.file.read_at(&mut buffer[..most], self.offset)?;
-        if count == 0 && most > 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+impl LayerEncoding {
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Plain => "application/vnd.oci.image.layer.v1.tar",
+            Self::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
+            Self::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
         }
-        self.offset += count as u64;
-        self.size -= count as u64;
-        Ok(count)
     }
 }
 
@@ -102,7 +114,7 @@ impl ImageArchive {
         let digest = crate::fs::digest(&layer)?;
         let rootfs = serde_json::json!({ "type": "layers", "diff_ids": [format!("sha256:{}", digest.sha256)] });
         configuration.insert("rootfs".into(), rootfs);
-        let content = FileSpan { file: Arc::new(layer), offset: 0, size: digest.bytes };
+        let content = FileSpan::start_of(layer, digest.bytes);
         let layer = ArchiveLayer { content, digest: digest.sha256, encoding: LayerEncoding::Plain };
         Ok(Self { configuration, layers: vec![layer] })
     }
@@ -111,6 +123,12 @@ impl ImageArchive {
     #[must_use]
     pub fn configuration(&self) -> &Map<String, Value> {
         &self.configuration
+    }
+
+    /// Its layers, the bottom one first.
+    #[must_use]
+    pub fn layers(&self) -> &[ArchiveLayer] {
+        &self.layers
     }
 
     /// The tar of an image of one uncompressed layer.
@@ -142,7 +160,7 @@ impl ImageArchive {
     /// Bytes of all layers, as they lie in the archive.
     #[must_use]
     pub fn layer_bytes(&self) -> u64 {
-        self.layers.iter().map(|it| it.content.size).sum()
+        self.layers.iter().map(|it| it.content.size()).sum()
     }
 }
 

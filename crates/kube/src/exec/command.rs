@@ -24,7 +24,7 @@ const KEEP: usize = 64 << 10;
 ///
 /// # Errors
 /// Those of the API server. One whose node does not answer is [`Error::NodeLost`].
-pub(crate) async fn spawn(cluster: &Cluster, pod: &str, argv: &[String], stdin: bool) -> Result<PodProcess> {
+pub(crate) async fn spawn(cluster: &Cluster, pod: &Pod, argv: &[String], stdin: bool) -> Result<PodProcess> {
     let pods = cluster.api::<Pod>().await?;
     let params = AttachParams::default()
         .container(MAIN)
@@ -34,21 +34,28 @@ pub(crate) async fn spawn(cluster: &Cluster, pod: &str, argv: &[String], stdin: 
         .max_stdin_buf_size(BUFFER)
         .max_stdout_buf_size(BUFFER)
         .max_stderr_buf_size(BUFFER);
-    let started = tokio::time::timeout(READ, pods.exec(pod, argv, &params)).await;
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let started = tokio::time::timeout(READ, pods.exec(name, argv, &params)).await;
     let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: READ })?;
     started.map(PodProcess::new).map_err(|err| refused(pod, "exec", err))
 }
 
-/// What a refused connection to a Pod means.
-pub(crate) fn refused(pod: &str, verb: &'static str, err: kube::Error) -> Error {
+/// What a refused connection to a Pod means. The server does not say which node it could not reach.
+pub(crate) fn refused(pod: &Pod, verb: &'static str, err: kube::Error) -> Error {
     if is_not_found(&err) {
-        return Error::NoSuchContainer(pod.to_owned());
+        return Error::NoSuchContainer(pod.metadata.name.clone().unwrap_or_default());
     }
-    api_error(verb, err)
+    match api_error(verb, err) {
+        Error::NodeLost { node, reason } => {
+            let of_pod = pod.spec.as_ref().and_then(|it| it.node_name.clone());
+            Error::NodeLost { node: of_pod.unwrap_or(node), reason }
+        }
+        err => err,
+    }
 }
 
 /// Runs a short command of ours and waits for it.
-pub(crate) async fn run(cluster: &Cluster, pod: &str, argv: &[String]) -> Result<ExecOutput> {
+pub(crate) async fn run(cluster: &Cluster, pod: &Pod, argv: &[String]) -> Result<ExecOutput> {
     let begun = Instant::now();
     let mut process = spawn(cluster, pod, argv, false).await?;
     let mut drain = Drain::new(&mut process, KEEP, None);

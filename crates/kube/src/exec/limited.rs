@@ -8,6 +8,7 @@ use coracle_runtime::plain_exec::{END_TREE, ENTER, IS_DIR, MARK};
 use coracle_runtime::{
     Capability, ContainerId, ContainerStatus, Error, Exec, ExecOutput, Exit, Ids, Input, Result, random_hex,
 };
+use k8s_openapi::api::core::v1::Pod;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::command::{run, spawn};
@@ -47,7 +48,6 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
     if status(&pod) != ContainerStatus::Running {
         return Err(not_running(&pod, None));
     }
-    let name = pod.metadata.name.clone().unwrap_or_default();
     let (mark, begun) = (random_hex::<16>(), Instant::now());
     let input = whole(exec.stdin.take()).await?;
     let argv = words(&exec, &mark, input.as_deref());
@@ -55,18 +55,18 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
         let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
-    let mut process = spawn(cluster, &name, &argv, input.is_some()).await?;
+    let mut process = spawn(cluster, &pod, &argv, input.is_some()).await?;
     let feeder = feed(process.stdin(), input);
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut process, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
         DrainOutcome::Exited(_) => None,
-        _ => Some(drain.while_reading(end_tree(cluster, &name, &mark, &exec)).await),
+        _ => Some(drain.while_reading(end_tree(cluster, &pod, &mark, &exec)).await),
     };
     let outputs = drain.finish(&mut process).await;
     feeder.abort();
     let output = ExecOutput::plain(end.into(), outputs, tree_ended, begun.elapsed());
-    judge(cluster, id, (&name, end), &exec, output).await
+    judge(cluster, (&pod, id), end, &exec, output).await
 }
 
 /// The input is written while output is read: a command that ends early leaves the rest.
@@ -118,7 +118,7 @@ fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
 }
 
 /// Ends every process that carries the mark. The connection's end would end none of them.
-async fn end_tree(cluster: &Cluster, pod: &str, mark: &str, exec: &Exec) -> bool {
+async fn end_tree(cluster: &Cluster, pod: &Pod, mark: &str, exec: &Exec) -> bool {
     let tenths = exec.limits.grace.as_millis().div_ceil(100).to_string();
     let script = ["/bin/sh", "-c", END_TREE, "coracle", mark, &tenths].map(str::to_owned);
     let Ids { uid, gid } = exec.user;
@@ -140,8 +140,8 @@ async fn end_tree(cluster: &Cluster, pod: &str, mark: &str, exec: &Exec) -> bool
 /// What an exit code that a shell of ours may have given means.
 async fn judge(
     cluster: &Cluster,
-    id: &ContainerId,
-    (name, end): (&str, DrainOutcome),
+    (pod, id): (&Pod, &ContainerId),
+    end: DrainOutcome,
     exec: &Exec,
     output: ExecOutput,
 ) -> Result<ExecOutput> {
@@ -160,7 +160,7 @@ async fn judge(
         };
     }
     let probe = ["/bin/sh", "-c", IS_DIR, "coracle", exec.workdir.as_str()].map(str::to_owned);
-    match run(cluster, name, &probe).await?.exit {
+    match run(cluster, pod, &probe).await?.exit {
         Exit::Code(0) => Ok(output),
         Exit::Code(1) => Err(Error::NoSuchPath(exec.workdir.clone())),
         _ => Err(Error::NoShell),
@@ -171,7 +171,7 @@ fn lost(output: ExecOutput) -> Error {
     Error::GuestLost { reason: "the connection to the command broke".into(), output: Some(Box::new(output)) }
 }
 
-fn not_running(pod: &k8s_openapi::api::core::v1::Pod, output: Option<ExecOutput>) -> Error {
+fn not_running(pod: &Pod, output: Option<ExecOutput>) -> Error {
     let container = container_of(pod).ok();
     Error::NotRunning {
         status: status(pod),

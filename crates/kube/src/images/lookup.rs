@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::cluster::Cluster;
 use crate::find::list_pods;
 use crate::names::{CORACLE, IMAGE_ID, MAIN, MANAGED_BY};
+use crate::settings::KubeSettings;
 
 /// Time of a look at a registry.
 pub(super) const LOOK: Duration = Duration::from_secs(60);
@@ -17,8 +18,30 @@ pub(super) async fn find(cluster: &Cluster, name: &ImageRef, within: Duration) -
     if let Ok(id) = ImageId::parse(name.as_str()) {
         return Ok(by_id(cluster, &id).await?.map(|(_, image)| image));
     }
-    let completed = name.completed();
-    let Some(found) = cluster.registry.find(&completed, within).await? else { return Ok(None) };
+    let completed = built_name(&cluster.settings, name)?.unwrap_or_else(|| name.completed());
+    if let Some(image) = look_up(cluster, &completed, within).await? {
+        return Ok(Some(image));
+    }
+    if completed == name.completed() { Ok(None) } else { look_up(cluster, &name.completed(), within).await }
+}
+
+/// The name in the configured registry of an image that has no registry's name: those that were built here.
+///
+/// # Errors
+/// [`Error::PullFailed`] for a registry of the configuration that is no part of a name.
+pub(super) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Option<ImageRef>> {
+    let Some(registry) = settings.registry.as_ref().filter(|_| name.registry().is_none()) else { return Ok(None) };
+    let whole = format!("{}/{name}", registry.trim_end_matches('/'));
+    match ImageRef::parse(&whole) {
+        Ok(name) => Ok(Some(name.completed())),
+        Err(err) => {
+            Err(Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(err.to_string().as_bytes()) })
+        }
+    }
+}
+
+async fn look_up(cluster: &Cluster, completed: &ImageRef, within: Duration) -> Result<Option<Image>> {
+    let Some(found) = cluster.registry.find(completed, within).await? else { return Ok(None) };
     let pull_name = format!("{}@{}", repository(completed.as_str()), found.digest);
     let image = found.image(completed.to_string()).map_err(|detail| Error::Unreadable { verb: "pull", detail })?;
     cluster.remember_image(&pull_name, &image);
@@ -73,7 +96,15 @@ fn repository(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::repository;
+    use super::*;
+
+    #[test]
+    fn a_name_without_a_registry_may_be_of_an_image_that_was_built_here() {
+        let settings = KubeSettings { registry: Some("host:5000/team/".into()), ..KubeSettings::default() };
+        let name = |it: &str| built_name(&settings, &ImageRef::parse(it).unwrap()).unwrap().map(|it| it.to_string());
+        assert_eq!(name("coracle-cache:x").as_deref(), Some("host:5000/team/coracle-cache:x"));
+        assert_eq!(name("ghcr.io/a/b:1"), None);
+    }
 
     #[test]
     fn a_port_is_no_tag() {

@@ -2,6 +2,7 @@
 
 mod config;
 mod lookup;
+mod push;
 mod registry;
 mod store;
 

@@ -1,19 +1,26 @@
 //! Registries, asked for what they tell of an image. Layers are the nodes' affair.
 
+use std::fs::File;
 use std::time::Duration;
 
 use coracle_runtime::{Error, Excerpt, ImageRef, Result};
+use futures_util::TryStreamExt as _;
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
+use oci_client::manifest::{OciDescriptor, OciImageManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
 use tokio::time::timeout;
+use tokio_util::io::ReaderStream;
 
 use super::config::RegistryImage;
 use crate::settings::KubeSettings;
 
 /// Time for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+
+/// Bytes of one read of a blob.
+const PART: usize = 256 << 10;
 
 /// Registries of images.
 pub(crate) struct Registry {
@@ -52,6 +59,52 @@ impl Registry {
             Err(err) => Err(failed(causes(&err))),
         }
     }
+
+    /// Pushes a file that is at its start, unless the registry has it.
+    ///
+    /// # Errors
+    /// [`Error::Engine`] when the registry does not take it.
+    pub(crate) async fn push_blob(&self, name: &ImageRef, file: File, descriptor: &OciDescriptor) -> Result<()> {
+        let reference = self.to_push(name).await?;
+        if self.client.blob_exists(&reference, &descriptor.digest).await.unwrap_or(false) {
+            return Ok(());
+        }
+        let parts = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(Into::into);
+        let size = u64::try_from(descriptor.size).ok();
+        let pushed = self.client.push_blob_stream(&reference, parts, &descriptor.digest, size).await;
+        pushed.map(drop).map_err(not_pushed)
+    }
+
+    /// The same of a small blob.
+    ///
+    /// # Errors
+    /// As [`push_blob`](Self::push_blob).
+    pub(crate) async fn push_bytes(&self, name: &ImageRef, bytes: Vec<u8>, descriptor: &OciDescriptor) -> Result<()> {
+        let reference = self.to_push(name).await?;
+        self.client.push_blob(&reference, bytes, &descriptor.digest).await.map(drop).map_err(not_pushed)
+    }
+
+    /// Names an image whose blobs are there.
+    ///
+    /// # Errors
+    /// As [`push_blob`](Self::push_blob).
+    pub(crate) async fn push_manifest(&self, name: &ImageRef, manifest: OciImageManifest) -> Result<()> {
+        let reference = self.to_push(name).await?;
+        self.client.push_manifest(&reference, &manifest.into()).await.map(drop).map_err(not_pushed)
+    }
+
+    async fn to_push(&self, name: &ImageRef) -> Result<Reference> {
+        let reference: Reference = name.as_str().parse().map_err(|err| {
+            let excerpt = Excerpt::from_bytes(format!("{err}").as_bytes());
+            Error::Engine { verb: "push", exit: 1, excerpt }
+        })?;
+        self.client.store_auth_if_needed(reference.resolve_registry(), &RegistryAuth::Anonymous).await;
+        Ok(reference)
+    }
+}
+
+fn not_pushed(err: OciDistributionError) -> Error {
+    Error::Engine { verb: "push", exit: 1, excerpt: Excerpt::from_bytes(causes(&err).as_bytes()) }
 }
 
 fn is_missing(err: &OciDistributionError) -> bool {

@@ -1,4 +1,4 @@
-//! The image store of a cluster: it finds, and makes none.
+//! The image store of a cluster: it finds images, takes those that were built elsewhere, and makes none.
 
 use std::fs::File;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use coracle_runtime::{
 };
 
 use super::lookup::{LOOK, find};
+use super::push::push;
 use crate::runtime::KubeRuntime;
 use crate::unsupported::unsupported;
 
@@ -60,8 +61,9 @@ impl ImageStore for KubeRuntime {
         Err(unsupported(Capability::Commit))
     }
 
-    async fn load_image(&self, _: File, _: &ImageRef) -> Result<Image> {
-        Err(unsupported(Capability::Commit))
+    /// Into the registry of the configuration.
+    async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
+        push(self.cluster(), archive, name).await
     }
 
     async fn tag_image(&self, _: &ImageId, _: &ImageRef) -> Result<()> {

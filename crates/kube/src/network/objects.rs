@@ -24,7 +24,7 @@ struct Properties {
 /// Pods without a network: nothing in, nothing out.
 pub(super) fn nothing() -> NetworkPolicy {
     NetworkPolicy {
-        metadata: fixed("coracle-none"),
+        metadata: fixed(NO_NETWORK),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(members(NO_NETWORK)),
             policy_types: Some(vec!["Ingress".into(), "Egress".into()]),
@@ -36,7 +36,7 @@ pub(super) fn nothing() -> NetworkPolicy {
 /// Pods that reach others and that no Pod reaches.
 pub(super) fn alone() -> NetworkPolicy {
     NetworkPolicy {
-        metadata: fixed("coracle-alone"),
+        metadata: fixed(ALONE),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(members(ALONE)),
             policy_types: Some(vec!["Ingress".into()]),

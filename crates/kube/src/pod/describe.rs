@@ -80,7 +80,11 @@ fn mounts(main: &KubeContainer) -> Vec<MountPoint> {
 
 fn network(pod: &Pod) -> Option<String> {
     let label = pod.metadata.labels.as_ref()?.get(NETWORK_LABEL)?;
-    (!matches!(label.as_str(), NO_NETWORK | ALONE)).then(|| label.clone())
+    match label.as_str() {
+        NO_NETWORK => None,
+        ALONE => Some("default".to_owned()),
+        named => Some(named.to_owned()),
+    }
 }
 
 /// Those that the node keeps. There is none of processes.

@@ -10,11 +10,11 @@ use crate::names::{
     CORACLE, ID, ID_LABEL, IMAGE_ID, LABELS, LIMITS, MANAGED_BY, NAME, NETWORK_LABEL, id_label, is_label, object_name,
 };
 
-/// Value of the network label of a Pod that has no way out, by the policy of that name.
-pub(crate) const NO_NETWORK: &str = "none";
+/// Network of a Pod that has no way out: the value of its label, and the name of the policy.
+pub(crate) const NO_NETWORK: &str = "coracle-none";
 
-/// Value of the network label of a Pod that no other reaches.
-pub(crate) const ALONE: &str = "alone";
+/// The same of a Pod that no other reaches.
+pub(crate) const ALONE: &str = "coracle-default";
 
 /// Name, labels that a selector can find, and everything in annotations.
 pub(crate) fn metadata(request: PodRequest<'_>) -> Result<ObjectMeta> {

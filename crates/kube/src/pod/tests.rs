@@ -88,7 +88,7 @@ fn a_container_without_a_guest_only_waits() {
     let shown = shown(&pod);
     assert_eq!(shown["spec"]["initContainers"], Value::Null);
     assert_eq!(shown["spec"]["volumes"], Value::Null);
-    assert_eq!(shown["metadata"]["labels"]["coracle.dev/network"], "none");
+    assert_eq!(shown["metadata"]["labels"]["coracle.dev/network"], "coracle-none");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_pod_is_a_container_in_the_words_of_all_engines() {
     assert_eq!(of(&running, false).status, ContainerStatus::Created);
     let it = of(&running, true);
     assert_eq!((it.status, it.id.as_str(), it.name.as_str()), (ContainerStatus::Running, ID, "box"));
-    assert_eq!((it.exit_code, it.user.as_str(), it.networks.len()), (None, "", 0));
+    assert_eq!((it.exit_code, it.user.as_str(), it.networks.len()), (None, "", 1));
     let killed = of(&main_in(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })), true);
     assert_eq!((killed.status, killed.exit_code, killed.oom_killed), (ContainerStatus::Exited, Some(137), true));
     let evicted = of(&json!({ "phase": "Failed", "reason": "Evicted" }), true);

@@ -44,7 +44,7 @@ impl AppleRuntime {
     /// # Errors
     /// [`Error::NotInstalled`].
     pub fn connect(settings: &EngineSettings) -> Result<Self> {
-        let options = ProgramOptions { endpoint: "local".into(), prefix: Vec::new(), env: Vec::new() };
+        let options = ProgramOptions { endpoint: "local".into(), prefix: Vec::new(), env: Vec::new(), forward: None };
         Ok(Self { program: EngineProgram::find(EngineKind::Container, settings, options)? })
     }
 

@@ -97,7 +97,7 @@ impl CliRuntime {
     /// put variables and mounts into containers.
     async fn socket(&self) -> Result<Socket> {
         if self.dialect == Dialect::Docker || self.client.endpoint() != "local" {
-            return Ok(Socket { address: self.client.endpoint().into(), _service: None });
+            return Ok(Socket { address: self.client.address().into(), _service: None });
         }
         let dir = self.client.temp_dir("podman")?;
         let path = dir.path().join("s");

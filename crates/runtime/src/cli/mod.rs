@@ -31,7 +31,7 @@ use crate::host::find_program::find_program;
 use crate::host::process::Stdin;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::EngineSettings;
-use crate::program::{self, EngineProgram, RunsCommands, deadline};
+use crate::program::{self, EngineProgram, RunsCommands, SshDestination, deadline};
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerStatus, ContainerUsage, Endpoint,
     EngineInfo, EngineKind, Error, Exec, ExecOutput, GuestDelivery, Handle, Ids, LabelFilter, NetworkAttachment,
@@ -60,22 +60,9 @@ impl CliRuntime {
     pub fn connect(dialect: Dialect, settings: &EngineSettings) -> Result<Self> {
         let client =
             EngineProgram::find(dialect.kind(), settings, program_options::program_options(dialect, settings)?)?;
-        let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
-        let rootless = match dialect {
-            Dialect::Docker => false,
-            Dialect::Podman => !rustix::process::geteuid().is_root(),
-        };
-        let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| find_program(it).is_ok());
-        let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::inspect().bounds()).flatten();
+        let facts = if client.is_local() { local_facts(dialect) } else { remote_facts(dialect, client.endpoint()) };
         let lookup = Arc::new(EngineLookup::new(dialect, settings, client.clone()));
-        Ok(Self {
-            dialect,
-            client,
-            lookup,
-            cpu_samples: Arc::default(),
-            facts: EngineFacts { rootless, selinux, pauses, bounds, user_network, host_gateway: None },
-        })
+        Ok(Self { dialect, client, lookup, cpu_samples: Arc::default(), facts })
     }
 
     /// Whether the engine answers and has this container. Exit code and text of a failed call show neither.
@@ -120,6 +107,9 @@ impl CliRuntime {
     }
 
     async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
+        if !self.client.is_local() {
+            return None;
+        }
         let ports = self.lookup.wanted_ports(id).await.ok()?;
         let taken = |it: &u16| std::net::TcpListener::bind(("127.0.0.1", *it)).is_err();
         ports.into_iter().find(taken)
@@ -165,6 +155,9 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        if !self.client.is_local() && !spec.spec().mounts.is_empty() {
+            return Err(Error::Unsupported { engine: self.kind(), capability: Capability::Bind });
+        }
         if spec.spec().read_only && spec.guest() == Some(&GuestDelivery::Uploaded) {
             // What is put in before the start lies on the root, and the guest needs its place beside it to be writable.
             return Err(Error::Unsupported { engine: self.kind(), capability: Capability::ReadOnlyRoot });
@@ -225,6 +218,9 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn usage(&self, id: &ContainerId) -> Result<Option<ContainerUsage>> {
+        if !self.client.is_local() {
+            return Ok(None); // its processes are not on this machine
+        }
         let Some(pid) = self.inspect(&id.into()).await?.pid else { return Ok(None) };
         let (used, written) =
             tokio::join!(cgroup::used(pid, id.as_str(), &self.cpu_samples), self.lookup.written_bytes(id));
@@ -270,6 +266,27 @@ impl ContainerRuntime for CliRuntime {
             other => other,
         }
     }
+}
+
+/// What a command line for an engine on this machine depends on.
+fn local_facts(dialect: Dialect) -> EngineFacts {
+    let selinux = std::fs::read("/sys/fs/selinux/enforce").is_ok_and(|it| it.starts_with(b"1"));
+    let rootless = match dialect {
+        Dialect::Docker => false,
+        Dialect::Podman => !rustix::process::geteuid().is_root(),
+    };
+    let user_network = ["slirp4netns", "pasta"].into_iter().find(|it| find_program(it).is_ok());
+    let pauses = !rootless || std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let bounds = (dialect == Dialect::Podman).then(|| conf::Machine::inspect().bounds()).flatten();
+    EngineFacts { rootless, selinux, pauses, bounds, user_network, host_gateway: None }
+}
+
+/// The same for an engine elsewhere: nothing of this machine says anything about that one, whose engine refuses what it lacks.
+fn remote_facts(dialect: Dialect, endpoint: &str) -> EngineFacts {
+    let destination = SshDestination::parse(dialect.kind(), endpoint).ok();
+    let rootless = dialect == Dialect::Podman && destination.is_some_and(|it| it.is_rootless());
+    let user_network = Some("slirp4netns");
+    EngineFacts { rootless, selinux: false, pauses: true, bounds: None, user_network, host_gateway: None }
 }
 
 /// Both engines print `[]` or nothing when they found nothing.

@@ -3,28 +3,40 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Dialect, conf};
 use crate::cli::EngineSettings;
-use crate::program::ProgramOptions;
-use crate::{Error, Result};
+use crate::program::{ProgramOptions, SshDestination, SshForward};
+use crate::{ConnectionFault, Error, Excerpt, Result};
 
-/// Options by the settings, and with a configuration of ours.
+/// Options by the settings, and with a configuration of ours. An engine on another machine is one behind a socket here.
 pub(super) fn program_options(dialect: Dialect, settings: &EngineSettings) -> Result<ProgramOptions> {
-    let (endpoint, prefix) = endpoint(dialect, settings);
-    Ok(ProgramOptions { endpoint, prefix, env: environment(dialect, settings)? })
+    let (default, option) = match dialect {
+        Dialect::Docker => ("unix:///var/run/docker.sock", "--host"),
+        Dialect::Podman => ("local", "--url"),
+    };
+    let endpoint = settings.endpoint.as_deref().unwrap_or(default);
+    let forward = forward(dialect, endpoint, settings)?;
+    let address = match &forward {
+        Some(forward) => format!("unix://{}", forward.socket().display()),
+        None => endpoint.to_owned(),
+    };
+    let prefix = if address == "local" { vec![] } else { vec![format!("{option}={address}").into()] };
+    Ok(ProgramOptions { endpoint: endpoint.to_owned(), prefix, env: environment(dialect, settings)?, forward })
 }
 
-fn endpoint(dialect: Dialect, settings: &EngineSettings) -> (String, Vec<OsString>) {
-    match (dialect, &settings.endpoint) {
-        (Dialect::Docker, endpoint) => {
-            let endpoint = endpoint.clone().unwrap_or_else(|| "unix:///var/run/docker.sock".into());
-            let word = format!("--host={endpoint}").into();
-            (endpoint, vec![word])
-        }
-        (Dialect::Podman, Some(endpoint)) => (endpoint.clone(), vec![format!("--url={endpoint}").into()]),
-        (Dialect::Podman, None) => ("local".into(), vec![]),
+fn forward(dialect: Dialect, endpoint: &str, settings: &EngineSettings) -> Result<Option<Arc<SshForward>>> {
+    if !endpoint.starts_with("ssh://") {
+        return Ok(None);
     }
+    let destination = SshDestination::parse(dialect.kind(), endpoint).map_err(|why| Error::NotConnected {
+        engine: dialect.kind(),
+        endpoint: endpoint.to_owned(),
+        fault: ConnectionFault::Address(why),
+        excerpt: Excerpt::default(),
+    })?;
+    SshForward::listen(destination, settings).map(|it| Some(Arc::new(it)))
 }
 
 /// The environment of the engine's program: without values of the person that could end up in a container.

@@ -52,6 +52,16 @@ fn engine(dialect: Dialect, script: &str, api: ApiUse) -> (CliRuntime, ScriptDir
     let daemon = UnixListener::bind(&socket).unwrap();
     // Podman has no daemon: an endpoint would make it a remote one.
     let endpoint = matches!(dialect, Dialect::Docker).then(|| format!("unix://{}", socket.display()));
-    let settings = EngineSettings { program, endpoint, config_dir, home, runtime_dir: None, temp_dir, api };
+    let settings = EngineSettings {
+        program,
+        endpoint,
+        config_dir,
+        home,
+        runtime_dir: None,
+        temp_dir,
+        api,
+        ssh_config: None,
+        ssh_agent: None,
+    };
     (CliRuntime::connect(dialect, &settings).unwrap(), ScriptDir { dir: temp, _daemon: daemon })
 }

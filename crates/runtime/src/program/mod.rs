@@ -5,17 +5,20 @@ pub(crate) mod deadline;
 pub(crate) mod exec;
 pub(crate) mod json;
 pub(crate) mod link;
+pub(crate) mod ssh;
 pub(crate) mod unpack;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub(crate) use self::argv::EngineArgs;
+pub(crate) use self::ssh::{SshDestination, SshForward};
 use crate::host::find_program::find_program;
 use crate::host::process::{self, Invocation, ProgramOutput, Stdin, exit_of};
 use crate::{ContainerId, ContainerRuntime, EngineKind, Error, Excerpt, Exec, Ids, Result};
@@ -37,6 +40,10 @@ pub struct EngineSettings {
     pub temp_dir: PathBuf,
     /// Whether reads may go over the engine's API.
     pub api: ApiUse,
+    /// The configuration of `ssh` for an engine on another machine; the person's own when missing.
+    pub ssh_config: Option<PathBuf>,
+    /// The socket of the person's agent for keys of `ssh`.
+    pub ssh_agent: Option<PathBuf>,
 }
 
 /// How the engine is read. Changes always use its program.
@@ -60,6 +67,8 @@ pub(crate) struct ProgramOptions {
     /// Words before each verb.
     pub(crate) prefix: Vec<OsString>,
     pub(crate) env: Vec<(String, OsString)>,
+    /// The connection to another machine, whose socket the words name.
+    pub(crate) forward: Option<Arc<SshForward>>,
 }
 
 /// An engine whose program runs commands in containers.
@@ -91,6 +100,7 @@ pub struct EngineProgram {
     prefix: Vec<OsString>,
     env: BTreeMap<String, OsString>,
     endpoint: String,
+    forward: Option<Arc<SshForward>>,
     temp_dir: PathBuf,
     home: PathBuf,
     /// The program's working directory: Podman's monitor outlives it and writes files, such as `oom`, into the
@@ -120,6 +130,7 @@ impl EngineProgram {
             prefix: options.prefix,
             env,
             endpoint: options.endpoint,
+            forward: options.forward,
             temp_dir: settings.temp_dir.clone(),
             home: settings.home.clone(),
             working_dir: settings.config_dir.clone(),
@@ -134,6 +145,14 @@ impl EngineProgram {
 
     pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// Where the engine listens as seen from here: the socket of a connection to another machine, else its endpoint.
+    pub(crate) fn address(&self) -> String {
+        match &self.forward {
+            Some(forward) => format!("unix://{}", forward.socket().display()),
+            None => self.endpoint.clone(),
+        }
     }
 
     /// The person's home.
@@ -245,6 +264,9 @@ impl EngineProgram {
     }
 
     pub(crate) fn failed(&self, verb: &'static str, ended: &ProgramOutput) -> Error {
+        if let Some(err) = self.not_connected() {
+            return err;
+        }
         let Some(path) = self.socket() else {
             return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) };
         };
@@ -263,9 +285,19 @@ impl EngineProgram {
     }
 
     pub(crate) fn unavailable(&self, ended: &ProgramOutput) -> Error {
+        if let Some(err) = self.not_connected() {
+            return err;
+        }
         let connected = self.socket().map(std::os::unix::net::UnixStream::connect);
         let denied = matches!(connected, Some(Err(err)) if err.kind() == std::io::ErrorKind::PermissionDenied);
         Error::Unavailable { engine: self.kind, denied, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) }
+    }
+
+    /// Why the machine of the engine is not reached, if it is that.
+    pub(crate) fn not_connected(&self) -> Option<Error> {
+        let failure = self.forward.as_ref()?.failure()?;
+        let (engine, endpoint) = (self.kind, self.endpoint.clone());
+        Some(Error::NotConnected { engine, endpoint, fault: failure.fault, excerpt: failure.excerpt })
     }
 
     fn socket(&self) -> Option<&Path> {

@@ -1,7 +1,7 @@
 //! `start`, `stop` and `adopt`: containers that run, have stopped, or were made outside Coracle.
 
 use coracle_lifecycle::{ManagedContainer, find};
-use coracle_runtime::{ContainerId, ContainerName, Handle};
+use coracle_runtime::{Capability, ContainerId, ContainerName, ContainerRuntime, Handle};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -87,6 +87,7 @@ impl Operation for StopContainer {
         let (mut jobs_ended, mut warnings) = (0, Vec::new());
         let stopped = container.running();
         if stopped {
+            refuse_final(&*found.runtime)?;
             jobs_ended = commands::running(cx, &found.record).await;
             found.runtime.stop(&container.id, self.time.unwrap_or(cx.config.exec.grace).0).await?;
             cx.links().forget(&container.id);
@@ -94,6 +95,15 @@ impl Operation for StopContainer {
         }
         let record = found.record;
         Ok(StopContainerResponse { container: record.name, id: record.id, stopped, jobs_ended, warnings })
+    }
+}
+
+/// Where a stopped container never starts again, its files would be lost.
+fn refuse_final(runtime: &dyn ContainerRuntime) -> Result<(), Failure> {
+    let (engine, capability) = (runtime.kind(), Capability::Restart);
+    match Capability::lacked_by(engine).contains(&capability) {
+        true => Err(coracle_runtime::Error::Unsupported { engine, capability }.into()),
+        false => Ok(()),
     }
 }
 

@@ -54,7 +54,7 @@ impl Operation for ExecInteractiveHint {
         let container = found.record.name.to_string();
         let coracle_command = format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" });
         Ok(InteractiveHintResponse {
-            command: connect_command(found.runtime.kind(), &hint, &coracle_command),
+            command: connect_command(found.runtime.kind(), &found.record.endpoint, &hint, &coracle_command),
             coracle_command,
             shell: hint.shell,
             user: hint.user,

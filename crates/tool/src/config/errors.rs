@@ -5,7 +5,7 @@ use std::path::Path;
 use coracle_provision::env::EnvRules;
 use coracle_runtime::PatternSet;
 
-use super::{Config, GitMode, HostMount, Preload, Preset, Provider, SandboxNetwork, WorktreeMode, strict};
+use super::{Config, GitMode, HostMount, Preload, Preset, Provider, SandboxNetwork, WorktreeMode, remote, strict};
 
 const MORE_THAN_NOTHING: &str = "must be more than 0";
 const AT_LEAST_ONE: &str = "must be at least 1";
@@ -18,6 +18,9 @@ pub(super) fn faults(config: &Config) -> Vec<(&'static str, String)> {
     let mut faults = Faults(Vec::new());
     if config.policy == Preset::Strict {
         strict::faults(config).into_iter().for_each(|(key, why)| faults.refuse(true, key, why));
+    }
+    if config.has_remote_engine() {
+        remote::faults(config).into_iter().for_each(|(key, why)| faults.refuse(true, key, why));
     }
     faults.of_rooms(config);
     faults.of_sandboxes(config);

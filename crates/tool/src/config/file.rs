@@ -3,10 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::errors::faults;
-use super::{Config, Preset, strict};
+use super::{Config, Preset, remote, strict};
 use crate::failure::Failure;
 use crate::host::Host;
 use crate::suggest;
@@ -46,7 +46,14 @@ impl Config {
     pub fn read(text: &str, json: bool) -> Result<Self, Failure> {
         let config: Self = if json { from_json(text)? } else { from_toml(text)? };
         // Read whole before: what is wrong is told with the line of the person's own text.
-        let config = if config.policy == Preset::Strict { with_strict_defaults(text, json)? } else { config };
+        let defaults = match config.policy {
+            Preset::Strict => Some(strict::defaults()),
+            _ => config.has_remote_engine().then(remote::defaults),
+        };
+        let config = match defaults {
+            Some(defaults) => with_defaults(defaults, text, json)?,
+            None => config,
+        };
         let faults = faults(&config);
         let Some((key, message)) = faults.first() else { return Ok(config) };
         let problem = |(key, message): &(&str, String)| json!({ "field": key, "message": message });
@@ -67,6 +74,7 @@ impl Config {
         self.sandbox.writable_mounts = self.sandbox.writable_mounts.iter().map(real).collect();
         self.auto_passthrough.ca_files = self.auto_passthrough.ca_files.iter().map(|it| host.path(it)).collect();
         self.state_dir = self.state_dir.as_ref().map(|it| host.path(it));
+        self.engine_ssh_config = self.engine_ssh_config.as_ref().map(|it| host.path(it));
         self.engine_data = self.engine_data.as_ref().map(real);
         self
     }
@@ -104,13 +112,13 @@ fn from_toml(text: &str) -> Result<Config, Failure> {
     })
 }
 
-fn with_strict_defaults(text: &str, json: bool) -> Result<Config, Failure> {
+fn with_defaults(defaults: Value, text: &str, json: bool) -> Result<Config, Failure> {
     let unread = |why: String| invalid("", None, &why);
     let own = match json {
         true => serde_json::from_str(text).map_err(|err| unread(err.to_string()))?,
         false => toml::from_str(text).map_err(|err| unread(err.message().to_owned()))?,
     };
-    serde_path_to_error::deserialize(strict::beneath(own)).map_err(|err| {
+    serde_path_to_error::deserialize(strict::over(defaults, own)).map_err(|err| {
         let key = err.path().to_string();
         invalid(&key, line_of(text, &key), &err.inner().to_string())
     })
@@ -199,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_key_and_line() {
-        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `allow_remote_engine`, `engine_data`, `engine_runtime`, `engine_api`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `machine`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
+        assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `engine_ssh_config`, `allow_remote_engine`, `engine_data`, `engine_runtime`, `engine_api`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `machine`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
         assert_snapshot!(check("[security]\nimages = [\"[\"]\n"), @r#"the configuration cannot be used, `security.images` in line 2: `[` is not a pattern | "security.images" 2"#);

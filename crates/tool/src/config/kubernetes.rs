@@ -17,6 +17,8 @@ table! {
         context: Option<String>,
         /// Namespace of the Pods; that of the context when missing.
         namespace: Option<String>,
+        /// Registry, and what stands before each name there, of images that are built for this cluster.
+        registry: Option<String>,
         /// Registries that are reached by plain http, as `host:port`.
         insecure_registries: Vec<String>,
         /// Image that has the guest at `/coracle-guest`; without one the guest is sent to each Pod.

@@ -10,6 +10,7 @@ mod machine;
 mod macros;
 mod mounts;
 mod passthrough;
+mod remote;
 mod sandbox;
 mod strict;
 mod toolset;
@@ -53,6 +54,8 @@ table! {
         engine_path: Option<PathBuf>,
         /// Where the engine listens; its local endpoint when missing.
         engine_host: Option<String>,
+        /// The configuration of `ssh` for an engine on another machine; the person's own when missing.
+        engine_ssh_config: Option<PathBuf>,
         /// An engine that does not listen on a local socket may be used.
         allow_remote_engine: bool,
         /// Where the embedded engine keeps images and containers; a directory of the system, or of the user, when missing.
@@ -119,6 +122,12 @@ impl Config {
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.policy == Preset::Strict
+    }
+
+    /// Directories of the host are copied into containers: a cluster sees none of them.
+    #[must_use]
+    pub fn copies_directories(&self) -> bool {
+        self.workspace.mode == WorkspaceMode::Copy || self.engine == Engine::Kubernetes
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Config, DevcontainerFile, GitMode, Guest, MountMode, ProxyTransport, WorkspaceMode, WorktreeMode};
 
 /// The defaults that differ from those of `standard` (containers.md 15.1). They lie beneath what the person says.
-fn defaults() -> Value {
+pub(super) fn defaults() -> Value {
     json!({
         "workspace": { "mode": "copy" },
         "auto_passthrough": { "mode": "none", "forward_gh": false },
@@ -23,12 +23,8 @@ fn defaults() -> Value {
     })
 }
 
-/// The person's own keys over the defaults of `strict`.
-pub(super) fn beneath(own: Value) -> Value {
-    over(defaults(), own)
-}
-
-fn over(below: Value, above: Value) -> Value {
+/// The keys of `above` over those of `below`.
+pub(super) fn over(below: Value, above: Value) -> Value {
     match (below, above) {
         (Value::Object(mut below), Value::Object(above)) => {
             for (key, value) in above {

@@ -74,6 +74,7 @@ fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
         kubeconfig: kubernetes.kubeconfig.as_ref().map(|it| host.path(it)).or(by_variable).or_else(usual),
         context: kubernetes.context.clone(),
         namespace: kubernetes.namespace.clone(),
+        registry: kubernetes.registry.clone(),
         insecure_registries: kubernetes.insecure_registries.clone(),
         guest_image: kubernetes.guest_image.clone(),
         runtime_class: kubernetes.runtime_class.clone(),

@@ -2,7 +2,8 @@
 
 use coracle_runtime::link::protocol::ErrorCode;
 use coracle_runtime::{
-    Capability, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, PolicyRefusal, archive,
+    Capability, ConnectionFault, EngineKind, Error, Excerpt, InvalidName, InvalidPath, InvalidSize, PolicyRefusal,
+    archive,
 };
 
 use super::{Code, Failure};
@@ -21,6 +22,10 @@ impl From<Error> for Failure {
                     (EngineKind::Kubernetes, false) => failure.hint(CLUSTER_DOWN),
                     _ => failure.hint(DOWN),
                 }
+            }
+            Error::NotConnected { engine, endpoint, fault, excerpt } => {
+                let failure = failure.detail("engine", engine).detail("endpoint", endpoint);
+                failure.detail("reason", fault.word()).detail("ssh_error", excerpt.as_str()).hint(connect(fault))
             }
             Error::TooOld { engine, found, needed } => failure
                 .detail("engine", engine)
@@ -151,7 +156,10 @@ impl Failure {
 /// What agents branch on when that failed.
 pub(crate) fn code(err: &Error) -> Code {
     match err {
-        Error::NotInstalled { .. } | Error::NotBuiltIn { .. } | Error::Unavailable { .. } => Code::EngineUnavailable,
+        Error::NotInstalled { .. }
+        | Error::NotBuiltIn { .. }
+        | Error::Unavailable { .. }
+        | Error::NotConnected { .. } => Code::EngineUnavailable,
         Error::TooOld { .. } => Code::EngineTooOld,
         Error::Forbidden { .. } | Error::AdmissionDenied { .. } => Code::EngineDenied,
         Error::QuotaExceeded { .. } | Error::Unschedulable { .. } => Code::QuotaExceeded,
@@ -205,6 +213,27 @@ fn last_line(excerpt: &Excerpt) -> Option<&str> {
     excerpt.as_str().lines().rfind(|it| !it.trim().is_empty())
 }
 
+/// What to do where the machine of an engine is not reached.
+fn connect(fault: ConnectionFault) -> &'static str {
+    match fault {
+        ConnectionFault::Address(_) => "write `engine_host = \"ssh://user@host:port/path/of/the.sock\"`",
+        ConnectionFault::NoProgram => "install the client of OpenSSH",
+        ConnectionFault::HostKey => {
+            "compare its key, and connect once with `ssh` yourself so that it is known; nothing is sent to an unknown machine"
+        }
+        ConnectionFault::Login => {
+            "`ssh` to it without a password has to work: load the key into an agent, or name it in `engine_ssh_config`"
+        }
+        ConnectionFault::Unreachable => "check host and port, and whether `ssh` to it works from here",
+        ConnectionFault::NotForwarded => {
+            "allow it there: `AllowStreamLocalForwarding yes` and `AllowTcpForwarding yes` in its `sshd_config`"
+        }
+        ConnectionFault::NoEngine => "start the engine there, or name the path of its socket in `engine_host`",
+        ConnectionFault::Denied => "log in as a user who may use the engine, such as a member of the group `docker`",
+        _ => "`details.ssh_error` has the words of `ssh`",
+    }
+}
+
 fn without(capability: Capability) -> &'static str {
     match capability {
         Capability::Gpu => "leave `gpu` out; `preflight` shows what the engine can give",
@@ -214,7 +243,7 @@ fn without(capability: Capability) -> &'static str {
         Capability::HostNetwork => "leave `network` out",
         Capability::ReadOnlyRoot => "set `workspace.read_only_root` to false in the configuration",
         Capability::PartedNetwork => "say `network: \"none\"`, or name a network of your own",
-        Capability::Publish => "leave `ports` out",
+        Capability::Publish => "leave `ports` out; `forward` reaches a port where the container has a guest",
         Capability::OutgoingNetwork => "install the package `passt` (or `slirp4netns`), or say `network: \"none\"`",
         Capability::OciRuntime => "run as root, or leave `engine_runtime` out",
         Capability::NamedNetwork => "leave `network` out, or use an engine that runs as root, or podman",
@@ -223,7 +252,9 @@ fn without(capability: Capability) -> &'static str {
         }
         Capability::HostEntries => "leave `add_hosts` out",
         Capability::Bind => "leave `mount_cwd` and `mounts` out, and `copy_in` what the container shall have",
-        Capability::Restart => "`destroy` it, which saves its work, and `create` another",
+        Capability::Restart => {
+            "`destroy` it, which saves the work of one that runs, and `create` another; one that has ended has lost its files"
+        }
         _ => "`preflight` shows what this engine can do",
     }
 }

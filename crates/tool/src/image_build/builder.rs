@@ -6,8 +6,8 @@ use coracle_images::{Bootstrap, BuildFailure, FetchSettings, ImageBuilder, Image
 use coracle_lifecycle::Store;
 use coracle_provision::certs::ExtraCertificates;
 
-use super::NamedImage;
 use super::build_containers::LifecycleContainers;
+use super::{NamedImage, elsewhere};
 use crate::config;
 use crate::context::Context;
 use crate::engines::Backend;
@@ -106,10 +106,15 @@ pub(super) async fn build(
     request: &ImageRequest,
     certs: &Requested<ExtraCertificates>,
 ) -> Result<NamedImage, Failure> {
-    let (builder, mut creation) = (Builder::new(cx, backend)?, None);
-    let mut containers = LifecycleContainers { cx, backend, certs, volumes: Vec::new(), creation: &mut creation };
-    let built = cx.unless_cancelled(Box::pin(builder.images().build(request, &mut containers))).await;
-    containers.remove().await;
+    let built = if elsewhere::is_needed(backend.ready) {
+        Box::pin(elsewhere::build(cx, backend, request, certs)).await
+    } else {
+        let (builder, mut creation) = (Builder::new(cx, backend)?, None);
+        let mut containers = LifecycleContainers { cx, backend, certs, volumes: Vec::new(), creation: &mut creation };
+        let built = cx.unless_cancelled(Box::pin(builder.images().build(request, &mut containers))).await;
+        containers.remove().await;
+        built
+    };
     match built?.into_image() {
         Ok((image, reference)) => Ok(NamedImage { image, reference: reference.to_string() }),
         Err(BuildFailure { why, log }) => {

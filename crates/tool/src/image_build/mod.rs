@@ -3,6 +3,7 @@
 mod accounts;
 mod build_containers;
 mod builder;
+mod elsewhere;
 mod owned_image;
 mod resolved_image;
 mod session_image;

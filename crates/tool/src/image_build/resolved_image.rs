@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::build_containers::LifecycleContainers;
 use super::builder::{self, Builder};
+use super::elsewhere;
 use crate::context::Context;
 use crate::engines::Backend;
 use crate::failure::Failure;
@@ -73,9 +74,14 @@ pub(crate) async fn ensure<'a>(
         image = builder::explicit(image);
     }
     let builder = Builder::new(cx, backend)?;
-    let mut containers = LifecycleContainers { cx, backend, certs: &certs, volumes: Vec::new(), creation };
-    let outcome = builder.images().build(&image, &mut containers).await?;
-    containers.remove().await;
+    let outcome = if elsewhere::is_needed(backend.ready) {
+        Box::pin(elsewhere::build(cx, backend, &image, &certs)).await?
+    } else {
+        let mut containers = LifecycleContainers { cx, backend, certs: &certs, volumes: Vec::new(), creation };
+        let outcome = builder.images().build(&image, &mut containers).await?;
+        containers.remove().await;
+        outcome
+    };
     let resolution = Resolution { request: &image, signer: &builder.cache.signer, certs, begun };
     Ok(match outcome {
         BuildOutcome::Base(base) => {

@@ -8,6 +8,7 @@ use coracle_workspace::SlotRole;
 use serde::Serialize;
 
 use super::builder::{self, Builder, build, cache};
+use super::elsewhere;
 use crate::coding_agents;
 use crate::context::Context;
 use crate::engines::{Backend, Ready};
@@ -165,6 +166,10 @@ async fn build_named(
     }
     let certs = trusted_certificates(cx);
     let built = build(cx, backend, &builder::request(cx, &profile, &certs), &certs).await?;
+    if elsewhere::is_needed(backend.ready) {
+        // Its name there is that of the recipe.
+        return Ok((built, true));
+    }
     runtime.tag_image(&built.image.id, name).await?;
     Ok((NamedImage { reference: name.to_string(), ..built }, true))
 }

@@ -81,6 +81,8 @@ mod tests {
             runtime_dir: Some("/run/user/1000".into()),
             temp_dir: "/t".into(),
             api,
+            ssh_config: None,
+            ssh_agent: None,
         }
     }
 

@@ -49,7 +49,7 @@ impl Api {
 impl EngineLookup {
     pub(super) fn new(dialect: Dialect, settings: &EngineSettings, client: EngineProgram) -> Self {
         let me = rustix::process::geteuid().as_raw();
-        let api = ApiSocket::for_engine(dialect, settings, client.endpoint(), me).map(|socket| {
+        let api = ApiSocket::for_engine(dialect, settings, &client.address(), me).map(|socket| {
             let proof = || StorageProof::new(&socket.path, &settings.config_dir, &settings.home);
             let storage = socket.needs_storage_proof.then(proof);
             let client = ApiClient::new(socket);

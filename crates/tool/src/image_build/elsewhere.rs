@@ -1,0 +1,71 @@
+//! Images for an engine that builds none: an engine of this machine builds them, and they are pushed into the registry that the
+//! nodes of the other read.
+
+use coracle_images::{BuildOutcome, ImageOrigin, ImageRequest};
+use coracle_provision::certs::ExtraCertificates;
+use coracle_runtime::{Capability, EngineKind, Error, Image, ImageRef};
+
+use super::build_containers::LifecycleContainers;
+use super::builder::Builder;
+use crate::context::Context;
+use crate::engines::{Backend, Ready};
+use crate::failure::Failure;
+use crate::requested::Requested;
+
+/// Whether an engine gets its images from elsewhere.
+pub(super) fn is_needed(ready: &Ready) -> bool {
+    ready.runtime.kind() == EngineKind::Kubernetes
+}
+
+/// Gets the image of a request for an engine that cannot build it. An image that a registry has as it is needs no building.
+pub(super) async fn build(
+    cx: &Context,
+    backend: Backend<'_>,
+    request: &ImageRequest,
+    certs: &Requested<ExtraCertificates>,
+) -> Result<BuildOutcome, Failure> {
+    let target = &*backend.ready.runtime;
+    if request.explicit && request.is_empty() {
+        return Ok(BuildOutcome::Base(Builder::new(cx, backend)?.images().base(request).await?));
+    }
+    if request.is_empty()
+        && let Some((image, reference)) = coracle_images::find(target, &request.image).await?
+    {
+        return Ok(BuildOutcome::Base(coracle_images::Base {
+            image,
+            reference,
+            source: ImageOrigin::Pulled,
+            note: None,
+        }));
+    }
+    if cx.config.kubernetes.registry.is_none() {
+        let unsupported = Error::Unsupported { engine: target.kind(), capability: Capability::Build };
+        return Err(Failure::from(unsupported).hint_setting(
+            "name the `image` of a registry, or say where images are pushed that are built here",
+            "kubernetes.registry",
+        ));
+    }
+    let ready = cx.engines().of_this_machine().await?;
+    let here = Backend { ready: &ready, store: backend.store };
+    let (builder, mut creation) = (Builder::new(cx, here)?, None);
+    let mut containers = LifecycleContainers { cx, backend: here, certs, volumes: Vec::new(), creation: &mut creation };
+    let outcome = cx.unless_cancelled(Box::pin(builder.images().build(request, &mut containers))).await;
+    containers.remove().await;
+    let outcome = outcome?;
+    let (image, name) = outcome.image();
+    let published = publish(cx, &ready, image, name, backend.ready).await?;
+    Ok(outcome.with_image(published))
+}
+
+/// The image as the other engine has it: it is pushed, unless it was before.
+async fn publish(cx: &Context, from: &Ready, image: &Image, name: &ImageRef, to: &Ready) -> Result<Image, Failure> {
+    let there = to.runtime.find_images(std::slice::from_ref(name)).await?;
+    // Labels of ours have the key and the time of the build.
+    if let Some(same) = there.into_iter().find(|it| it.labels == image.labels && !it.labels.is_empty()) {
+        return Ok(same);
+    }
+    cx.call.progress.message(format!("pushing {name} to the registry")).await;
+    let spool = tempfile::tempfile_in(cx.state()?.scratch()).map_err(Failure::internal)?;
+    from.runtime.save_image(&image.id, spool.try_clone().map_err(Failure::internal)?).await?;
+    cx.unless_cancelled(async { Ok(to.runtime.load_image(spool, name).await?) }).await
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask bench clients [CONTAINERS]`: what a program of the Python client sees: many containers at once, and commands over its open
+//! connection beside the engine's own program.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use super::report::number;
+use super::{cell, machine, quantile};
+use crate::engines;
+use crate::guest;
+use crate::sh::{root, sh, target, var};
+
+/// Containers at once where none are named.
+pub(super) const CONTAINERS: u32 = 1000;
+
+const CALLS: u32 = 1000;
+
+pub(super) fn run(containers: u32) -> Result<()> {
+    let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
+    let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
+    for engine in &engines {
+        engines::up(Some(engine))?;
+    }
+    guest::build_small(&[guest::GUEST, guest::WORKER])?;
+    sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"]).run()?;
+    let home = target().join("bench/clients");
+    let config = home.join(".config/coracle");
+    fs::create_dir_all(&config)?;
+    let allowed = containers + 10;
+    fs::write(config.join("config.toml"), format!("max_containers = {allowed}\nmax_containers_total = {allowed}\n"))?;
+    let measured = target().join("bench/clients.json");
+    let (script, out) = (root().join("tests/clients/clients_bench.py"), measured.display().to_string());
+    let words = [script.display().to_string(), out, home.display().to_string(), containers.to_string()];
+    let words = words.into_iter().chain([CALLS.to_string(), "embedded".to_owned()]);
+    sh("python3", words.chain(engines.iter().map(|it| (*it).to_owned())))
+        .env("PYTHONPATH", root().join("clients/python"))
+        .env("CORACLE_BIN", target().join("release/coracle"))
+        .run()?;
+    write()
+}
+
+/// Writes the page of what was measured last.
+pub(super) fn write() -> Result<()> {
+    let measured = target().join("bench/clients.json");
+    let text = fs::read_to_string(&measured).with_context(|| format!("read {}", measured.display()))?;
+    let page = page(&serde_json::from_str(&text)?, &machine()?)?;
+    fs::write(root().join("docs/bench/clients.md"), &page)?;
+    println!("\n{page}");
+    Ok(())
+}
+
+fn page(measured: &Value, machine: &str) -> Result<String> {
+    let list = |name: &str| measured.pointer(name).and_then(Value::as_array).with_context(|| format!("no `{name}`"));
+    let (engine, count) = (&measured["many"]["engine"], &measured["many"]["count"]);
+    let mut page = format!(
+        "# A client and many containers: times and memory\n\n\
+         Written by `cargo xtask bench clients`, which runs the Python client. {machine}. Memory and processor time are those of \
+         the processes in `/proc`.\n\n\
+         ## {count} containers of one client process\n\n\
+         All are there at once, on the {} engine. They have no network and no mounted directory; four are created at a time, \
+         and the other calls are made all at once.\n\n| step | seconds | failures |\n|---|--:|--:|\n",
+        engine.as_str().unwrap_or_default()
+    );
+    for step in list("/many/steps")? {
+        let (name, failures) = (step["name"].as_str().unwrap_or_default(), &step["failures"]);
+        let _ = writeln!(page, "| {} | {} | {failures} |", label(name), number(float(step, "seconds")?));
+    }
+    server(&mut page, &measured["many"])?;
+    page.push_str(
+        "\n## A command over the open connection\n\n`true` in one container, one after another: milliseconds, median and 99th \
+         percentile. \"×\": how many times faster than the engine's own `exec` in the same run. The last column is what `coracle \
+         serve` takes of a processor.\n\n| engine | client | own program | × | processor |\n|---|--:|--:|--:|--:|\n",
+    );
+    for it in list("/calls")? {
+        let (ours, own) = (floats(it, "ms")?, floats(it, "own_ms")?);
+        let times =
+            quantile(&own, 0.5).zip(quantile(&ours, 0.5)).map_or("–".to_owned(), |(own, ours)| number(own / ours));
+        let processor = number(floats(it, "processor_ms")?.iter().sum());
+        let engine = it["engine"].as_str().unwrap_or_default();
+        let _ = writeln!(page, "| {engine} | {} | {} | {times} | {processor} |", cell(&ours), cell(&own));
+    }
+    Ok(page)
+}
+
+fn server(page: &mut String, many: &Value) -> Result<()> {
+    let of = &many["server"];
+    let mib = |it: &Value, name: &str| Ok::<_, anyhow::Error>(number(float(it, name)? / 1024.0));
+    let seconds: Vec<_> = floats(of, "processor")?.into_iter().map(number).collect();
+    let _ = write!(
+        page,
+        "\n| `coracle serve` | |\n|---|--:|\n\
+         | memory at rest, MiB | {} |\n| memory with all containers, MiB | {} |\n| peak of memory, MiB | {} |\n\
+         | open files with all containers | {} |\n| threads | {} |\n\
+         | processor time in all, seconds (user + system) | {} |\n\n\
+         The client, a Python process, had {} MiB at most.\n",
+        mib(of, "rest_kib")?,
+        mib(of, "full_kib")?,
+        mib(of, "peak_kib")?,
+        of["open_files"],
+        of["threads"],
+        seconds.join(" + "),
+        mib(many, "client_kib")?,
+    );
+    Ok(())
+}
+
+fn float(it: &Value, name: &str) -> Result<f64> {
+    it[name].as_f64().with_context(|| format!("no `{name}`"))
+}
+
+fn floats(it: &Value, name: &str) -> Result<Vec<f64>> {
+    let all = it[name].as_array().with_context(|| format!("no `{name}`"))?;
+    all.iter().map(|it| it.as_f64().with_context(|| format!("`{name}` has no numbers"))).collect()
+}
+
+fn label(step: &str) -> &str {
+    match step {
+        "create" => "create all",
+        "write" => "write a file in each",
+        "read" => "read it by a command in each",
+        "again" => "another command in each",
+        "destroy" => "destroy all, with the written files saved",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_steps_memory_and_ratios() {
+        let measured = json!({
+            "many": {
+                "engine": "embedded", "count": 7, "client_kib": 2048,
+                "steps": [{ "name": "create", "seconds": 3.5, "failures": 1 }],
+                "server": {
+                    "rest_kib": 1024, "full_kib": 4096, "peak_kib": 5120, "open_files": 9, "threads": 3,
+                    "processor": [1.5, 2.5],
+                },
+            },
+            "calls": [
+                { "engine": "embedded", "ms": [1.0, 2.0, 3.0], "own_ms": [], "processor_ms": [0.25, 0.25] },
+                { "engine": "docker", "ms": [2.0], "own_ms": [50.0], "processor_ms": [0.5, 0.5] },
+            ],
+        });
+        let page = page(&measured, "a machine").expect("all is there");
+        for line in [
+            "## 7 containers of one client process",
+            "| create all | 3.50 | 1 |",
+            "| memory with all containers, MiB | 4.00 |",
+            "| embedded | 2.00 (3.00) | – | – | 0.500 |",
+            "| docker | 2.00 (2.00) | 50.0 (50.0) | 25.0 | 1.00 |",
+            "(user + system) | 1.50 + 2.50 |",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
+}

@@ -35,11 +35,11 @@ async fn find(case: &Case, name: &ImageRef) -> Vec<Image> {
 #[tokio::test]
 async fn an_image_is_found_by_name_and_by_id_and_a_missing_one_is_none() {
     on_every_engine(async |case| {
-        let name = case.image_name();
-        let by_name = find(case, &name).await;
+        let name = case.with_image(IMAGE);
+        let by_name = find(case, &ImageRef::parse(&name).unwrap()).await;
         assert_eq!(by_name.len(), 1);
         assert_eq!(by_name[0].id, case.image);
-        assert!(by_name[0].tags.iter().any(|it| *it == *name.as_str()), "{by_name:?}");
+        assert!(by_name[0].tags.iter().any(|it| *it == name), "{by_name:?}");
         assert_eq!(find(case, &case.image.clone().into()).await, by_name);
         assert!(by_name[0].env.contains(&"PATH=/bin".to_owned()) && by_name[0].size_bytes > 1_000_000, "{by_name:?}");
         assert_eq!(by_name[0].arch, case.runtime.info().await.unwrap().arch);

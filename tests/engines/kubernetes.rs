@@ -75,19 +75,18 @@ impl KubeCluster {
         KubeRuntime::open(settings).map_err(|err| format!("CORACLE_ENGINES names kubernetes: {err}"))
     }
 
-    /// The name of the image of most tests in the cluster's registry.
-    pub(crate) fn image_name(&self) -> ImageRef {
-        let name = IMAGE.trim_start_matches("localhost/");
-        ImageRef::parse(format!("{}/{name}", self.registry)).unwrap()
+    /// A text with the image of most tests by its name in the cluster's registry.
+    pub(crate) fn with_image(&self, text: &str) -> String {
+        text.replace("localhost/coracle-test-", &format!("{}/coracle-test-", self.registry))
     }
 
     /// The id of that image.
     pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_runtime::Result<ImageId> {
-        let found = runtime.find_images(&[self.image_name()]).await?;
+        let found = runtime.find_images(&[ImageRef::parse(self.with_image(IMAGE)).unwrap()]).await?;
         let missing = || coracle_runtime::Error::Unavailable {
             engine: EngineKind::Kubernetes,
             denied: false,
-            excerpt: coracle_runtime::Excerpt::from_bytes(format!("no image {}", self.image_name()).as_bytes()),
+            excerpt: coracle_runtime::Excerpt::from_bytes(format!("its registry has no {IMAGE}").as_bytes()),
         };
         found.into_iter().next().map(|it| it.id).ok_or_else(missing)
     }

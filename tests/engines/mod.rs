@@ -105,9 +105,9 @@ impl Case {
         self.kube.as_ref()
     }
 
-    /// The name of its busybox image.
-    pub(crate) fn image_name(&self) -> ImageRef {
-        self.kube.as_ref().map_or_else(|| ImageRef::parse(IMAGE).unwrap(), KubeCluster::image_name)
+    /// A text that names images of tests, as its engine finds them.
+    pub(crate) fn with_image(&self, text: &str) -> String {
+        self.kube.as_ref().map_or_else(|| text.to_owned(), |it| it.with_image(text))
     }
 
     /// The program of its engine, where it is not the usual one.

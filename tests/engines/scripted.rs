@@ -118,6 +118,8 @@ pub(crate) enum Lack {
     Restart,
     /// Files of a container that does not run.
     FilesAtRest,
+    /// Another user of a command without a guest, in an image that has no program for it.
+    PlainUsers,
     /// Modes of directories in memory.
     MemoryModes,
     /// Networks that carry something: those of the played engine are names.
@@ -137,7 +139,8 @@ impl Case {
     pub(crate) fn lacks(&self, what: Lack) -> bool {
         let lacks = match self.engine() {
             EngineKind::Container => match what {
-                Lack::Images | Lack::Binds | Lack::Restart | Lack::FilesAtRest | Lack::MemoryModes => false,
+                Lack::Images | Lack::Binds | Lack::Restart | Lack::FilesAtRest => false,
+                Lack::PlainUsers | Lack::MemoryModes => false,
                 Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId | Lack::EnforcedLimits => false,
                 Lack::Carriers | Lack::Ulimits => self.scripted.is_some(),
                 _ => true,

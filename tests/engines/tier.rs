@@ -3,10 +3,14 @@
 //! The contract of the engines, the guest's tests and those of session containers run on all of them, with
 //! `CORACLE_TEST_DAY` on Docker and Podman by turns. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker, Podman or the
 //! embedded engine without root, which a hash of the test's name and the day choose. `cargo xtask test` sets the day.
+//!
+//! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the others
+//! need what a cluster lacks, or are the same code on every engine.
 
 use coracle_runtime::EngineKind;
 use sha2::{Digest, Sha256};
 
+use super::kubernetes::KUBERNETES;
 use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
@@ -21,6 +25,12 @@ const IN_TURN: &[&str] = &["docker", "podman"];
 
 /// Where tests meet the embedded engine each day, each of the others has its turn after so many days.
 const ROUND: usize = 24;
+
+/// Days after which an end-to-end test meets a cluster again.
+const CLUSTER_ROUND: u64 = 12;
+
+/// Modules of end-to-end tests that meet a cluster.
+const ON_CLUSTER: &[&str] = &["tool::exec", "tool::jobs", "tool::copy", "tool::kubernetes"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
@@ -67,6 +77,8 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let (Some(day), None) = (day, only) else { return named };
     let has_embedded = named.iter().any(|it| it == "embedded");
     let turn = u64::from(Sha256::digest(test)[0]) + day;
+    let meets_cluster = is_of_cluster(test, turn);
+    let named: Vec<String> = named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
     if tier == Tier::Contract {
         let today = IN_TURN[usize::from(turn % 2 == 1)];
         let has_all = has_embedded && IN_TURN.iter().all(|engine| named.iter().any(|it| it == engine));
@@ -77,12 +89,18 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let round = if has_embedded { ROUND } else { in_turn.len() };
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
     // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
-    let daily = ["fake", "embedded", ROOTLESS];
+    let daily = ["fake", "embedded", KUBERNETES, ROOTLESS];
     let runs_without_root = tier == Tier::Embedded || !has_embedded;
     let is_run = |it: &&String| {
         daily.contains(&it.as_str()) || Some(*it) == chosen || (runs_without_root && *it == EMBEDDED_ROOTLESS)
     };
     named.iter().filter(is_run).cloned().collect()
+}
+
+/// Whether a test meets a cluster on the day of that turn.
+fn is_of_cluster(test: &str, turn: u64) -> bool {
+    let is_contract = test.starts_with("conformance::");
+    is_contract || (turn.is_multiple_of(CLUSTER_ROUND) && ON_CLUSTER.iter().any(|it| test.starts_with(it)))
 }
 
 /// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
@@ -135,6 +153,17 @@ mod tests {
             assert!(day.contains("docker") != day.contains("podman"), "{day}");
             assert!(day.starts_with("fake ") && day.ends_with("embedded container"), "{day}");
         }
+    }
+
+    #[test]
+    fn a_cluster_keeps_the_contract_each_day_and_meets_a_few_others_in_a_round() {
+        let all = ["fake", "embedded", "kubernetes"];
+        assert_eq!(of("conformance::exec::one", &all, Some(1)), all.join(" "));
+        for other in ["guest::ending::one", "session_containers::one", TEST] {
+            assert!((1..=24).all(|day| of(other, &all, Some(day)) == "fake embedded"), "{other}");
+        }
+        let days = (1..=24).filter(|day| of("tool::exec::one", &all, Some(*day)).ends_with("kubernetes")).count();
+        assert_eq!(days, 2);
     }
 
     #[test]

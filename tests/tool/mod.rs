@@ -25,6 +25,7 @@ mod identity;
 mod input;
 mod interrupted_bench;
 mod jobs;
+mod kubernetes;
 mod leases;
 mod main_program;
 mod mcp;
@@ -86,7 +87,7 @@ use tokio::process::Command;
 
 use self::person::Person;
 use self::preflight_cache::Verdict;
-use crate::engines::{Case, IMAGE, LABEL, Lack, beside_tests, engine_program, variable};
+use crate::engines::{Case, IMAGE, KubeCluster, LABEL, Lack, beside_tests, engine_program, variable};
 
 /// A person with a state directory on one engine.
 pub(crate) struct Tool<'a> {
@@ -168,7 +169,8 @@ impl<'a> Tool<'a> {
         let data = case.engine_data().map(|it| format!("engine_data = {it:?}\n")).unwrap_or_default();
         let engine = format!("engine = \"{}\"\n{path}{data}", case.engine());
         let config = format!("{engine}max_containers = 60\nmax_containers_total = 60\n{config}");
-        let config = with_toolsets(config);
+        let config = with_toolsets(config) + &case.kube().map(KubeCluster::config).unwrap_or_default();
+        let config = case.with_image(&config);
         let config = match (config.contains("cross_session"), config.contains("[security]")) {
             (true, _) => config,
             (false, true) => config.replace("[security]", "[security]\ncross_session = \"all\""),
@@ -241,6 +243,7 @@ impl<'a> Tool<'a> {
 
     /// Answers are one JSON object on stdout and nothing else, with the exit status that belongs to it.
     pub(crate) async fn call_text(&self, call: String) -> Value {
+        let call = self.case.with_image(&call);
         if let Some(process) = &self.library {
             return coracle::answer(coracle::operations::ALL, process, CallInput::Text(call.into_bytes())).await.into();
         }

@@ -13,6 +13,7 @@ use crate::sh::target;
 const EXPECTED: &[&str] = &[
     "container",
     "embedded",
+    "kubernetes",
     "podman-rootless",
     "embedded-rootless",
     "needs a user who is not root",
@@ -69,7 +70,7 @@ impl Skips {
 fn remedy(reason: &str) -> &'static str {
     match reason {
         "podman-rootless" => "; CORACLE_ENGINES=podman-rootless alone runs those below the tool",
-        "container" | "embedded" => " does not do what they are about",
+        "container" | "embedded" | "kubernetes" => " does not do what they are about",
         "needs a container engine" => "; CORACLE_ENGINES names one",
         "needs strace" | "needs iptables" => "; `cargo xtask engines up embedded` installs it",
         "needs root and openssh-server" => "; where there is systemd, its package opens the machine for logins",

@@ -119,7 +119,8 @@ impl Backing {
     /// The container as a service of a stack, which is the way to a command of one's own.
     async fn model(&self, plan: &ContainerPlan) -> Result<Value, String> {
         let mut command = plan.command.clone();
-        if command.first().is_some_and(|it| it.ends_with("/guest")) && command.get(1).is_some_and(|it| it == "init") {
+        // Also behind a shell that prepares something.
+        if command.windows(2).any(|it| it[0].ends_with("/guest") && it[1] == "init") {
             command.push(EXIT_DESCRIPTOR.to_owned());
         }
         let volumes: Vec<Value> = plan.volumes.iter().map(volume).collect();

@@ -123,7 +123,8 @@ impl Cluster {
         })
     }
 
-    fn add(&self, version: &str, kind: &str, key: &Key, mut object: Value) {
+    /// Adds an object that is not there yet.
+    pub(crate) fn add(&self, version: &str, kind: &str, key: &Key, mut object: Value) {
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
         object["metadata"]["name"] = json!(key.name);
@@ -131,7 +132,7 @@ impl Cluster {
             object["metadata"]["namespace"] = json!(key.namespace);
         }
         stamp(&mut object);
-        // It is a new cluster.
+        // One that is there stays.
         let _ = self.store.create(key, object);
     }
 

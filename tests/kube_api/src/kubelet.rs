@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_runtime::{Command, Container, ContainerPath, Exec, Exit, Ids, Image, Input};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::cluster::{Cluster, now};
 use crate::conditions::{set_condition, set_container};
@@ -296,10 +296,9 @@ impl Kubelet {
                 }
             }
         };
-        let seconds = pod["spec"]["activeDeadlineSeconds"].as_u64().unwrap_or(u64::from(u32::MAX));
         tokio::select! {
             () = exited => PodEnd::Exited,
-            () = sleep(Duration::from_secs(seconds)) => PodEnd::Killed {
+            () = self.deadline() => PodEnd::Killed {
                 reason: "DeadlineExceeded",
                 message: "Pod was active on the node longer than the specified deadline".into(),
             },
@@ -307,6 +306,20 @@ impl Kubelet {
                 reason: "Evicted",
                 message: "The node was low on resource: memory. Threshold quantity: 100Mi, available: 64Mi.".into(),
             },
+        }
+    }
+
+    /// Waits until the Pod has run for as long as it may, which can be changed while it runs.
+    async fn deadline(&self) {
+        let begun = Instant::now();
+        let mut changed = self.cluster.store.subscribe();
+        loop {
+            let seconds = self.pod().and_then(|it| it["spec"]["activeDeadlineSeconds"].as_u64());
+            let until = begun + Duration::from_secs(seconds.unwrap_or(u64::from(u32::MAX)));
+            tokio::select! {
+                () = sleep_until(until) => return,
+                alive = changed.changed() => if alive.is_err() { return },
+            }
         }
     }
 

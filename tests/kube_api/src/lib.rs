@@ -45,6 +45,7 @@ pub use cluster::ClusterOptions;
 pub use faults::{Fault, FaultRule};
 
 use cluster::Cluster;
+use store::Key;
 
 /// A server that runs in a thread of its own, with all that belongs to its cluster. Both end when it is dropped.
 #[derive(Debug)]
@@ -145,6 +146,12 @@ impl KubeApi {
     /// A node answers again.
     pub fn return_node(&self, name: &str) {
         scheduler::bring_back(&self.cluster, name);
+    }
+
+    /// A quota lets a namespace have so many Pods.
+    pub fn limit_pods(&self, namespace: &str, pods: usize) {
+        let key = Key { plural: "resourcequotas", namespace: namespace.to_owned(), name: "pods".into() };
+        self.cluster.add("v1", "ResourceQuota", &key, json!({ "spec": { "hard": { "pods": pods.to_string() } } }));
     }
 
     /// A Pod is evicted.

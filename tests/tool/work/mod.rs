@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::Tool;
 use super::person::Person;
-use crate::engines::{IMAGE, caught};
+use crate::engines::{Case, IMAGE, caught};
 
 /// An agent: one session of a process.
 pub(super) struct Agent<'a> {
@@ -40,6 +40,11 @@ async fn with_agent_and_env(config: &str, (name, value): (&str, &str), check: im
 /// As [`with_agent`], on real engines only.
 async fn with_real_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
     Person::new(configured(config)).on_real_engines(async |tool| in_session(tool, &check).await).await;
+}
+
+/// As [`with_agent`], on that engine alone.
+pub(super) async fn with_agent_on(engine: EngineKind, config: &str, check: impl AsyncFn(&Agent<'_>)) {
+    Person::new(configured(config)).on_one_engine(engine, async |tool| in_session(tool, &check).await).await;
 }
 
 /// A configuration with the small image, unless it names another one.
@@ -112,6 +117,10 @@ impl<'a> Agent<'a> {
     /// A script for the container's shell, whatever it exits with.
     pub(super) async fn sh(&self, script: &str) -> Value {
         self.value("shell_execute", serde_json::json!({ "command": ["sh", "-c", script] })).await
+    }
+
+    pub(super) fn case(&self) -> &Case {
+        self.tool.case
     }
 
     fn engine(&self) -> EngineKind {

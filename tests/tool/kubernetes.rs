@@ -1,0 +1,181 @@
+//! The tool on a cluster that is played: what a cluster's log may not hold, what becomes of a lost node, and quotas.
+
+use std::collections::BTreeMap;
+
+use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle_kube_api::{Fault, FaultRule, KubeApi};
+use coracle_runtime::EngineKind;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::Tool;
+use super::canary::Canaries;
+use super::person::Person;
+use super::work::with_agent_on;
+use crate::engines::{ran, variable};
+
+/// Kinds of objects in which a secret could lie, beside those that are for secrets.
+const KINDS: [&str; 8] =
+    ["pods", "events", "configmaps", "services", "networkpolicies", "leases", "persistentvolumeclaims", "secrets"];
+
+/// Runs a check on a cluster that is played. A real one has neither faults nor a log here.
+async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Tool<'_>, &KubeApi)) {
+    person
+        .on_one_engine(EngineKind::Kubernetes, async |tool| match tool.case.kube().and_then(|it| it.api()) {
+            Some(api) => check(tool, api).await,
+            None => tool.case.left_out(),
+        })
+        .await;
+}
+
+/// Whether there is anything to run on: these tests have no meaning for the other engines.
+fn has_a_cluster() -> bool {
+    variable("CORACLE_ENGINES").unwrap_or_default().split(',').any(|it| it.trim() == "kubernetes")
+}
+
+#[tokio::test]
+async fn k01_no_secret_is_in_what_a_cluster_is_sent_or_keeps() {
+    if !has_a_cluster() {
+        return crate::engines::skip("kubernetes");
+    }
+    let mut canaries = Canaries::default();
+    let (passed, of_create, of_exec) =
+        (canaries.hatch("passed through"), canaries.hatch("env of create"), canaries.hatch("env of exec"));
+    let person = Person::new("").with_env("NPM_TOKEN", &passed);
+    on_a_played_cluster(person, async |tool, api| {
+        let name = tool.created(json!({ "env": { "DB_PASSWORD": of_create } })).await;
+        let length = "printf %s \"$NPM_TOKEN$DB_PASSWORD$MORE_TOKEN\" | wc -c";
+        let exec = json!({
+            "operation": "exec", "container": name, "command": length, "env": { "MORE_TOKEN": of_exec },
+        });
+        let answer = tool.call(exec).await;
+        let expected = (passed.len() + of_create.len() + of_exec.len()).to_string();
+        assert_eq!(
+            answer["stdout"].as_str().unwrap_or_default().trim(),
+            expected,
+            "they reach the command: {answer:#}"
+        );
+        let audit = api.audit();
+        assert!(audit.iter().any(|it| it.uri.contains("/exec?")) && audit.iter().any(|it| it.method == "POST"));
+        for line in audit {
+            canaries.absent("the address of a request", line.uri.as_bytes());
+            canaries.absent("the body of a request", line.body.as_bytes());
+        }
+        for kind in KINDS {
+            canaries.absent(kind, Value::from(api.objects(kind)).to_string().as_bytes());
+        }
+        ran("k01", tool.case.engine());
+    })
+    .await;
+}
+
+/// The node of a container's Pod.
+fn node_of(api: &KubeApi, container: &str) -> String {
+    let pods = api.objects("pods");
+    let pod = pods.iter().find(|it| it["metadata"].to_string().contains(container));
+    pod.and_then(|it| it["spec"]["nodeName"].as_str()).unwrap_or_else(|| panic!("{pods:#?}")).to_owned()
+}
+
+#[tokio::test]
+async fn k02_a_node_that_is_lost_under_a_command_is_told_and_leaves_no_orphan() {
+    if !has_a_cluster() {
+        return crate::engines::skip("kubernetes");
+    }
+    on_a_played_cluster(Person::new(""), async |tool, api| {
+        let name = tool.created(json!({})).await;
+        let node = node_of(api, &name);
+        assert_eq!(tool.prints(&name, "echo in").await, "in");
+        api.lose_node(&node);
+        let answer = tool.exec(&name, "true").await;
+        assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"node_lost".into()), "{answer:#}");
+        assert!(answer["hint"].as_str().is_some_and(|it| !it.is_empty()), "{answer:#}");
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name, "discard": true })).await;
+        api.return_node(&node);
+        while !api.objects("pods").is_empty() {
+            tokio::task::yield_now().await;
+            if destroyed["success"] != true {
+                let again = tool.call(json!({ "operation": "destroy", "container": name, "discard": true })).await;
+                assert_eq!(again["success"], true, "{destroyed:#} {again:#}");
+            }
+        }
+        ran("k02", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn k03_a_session_goes_on_elsewhere_when_its_node_is_lost_and_tells_it_once() {
+    if !has_a_cluster() {
+        return crate::engines::skip("kubernetes");
+    }
+    with_agent_on(EngineKind::Kubernetes, "", async |agent| {
+        let Some(api) = agent.case().kube().and_then(|it| it.api()) else { return };
+        agent.value("write_file", json!({ "file_path": "a", "content": "kept" })).await;
+        let node = node_of(api, &agent.container("workspace").unwrap());
+        api.lose_node(&node);
+        let first = agent.call("ls", json!({})).await;
+        assert_eq!((&first["success"], &first["workspace"]["generation"]), (&true.into(), &2.into()), "{first:#}");
+        let codes: Vec<&Value> = first["warnings"].as_array().unwrap().iter().map(|it| &it["code"]).collect();
+        assert!(codes.contains(&&Value::from("workspace_recreated")), "{first:#}");
+        let again = agent.call("ls", json!({})).await;
+        assert_eq!(again["warnings"], json!([]), "{again:#}");
+        api.return_node(&node);
+        ran("k03", EngineKind::Kubernetes);
+    })
+    .await;
+}
+
+const MANY: usize = 200;
+
+const ALLOWED: usize = 10;
+
+#[tokio::test]
+async fn k04_two_hundred_creates_at_once_keep_a_quota_and_leave_nothing() {
+    if !has_a_cluster() {
+        return crate::engines::skip("kubernetes");
+    }
+    on_a_played_cluster(Person::new(""), async |tool, api| {
+        api.limit_pods("coracle", ALLOWED);
+        // Some of them meet a server that has too much to do.
+        api.fault(FaultRule {
+            fault: Fault::TooManyRequests(1),
+            method: "POST".into(),
+            path: "/pods".into(),
+            times: 20,
+        });
+        let process = process_of(tool);
+        let calls = (0..MANY).map(|_| {
+            let call = tool.case.with_image(&tool.create_call(json!({})).to_string()).into_bytes();
+            coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call))
+        });
+        let answers: Vec<Value> = join_all(calls).await.into_iter().map(Into::into).collect();
+        let mut codes: BTreeMap<String, usize> = BTreeMap::new();
+        for answer in &answers {
+            *codes.entry(answer["code"].as_str().unwrap_or("made").to_owned()).or_default() += 1;
+        }
+        assert_eq!(codes.values().sum::<usize>(), MANY);
+        assert!(codes.get("made").is_some_and(|it| (1..=ALLOWED).contains(it)), "{codes:?}");
+        let known = ["made", "quota_exceeded", "limit_reached"];
+        assert!(codes.keys().all(|it| known.contains(&it.as_str())), "{codes:?}");
+        assert!(codes.contains_key("quota_exceeded"), "{codes:?}");
+        assert!(api.audit().iter().any(|it| it.code == 429));
+        let all = json!({ "operation": "destroy_all", "confirm": true, "scope": "all" });
+        let destroyed = tool.call(all).await;
+        assert_eq!(destroyed["success"], true, "{destroyed:#}");
+        while !api.objects("pods").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        let listed = tool.call(json!({ "operation": "list" })).await;
+        assert_eq!(listed["containers"], json!([]), "{listed:#}");
+        ran("k04", tool.case.engine());
+    })
+    .await;
+}
+
+/// The library in this process, with the person's configuration.
+fn process_of(tool: &Tool<'_>) -> Process {
+    let root = tool.root.path().canonicalize().unwrap();
+    let host = Host { state_home: root.join("state"), ..Host::below(&root) };
+    let options = Options { config: Some(root.join("config.toml")), ..Options::default() };
+    Process::open(host, &options, Frontend::Call).unwrap()
+}

@@ -27,4 +27,5 @@ pub mod process;
 pub mod process_marker;
 pub mod program;
 pub mod resolver;
+pub mod tar_index;
 pub mod tree;

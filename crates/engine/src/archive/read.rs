@@ -1,6 +1,6 @@
 //! Reads entries of a hostile stream.
 
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use tar::Header;
 
@@ -254,21 +254,6 @@ impl<R: Read> TarReader<R> {
         let padded = size.checked_next_multiple_of(BLOCK as u64).ok_or_else(|| unreadable("a size is too large"))?;
         self.padding = padded - size;
         Ok(())
-    }
-}
-
-impl<R: Read + Seek> TarReader<BufReader<R>> {
-    /// Passes over the content of the present entry without reading it, and gives the offset at which it begins.
-    pub(crate) fn seek_past_content(&mut self) -> io::Result<u64> {
-        let start = self.stream.stream_position()?;
-        let length = self.content.saturating_add(self.padding);
-        let end = start.checked_add(length).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
-        match i64::try_from(length) {
-            Ok(length) => self.stream.seek_relative(length)?,
-            Err(_) => drop(self.stream.seek(SeekFrom::Start(end))?),
-        }
-        (self.content, self.padding) = (0, 0);
-        Ok(start)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Archives of `docker save`, as Docker, Podman and builders write them.
 
 use async_trait::async_trait;
+use coracle_runtime::host::tar_index::TarIndex;
 use serde::Deserialize;
 
 use super::error::escaped;
 use super::layout::{read_limited, unblock};
 use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
-use super::tar_index::TarIndex;
 use super::{ImageSource, LayerBlob, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
 
 /// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
@@ -60,8 +60,8 @@ fn select(mut images: Vec<SavedImage>, name: Option<&str>) -> Result<SavedImage>
 }
 
 fn read_file(index: &TarIndex, path: &str, limit: u64) -> Result<Vec<u8>> {
-    let file = index.open(path).ok_or_else(|| absent(path))?;
-    let size = file.size;
+    let file = index.find(path).ok_or_else(|| absent(path))?;
+    let size = file.size();
     read_limited(file, size, path, limit)
 }
 
@@ -81,6 +81,6 @@ impl ImageSource for DockerArchive {
         let at = self.summary.diff_ids.iter().position(|it| *it == layer.diff_id);
         let path = at.map(|at| self.layers[at].clone()).ok_or_else(|| absent(layer.diff_id.as_str()))?;
         let (index, scratch) = (self.index.clone(), scratch.clone());
-        unblock(move || LayerBlob::copy(index.open(&path).ok_or_else(|| absent(&path))?, &scratch)).await
+        unblock(move || LayerBlob::copy(index.find(&path).ok_or_else(|| absent(&path))?, &scratch)).await
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use coracle_runtime::host::tar_index::TarIndexError;
 use coracle_runtime::{Error, Excerpt, ImageRef};
 
 use super::BlobDigest;
@@ -82,6 +83,15 @@ pub(crate) enum SourceError {
     Engine(#[from] Error),
     #[error("{what}: {source}")]
     Io { what: &'static str, source: io::Error },
+}
+
+impl From<TarIndexError> for SourceError {
+    fn from(err: TarIndexError) -> Self {
+        match err {
+            TarIndexError::Io(source) => Self::io("cannot read an archive")(source),
+            other => Self::malformed("archive", &other),
+        }
+    }
 }
 
 impl SourceError {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_runtime::host::tar_index::TarIndex;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
@@ -15,7 +16,6 @@ use super::docker_archive::DockerArchive;
 use super::error::escaped;
 use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
-use super::tar_index::TarIndex;
 use super::{
     BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, Scratch,
     SourceError, SourceImage, SourceLayer, resolve_image,
@@ -102,8 +102,8 @@ impl LayoutFiles {
         let absent = || SourceError::NotFound { place: "the image layout".into(), what: escaped(path) };
         match self {
             Self::Archive(index) => {
-                let range = index.open(path).ok_or_else(absent)?;
-                let size = range.size;
+                let range = index.find(path).ok_or_else(absent)?;
+                let size = range.size();
                 Ok((Box::new(range), size))
             }
             Self::Directory(dir) => {
@@ -200,10 +200,10 @@ impl ImageSource for LayoutSource {
 /// [`SourceError::Malformed`] for another archive.
 pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Scratch) -> Result<Arc<dyn ImageSource>> {
     let index = TarIndex::read(uncompressed(file, scratch)?)?;
-    if index.open("index.json").is_some() && index.open("oci-layout").is_some() {
+    if index.find("index.json").is_some() && index.find("oci-layout").is_some() {
         return Ok(Arc::new(LayoutSource { files: LayoutFiles::Archive(index), name }));
     }
-    if index.open("manifest.json").is_some() {
+    if index.find("manifest.json").is_some() {
         return Ok(Arc::new(DockerArchive::open(index, name.as_deref())?));
     }
     Err(SourceError::malformed("archive", &"it has neither `index.json` with `oci-layout` nor `manifest.json`"))

@@ -11,7 +11,6 @@
 //! | `identity` | what an image's name demands of it; pure |
 //! | `scratch` | temporary files, which do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
-//! | `tar_index` | files within an archive |
 //! | `layout` | OCI image layouts, as directory or archive |
 //! | `docker_archive` | archives of `docker save` |
 //! | `local_engine` | images of Docker and Podman on this machine, by their `save` |
@@ -31,7 +30,6 @@ mod manifest;
 mod platform;
 mod resolve;
 mod scratch;
-mod tar_index;
 
 use std::fmt;
 

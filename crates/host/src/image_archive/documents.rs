@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::tar_index::TarIndex;
-use super::{ArchiveLayer, FileSpan, ImageArchive, ImageArchiveError, LayerEncoding, Result, architecture};
+use super::{ArchiveLayer, ImageArchive, ImageArchiveError, LayerEncoding, Result, architecture};
+use crate::tar_index::{FileSpan, TarIndex};
 
 /// The file that marks a layout.
 pub(super) const LAYOUT: &str = "oci-layout";
@@ -203,7 +203,7 @@ fn blob(index: &TarIndex, it: &Descriptor) -> Result<FileSpan> {
     let hex = it.hex()?;
     let missing = || malformed("manifest", format_args!("no blob sha256:{hex}"));
     let span = index.find(&format!("blobs/sha256/{hex}")).ok_or_else(missing)?;
-    if span.size != it.size {
+    if span.size() != it.size {
         return Err(ImageArchiveError::Damaged(hex.to_owned()));
     }
     Ok(span)
@@ -220,7 +220,7 @@ fn blob_document(index: &TarIndex, it: &Descriptor) -> Result<Vec<u8>> {
 }
 
 fn document(mut span: FileSpan) -> Result<Vec<u8>> {
-    if span.size > MAX_DOCUMENT {
+    if span.size() > MAX_DOCUMENT {
         return Err(malformed("manifest", format_args!("a document of more than {MAX_DOCUMENT} bytes")));
     }
     let mut bytes = Vec::new();

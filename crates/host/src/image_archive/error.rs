@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use crate::tar_index::TarIndexError;
+
 /// An image archive that cannot be read or written.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
@@ -43,5 +45,15 @@ pub enum ImageArchiveError {
 impl ImageArchiveError {
     pub(super) fn malformed(what: &'static str, why: impl fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }
+    }
+}
+
+impl From<TarIndexError> for ImageArchiveError {
+    fn from(err: TarIndexError) -> Self {
+        match err {
+            TarIndexError::NotTar => Self::NotOci(err.to_string()),
+            TarIndexError::Malformed(why) => Self::malformed("tar", why),
+            TarIndexError::Io(err) => Self::Io(err),
+        }
     }
 }

@@ -9,21 +9,18 @@
 
 mod documents;
 mod error;
-mod tar_index;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt as _;
-use std::sync::Arc;
+use std::io::Read;
 
 use serde_json::{Map, Value};
 
 pub use self::error::ImageArchiveError;
-use self::tar_index::TarIndex;
+use crate::tar_index::{FileSpan, TarIndex};
 
 type Result<T, E = ImageArchiveError> = std::result::Result<T, E>;
 
@@ -49,27 +46,6 @@ struct ArchiveLayer {
     /// SHA-256 in hex.
     digest: String,
     encoding: LayerEncoding,
-}
-
-/// A part of a file, read without moving the file's offset.
-#[derive(Clone, Debug)]
-struct FileSpan {
-    file: Arc<File>,
-    offset: u64,
-    size: u64,
-}
-
-impl Read for FileSpan {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let most = buffer.len().min(usize::try_from(self.size).unwrap_or(usize::MAX));
-        let count = self.file.read_at(&mut buffer[..most], self.offset)?;
-        if count == 0 && most > 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        self.offset += count as u64;
-        self.size -= count as u64;
-        Ok(count)
-    }
 }
 
 impl ImageArchive {
@@ -102,7 +78,7 @@ impl ImageArchive {
         let digest = crate::fs::digest(&layer)?;
         let rootfs = serde_json::json!({ "type": "layers", "diff_ids": [format!("sha256:{}", digest.sha256)] });
         configuration.insert("rootfs".into(), rootfs);
-        let content = FileSpan { file: Arc::new(layer), offset: 0, size: digest.bytes };
+        let content = FileSpan::start_of(layer, digest.bytes);
         let layer = ArchiveLayer { content, digest: digest.sha256, encoding: LayerEncoding::Plain };
         Ok(Self { configuration, layers: vec![layer] })
     }
@@ -142,7 +118,7 @@ impl ImageArchive {
     /// Bytes of all layers, as they lie in the archive.
     #[must_use]
     pub fn layer_bytes(&self) -> u64 {
-        self.layers.iter().map(|it| it.content.size).sum()
+        self.layers.iter().map(|it| it.content.size()).sum()
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{ArchiveLayer, FileSpan, ImageArchive, ImageArchiveError, LayerEncoding, Result};
+use super::{ArchiveLayer, ImageArchive, ImageArchiveError, LayerEncoding, Result};
+use crate::tar_index::FileSpan;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIGURATION: &str = "application/vnd.oci.image.config.v1+json";
@@ -59,7 +60,7 @@ impl ArchiveLayer {
             LayerEncoding::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
             LayerEncoding::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
         };
-        json!({ "mediaType": media_type, "digest": format!("sha256:{}", self.digest), "size": self.content.size })
+        json!({ "mediaType": media_type, "digest": format!("sha256:{}", self.digest), "size": self.content.size() })
     }
 }
 
@@ -76,7 +77,7 @@ impl ImageArchive {
         let mut written = HashSet::new();
         for layer in self.layers.iter().filter(|it| written.insert(&it.digest)) {
             let mut content = CheckedLayer { content: layer.content.clone(), hash: Sha256::new(), is_cancelled };
-            let copied = tar.append_data(&mut header(layer.content.size), blob_path(&layer.digest), &mut content);
+            let copied = tar.append_data(&mut header(layer.content.size()), blob_path(&layer.digest), &mut content);
             if is_cancelled.load(Ordering::Relaxed) {
                 return Err(ImageArchiveError::Cancelled);
             }

@@ -154,72 +154,62 @@ pub(super) struct CreateOutcome<'a> {
     pub(super) expires_at: Option<String>,
 }
 
-/// Tells it.
-pub(super) fn answer(made: CreateOutcome<'_>) -> Result<CreatedContainer, Failure> {
-    let CreateOutcome {
-        found,
-        request,
-        devcontainer,
-        imaged,
-        stacked,
-        report,
-        filled,
-        swept,
-        ready,
-        forked,
-        expires_at,
-    } = made;
-    let (forked_from, not_included) = forked.map(|it| (it.from, it.not_included)).unzip();
-    let Container { id, ports, limits, networks, .. } = found.present()?.clone();
-    let coracle_command = format!("coracle shell {}", found.record.name);
-    let connect_command =
-        connect_command(found.runtime.kind(), &found.record.endpoint, &hint(&found, false)?, &coracle_command);
-    let record = found.record;
-    let mut limits = LimitsAnswer::from_limits(&limits);
-    limits.enforced.retain(|it| !ready.ignored_limits.iter().any(|ignored| ignored == it));
-    let (devcontainer, unsupported) = devcontainer.map(|it| it.answer(request)).unzip();
-    let swept = to_review(&swept).into_iter().collect();
-    let warned = [imaged.warnings, stacked.warnings, swept, unsupported.unwrap_or_default()].concat();
-    let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
-    Ok(CreatedContainer {
-        container_id: id.short().to_owned(),
-        id: id.to_string(),
-        image: record.image.clone(),
-        image_id: imaged.image.id.to_string(),
-        image_source: imaged.source,
-        purpose: named(&request.chosen.purpose),
-        requested_purpose: named(&request.chosen.requested),
-        connect_command,
-        coracle_command,
-        home: record.home.unwrap_or_else(ContainerPath::root),
-        user: record.exec_user.unwrap_or(Ids::ROOT),
-        env_vars_injected: filled.variables,
-        persistent: record.persistent,
-        cache_used: imaged.source == ImageSource::Cache,
-        reused: false,
-        provisioning_ok: report.ok(),
-        provisioning_report: report,
-        network: networks.first().cloned().unwrap_or_else(|| "none".into()),
-        devcontainer,
-        server: request
-            .server
-            .as_ref()
-            .filter(|_| filled.main)
-            .map(|it| ServerAnswer::new(it, &ports, filled.password)),
-        ports,
-        compose_project: record.compose_project.clone(),
-        compose_services: stacked.services,
-        main_job_id: filled.main.then(JobId::main),
-        repo_path: filled.repo_path,
-        limits,
-        expires_at,
-        forked_from,
-        not_included,
-        warnings: warnings(record.guest.is_some(), request, warned, ready),
-        duration_ms: 0,
-        workdir: record.workdir,
-        container: record.name,
-    })
+impl CreateOutcome<'_> {
+    /// Tells it.
+    pub(super) fn answer(self) -> Result<CreatedContainer, Failure> {
+        let request = self.request;
+        let (forked_from, not_included) = self.forked.map(|it| (it.from, it.not_included)).unzip();
+        let Container { id, ports, limits, networks, .. } = self.found.present()?.clone();
+        let coracle_command = format!("coracle shell {}", self.found.record.name);
+        let (engine, endpoint) = (self.found.runtime.kind(), &self.found.record.endpoint);
+        let connect_command = connect_command(engine, endpoint, &hint(&self.found, false)?, &coracle_command);
+        let record = self.found.record;
+        let mut limits = LimitsAnswer::from_limits(&limits);
+        limits.enforced.retain(|it| !self.ready.ignored_limits.iter().any(|ignored| ignored == it));
+        let (devcontainer, unsupported) = self.devcontainer.map(|it| it.answer(request)).unzip();
+        let swept = to_review(&self.swept).into_iter().collect();
+        let warned = [self.imaged.warnings, self.stacked.warnings, swept, unsupported.unwrap_or_default()].concat();
+        let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
+        Ok(CreatedContainer {
+            container_id: id.short().to_owned(),
+            id: id.to_string(),
+            image: record.image.clone(),
+            image_id: self.imaged.image.id.to_string(),
+            image_source: self.imaged.source,
+            purpose: named(&request.chosen.purpose),
+            requested_purpose: named(&request.chosen.requested),
+            connect_command,
+            coracle_command,
+            home: record.home.unwrap_or_else(ContainerPath::root),
+            user: record.exec_user.unwrap_or(Ids::ROOT),
+            env_vars_injected: self.filled.variables,
+            persistent: record.persistent,
+            cache_used: self.imaged.source == ImageSource::Cache,
+            reused: false,
+            provisioning_ok: self.report.ok(),
+            provisioning_report: self.report,
+            network: networks.first().cloned().unwrap_or_else(|| "none".into()),
+            devcontainer,
+            server: request
+                .server
+                .as_ref()
+                .filter(|_| self.filled.main)
+                .map(|it| ServerAnswer::new(it, &ports, self.filled.password)),
+            ports,
+            compose_project: record.compose_project.clone(),
+            compose_services: self.stacked.services,
+            main_job_id: self.filled.main.then(JobId::main),
+            repo_path: self.filled.repo_path,
+            limits,
+            expires_at: self.expires_at,
+            forked_from,
+            not_included,
+            warnings: warnings(record.guest.is_some(), request, warned, self.ready),
+            duration_ms: 0,
+            workdir: record.workdir,
+            container: record.name,
+        })
+    }
 }
 
 fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {

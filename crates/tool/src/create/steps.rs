@@ -11,7 +11,7 @@ use super::devcontainer::DevcontainerPlan;
 use super::no_guest::NoGuest;
 use super::provision::ProvisionRun;
 use super::report::ReportBuilder;
-use super::response::{CreateOutcome, CreatedContainer, answer};
+use super::response::{CreateOutcome, CreatedContainer};
 use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, policy, strict_spec};
@@ -114,9 +114,8 @@ pub(super) async fn run<'a>(
     let report = reporting.end();
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
-    let forked = source.and_then(|it| it.forked.clone());
-    let expires_at = crate::removal::expiry(cx, &found.record);
-    let created = answer(CreateOutcome {
+    let outcome = CreateOutcome {
+        expires_at: crate::removal::expiry(cx, &found.record),
         found,
         request,
         devcontainer,
@@ -126,9 +125,9 @@ pub(super) async fn run<'a>(
         filled,
         swept,
         ready,
-        forked,
-        expires_at,
-    })?;
+        forked: source.and_then(|it| it.forked.clone()),
+    };
+    let created = outcome.answer()?;
     making.ready(told, kept(&created)?)?;
     Ok(created)
 }

@@ -39,6 +39,7 @@ mod upload;
 mod usage;
 mod volumes;
 mod wait;
+mod watchdog;
 
 pub use preflight::{KubePreflight, MissingRight};
 pub use runtime::KubeRuntime;

@@ -36,6 +36,11 @@ impl PodProcess {
         Self { attached, exit: exit.boxed().shared() }
     }
 
+    /// Cuts its connection. Its outputs end then.
+    pub(crate) fn cut(&self) {
+        self.attached.abort();
+    }
+
     /// Its input, once.
     pub(crate) fn stdin(&mut self) -> Option<Stdin> {
         self.attached.stdin().map(|it| Box::new(it) as Stdin)

@@ -28,6 +28,7 @@ mod names;
 mod network;
 mod pod;
 mod preflight;
+mod registry;
 mod remove;
 mod retry;
 mod runtime;
@@ -37,7 +38,6 @@ mod stop;
 mod unsupported;
 mod upload;
 mod usage;
-mod volumes;
 mod wait;
 mod watchdog;
 

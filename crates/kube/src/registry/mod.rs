@@ -1,5 +1,7 @@
 //! Registries, asked for what they tell of an image. Layers are the nodes' affair.
 
+mod config;
+
 use std::time::Duration;
 
 use coracle_runtime::{Error, Excerpt, ImageRef, Result};
@@ -9,7 +11,7 @@ use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
 use tokio::time::timeout;
 
-use super::config::RegistryImage;
+pub(crate) use self::config::RegistryImage;
 use crate::settings::KubeSettings;
 
 /// Time for a connection.

@@ -380,6 +380,7 @@ impl ExecSession {
             Error::NoSuchContainer(_) => {
                 Error::NotRunning { status: ContainerStatus::Exited, exit_code: None, oom_killed: false, output }
             }
+            lost @ Error::NodeLost { .. } => lost,
             other => Error::GuestLost { reason: other.to_string(), output },
         }
     }

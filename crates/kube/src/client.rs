@@ -16,6 +16,9 @@ use crate::settings::KubeSettings;
 /// Time for a connection to the API server.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// A connection without a byte is tried after this time.
+const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(15);
+
 /// Where a cluster is, and how to log in there.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
@@ -95,6 +98,10 @@ fn without_delay(config: &Config) -> kube::Result<Client> {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT));
+    // A link may be silent for hours. A server that is gone would never be noticed.
+    connector.set_keepalive(Some(KEEPALIVE));
+    connector.set_keepalive_interval(Some(KEEPALIVE));
+    connector.set_keepalive_retries(Some(3));
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()

@@ -9,7 +9,7 @@ use kube::{Api, Client, Resource};
 use tokio::sync::OnceCell;
 
 use crate::client::Address;
-use crate::images::Registry;
+use crate::registry::Registry;
 use crate::settings::KubeSettings;
 
 /// A cluster that is spoken to.

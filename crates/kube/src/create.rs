@@ -35,10 +35,10 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
     loop {
         match post(cluster, &pod).await? {
             Ok(_) => break,
-            Err(err) if is_conflict(&err) => match standing(cluster, &name, &id).await? {
-                Standing::Ours => break,
-                Standing::Ending if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
-                Standing::Gone => {}
+            Err(err) if is_conflict(&err) => match name_holder(cluster, &name, &id).await? {
+                NameHolder::Ours => break,
+                NameHolder::Ending if Instant::now() < deadline => tokio::time::sleep(BETWEEN_LOOKS).await,
+                NameHolder::Gone => {}
                 _ => return Err(Error::NameTaken(placed.spec().name.clone())),
             },
             Err(err) => return Err(api_error("create", err)),
@@ -55,7 +55,7 @@ async fn post(cluster: &Cluster, pod: &Pod) -> Result<Result<Pod, kube::Error>> 
 }
 
 /// What has the name already.
-enum Standing {
+enum NameHolder {
     /// The Pod of this call: an answer of the server was lost.
     Ours,
     /// It is being deleted.
@@ -64,15 +64,15 @@ enum Standing {
     Another,
 }
 
-async fn standing(cluster: &Cluster, name: &str, id: &ContainerId) -> Result<Standing> {
-    let Some(pod) = get_pod(cluster, name).await? else { return Ok(Standing::Gone) };
+async fn name_holder(cluster: &Cluster, name: &str, id: &ContainerId) -> Result<NameHolder> {
+    let Some(pod) = get_pod(cluster, name).await? else { return Ok(NameHolder::Gone) };
     if container_id(&pod).as_ref() == Some(id) {
-        return Ok(Standing::Ours);
+        return Ok(NameHolder::Ours);
     }
     if pod.metadata.deletion_timestamp.is_none() {
-        return Ok(Standing::Another);
+        return Ok(NameHolder::Another);
     }
     // Its node may be lost: without this the name would never be free.
     delete_pod(cluster, name, pod.metadata.uid.as_deref()).await?;
-    Ok(Standing::Ending)
+    Ok(NameHolder::Ending)
 }

@@ -158,3 +158,28 @@ fn read(mut tar: File) -> Result<Vec<DeliveredFile>> {
 fn cannot_read(source: std::io::Error) -> Error {
     Error::Host { what: "cannot read the archive".into(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(files: &[(&str, &str)]) -> File {
+        let mut builder = tar::Builder::new(tempfile::tempfile().unwrap());
+        for (path, text) in files {
+            let mut header = tar::Header::new_ustar();
+            header.set_size(text.len() as u64);
+            builder.append_data(&mut header, path, text.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    #[test]
+    fn only_files_of_the_guests_directory_are_sent_before_the_start() {
+        let files = read(archive(&[(".coracle/guest", "program"), (".coracle/worker", "other")])).unwrap();
+        let files: Vec<_> = files.iter().map(|it| (it.name.as_str(), it.bytes.as_slice())).collect();
+        assert_eq!(files, [("guest", &b"program"[..]), ("worker", b"other")]);
+        for elsewhere in ["etc/passwd", ".coracles/x"] {
+            assert!(matches!(read(archive(&[(elsewhere, "x")])), Err(Error::Host { .. })), "{elsewhere}");
+        }
+    }
+}

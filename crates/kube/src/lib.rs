@@ -28,6 +28,8 @@ mod names;
 mod network;
 mod pod;
 mod preflight;
+mod push;
+mod registry;
 mod remove;
 mod retry;
 mod runtime;
@@ -37,8 +39,8 @@ mod stop;
 mod unsupported;
 mod upload;
 mod usage;
-mod volumes;
 mod wait;
+mod watchdog;
 
 pub use preflight::{KubePreflight, MissingRight};
 pub use runtime::KubeRuntime;

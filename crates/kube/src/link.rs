@@ -13,7 +13,8 @@ use tokio::io::AsyncReadExt as _;
 use crate::cluster::Cluster;
 use crate::exec::spawn;
 use crate::find::find_pod;
-use crate::pod::{PodState, container_of, main_state};
+use crate::pod::{PodState, container_of, main_state, node_lost};
+use crate::watchdog::WatchedProcess;
 
 /// Bytes of error output that are kept; its end is reported.
 const MAX_STDERR: usize = 64 << 10;
@@ -35,6 +36,9 @@ impl Dial for ExecDial {
         if let PodState::Ended(_) = main_state(&pod) {
             return Err(ended(&pod));
         }
+        if let Some(lost) = node_lost(&pod) {
+            return Err(lost);
+        }
         let argv = [paths::PROGRAM, "connect"].map(str::to_owned);
         let mut process = spawn(&self.cluster, &pod, &argv, true).await?;
         let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
@@ -43,7 +47,7 @@ impl Dial for ExecDial {
         };
         Ok(GuestStream {
             last_words: stderr.map(|it| tokio::spawn(complaints(it))),
-            hold: Box::new(process),
+            hold: Box::new(WatchedProcess::new(Arc::clone(&self.cluster), &pod, process)),
             ..GuestStream::plain(reader, writer, Transport::Stream)
         })
     }
@@ -52,6 +56,7 @@ impl Dial for ExecDial {
         match find_pod(&self.cluster, &(&self.id).into()).await {
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => err,
             Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => ended(&pod),
+            Ok(pod) if node_lost(&pod).is_some() => node_lost(&pod).unwrap_or(failure),
             _ => match failure {
                 Error::GuestFailed { reason } if reason.contains(SOCKET_GONE) => {
                     Error::FilesRemoved { missing: "the socket of the guest is gone".into() }

@@ -23,13 +23,13 @@ pub(crate) use self::embedded::runtime;
 #[cfg(test)]
 pub(crate) use self::embedded_images::DamagedObject;
 pub(crate) use self::embedded_images::{CopySource, ImageVerification};
+pub(crate) use self::kubernetes::ClusterFacts;
 pub(crate) use self::preflight_cache::{Backend, Ready};
 use crate::config::{Config, Engine, EngineApi};
 use crate::event_log;
 use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::host::Host;
-use crate::preflight::ClusterFacts;
 use crate::state::StateDir;
 
 /// Engines that this process has talked to, reached as the person's configuration says.

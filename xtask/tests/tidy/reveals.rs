@@ -38,6 +38,8 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/tool/src/image_build/build_containers.rs", 1),
     // The address of a proxy, and what programs with logins are started with.
     ("crates/tool/src/engines/embedded.rs", 1),
+    // The person's `KUBECONFIG`: a list of files.
+    ("crates/tool/src/engines/kubernetes.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),

@@ -37,6 +37,10 @@ const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | "$@""#;
 /// The API server gets all words in the address of the request.
 const MAX_WORD: usize = 96 << 10;
 
+/// Time for the report of a container's end, after a command that was killed, and after a connection that broke.
+const KILLED: Duration = Duration::from_millis(200);
+const CONNECTION_LOST: Duration = Duration::from_millis(1500);
+
 /// Input of unknown length is read before, up to this size.
 const MAX_INPUT: u64 = 64 << 20;
 
@@ -58,15 +62,16 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
     let mut process = spawn(cluster, &pod, &argv, input.is_some()).await?;
     let feeder = feed(process.stdin(), input);
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
+    let target = PodCommand { cluster, pod: &pod, exec: &exec };
     let end = drain.until_end(&mut process, &exec.limits, &exec.cancel).await;
     let tree_ended = match end {
         DrainOutcome::Exited(_) => None,
-        _ => Some(drain.while_reading(end_tree(cluster, &pod, &mark, &exec)).await),
+        _ => Some(drain.while_reading(target.end_tree(&mark)).await),
     };
     let outputs = drain.finish(&mut process).await;
     feeder.abort();
     let output = ExecOutput::plain(end.into(), outputs, tree_ended, begun.elapsed());
-    judge(cluster, (&pod, id), end, &exec, output).await
+    target.judge(id, end, output).await
 }
 
 /// The input is written while output is read: a command that ends early leaves the rest.
@@ -117,53 +122,59 @@ fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
     user.into_iter().chain(env).chain(enter).chain(input.into_iter().flatten()).chain(command).collect()
 }
 
-/// Ends every process that carries the mark. The connection's end would end none of them.
-async fn end_tree(cluster: &Cluster, pod: &Pod, mark: &str, exec: &Exec) -> bool {
-    let tenths = exec.limits.grace.as_millis().div_ceil(100).to_string();
-    let script = ["/bin/sh", "-c", END_TREE, "coracle", mark, &tenths].map(str::to_owned);
-    let Ids { uid, gid } = exec.user;
-    let user = ["/bin/sh", "-c", AS_USER, "coracle"].map(str::to_owned);
-    let words: Vec<_> = user.into_iter().chain([uid.to_string(), gid.to_string()]).chain(script).collect();
-    match run(cluster, pod, &words).await {
-        Ok(it) if it.exit == Exit::Code(0) => true,
-        Ok(it) => {
-            tracing::warn!(exit = ?it.exit, "some of the command's processes could not be ended");
-            false
-        }
-        Err(err) => {
-            tracing::warn!(%err, "the command's processes could not be ended");
-            false
-        }
-    }
+/// A command of a caller in a Pod.
+#[derive(Clone, Copy)]
+struct PodCommand<'a> {
+    cluster: &'a Cluster,
+    pod: &'a Pod,
+    exec: &'a Exec,
 }
 
-/// What an exit code that a shell of ours may have given means.
-async fn judge(
-    cluster: &Cluster,
-    (pod, id): (&Pod, &ContainerId),
-    end: DrainOutcome,
-    exec: &Exec,
-    output: ExecOutput,
-) -> Result<ExecOutput> {
-    let DrainOutcome::Exited(code) = end else { return Ok(output) };
-    if (0..126).contains(&code) {
-        return Ok(output);
+impl PodCommand<'_> {
+    /// Ends every process that carries the mark. The connection's end would end none of them.
+    async fn end_tree(self, mark: &str) -> bool {
+        let tenths = self.exec.limits.grace.as_millis().div_ceil(100).to_string();
+        let Ids { uid, gid } = self.exec.user;
+        let (uid, gid) = (uid.to_string(), gid.to_string());
+        let user = ["/bin/sh", "-c", AS_USER, "coracle", &uid, &gid];
+        let script = ["/bin/sh", "-c", END_TREE, "coracle", mark, &tenths];
+        let words: Vec<_> = user.into_iter().chain(script).map(str::to_owned).collect();
+        match run(self.cluster, self.pod, &words).await {
+            Ok(it) if it.exit == Exit::Code(0) => true,
+            Ok(it) => {
+                tracing::warn!(exit = ?it.exit, "some of the command's processes could not be ended");
+                false
+            }
+            Err(err) => {
+                tracing::warn!(%err, "the command's processes could not be ended");
+                false
+            }
+        }
     }
-    if code < 0 || code > 128 {
-        // The API server reports the end of a command before that of its container.
-        tokio::time::sleep(Duration::from_millis(if code < 0 { 1500 } else { 200 })).await;
-        let pod = find_pod(cluster, &id.into()).await?;
-        return match status(&pod) {
-            ContainerStatus::Running if code < 0 => Err(lost(output)),
-            ContainerStatus::Running => Ok(output),
-            _ => Err(not_running(&pod, Some(output))),
-        };
-    }
-    let probe = ["/bin/sh", "-c", IS_DIR, "coracle", exec.workdir.as_str()].map(str::to_owned);
-    match run(cluster, pod, &probe).await?.exit {
-        Exit::Code(0) => Ok(output),
-        Exit::Code(1) => Err(Error::NoSuchPath(exec.workdir.clone())),
-        _ => Err(Error::NoShell),
+
+    /// What an exit code that a shell of ours may have given means.
+    async fn judge(self, id: &ContainerId, end: DrainOutcome, output: ExecOutput) -> Result<ExecOutput> {
+        let DrainOutcome::Exited(code) = end else { return Ok(output) };
+        if (0..126).contains(&code) {
+            return Ok(output);
+        }
+        if code < 0 || code > 128 {
+            // The API server reports the end of a command before that of its container.
+            tokio::time::sleep(if code < 0 { CONNECTION_LOST } else { KILLED }).await;
+            let pod = find_pod(self.cluster, &id.into()).await?;
+            return match status(&pod) {
+                ContainerStatus::Running if code < 0 => Err(lost(output)),
+                ContainerStatus::Running => Ok(output),
+                _ => Err(not_running(&pod, Some(output))),
+            };
+        }
+        let workdir = &self.exec.workdir;
+        let probe = ["/bin/sh", "-c", IS_DIR, "coracle", workdir.as_str()].map(str::to_owned);
+        match run(self.cluster, self.pod, &probe).await?.exit {
+            Exit::Code(0) => Ok(output),
+            Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
+            _ => Err(Error::NoShell),
+        }
     }
 }
 
@@ -178,5 +189,57 @@ fn not_running(pod: &Pod, output: Option<ExecOutput>) -> Error {
         exit_code: container.as_ref().and_then(|it| it.exit_code),
         oom_killed: container.is_some_and(|it| it.oom_killed),
         output: output.filter(|it| it.stdout.total_bytes() > 0).map(Box::new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{Command, ContainerPath};
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_behind_its_user_variables_directory_and_input() {
+        let mut exec = Exec::new(
+            Command::Argv(vec!["cat".into(), "$x".into()]),
+            Ids { uid: 7, gid: 8 },
+            ContainerPath::parse("/work").unwrap(),
+        );
+        exec.env.insert("A".into(), "b c".into());
+        let words = words(&exec, "the-mark", Some(b"12345"));
+        let values: Vec<_> =
+            words.iter().map(String::as_str).filter(|it| !it.contains('\n') && it.len() < 40).collect();
+        assert_eq!(
+            values,
+            [
+                "/bin/sh",
+                "-c",
+                "coracle",
+                "7",
+                "8",
+                "env",
+                "CORACLE_MARK=the-mark",
+                "A=b c",
+                "/bin/sh",
+                "-c",
+                "coracle",
+                "/work",
+                "/bin/sh",
+                "-c",
+                "coracle",
+                "5",
+                "cat",
+                "$x"
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn an_input_of_unknown_length_is_read_first() {
+        let stream = Input::Stream(Box::new(&b"all of it"[..]));
+        assert_eq!(whole(Some(stream)).await.unwrap().as_deref(), Some(&b"all of it"[..]));
+        assert_eq!(whole(Some(Input::Bytes(Vec::new()))).await.unwrap(), None);
+        let endless = Input::Stream(Box::new(tokio::io::repeat(0)));
+        assert!(matches!(whole(Some(endless)).await, Err(Error::TooLarge { .. })));
     }
 }

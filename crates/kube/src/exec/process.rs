@@ -15,12 +15,12 @@ use tokio::io::AsyncWrite;
 /// whole connection, with the exit code in it.
 pub(crate) type Stdin = Box<dyn AsyncWrite + Send + Unpin>;
 
-type Exit = Shared<Pin<Box<dyn Future<Output = Option<i32>> + Send>>>;
+type ProcessExit = Shared<Pin<Box<dyn Future<Output = Option<i32>> + Send>>>;
 
 /// A command whose connection is open.
 pub(crate) struct PodProcess {
     attached: AttachedProcess,
-    exit: Exit,
+    exit: ProcessExit,
 }
 
 impl PodProcess {
@@ -34,6 +34,11 @@ impl PodProcess {
             status.map(|it| exit_code(&it))
         };
         Self { attached, exit: exit.boxed().shared() }
+    }
+
+    /// Cuts its connection. Its outputs end then.
+    pub(crate) fn cut(&self) {
+        self.attached.abort();
     }
 
     /// Its input, once.

@@ -2,6 +2,6 @@
 
 mod objects;
 mod policies;
-mod store;
 
+pub(crate) use objects::{network, policy, service};
 pub(crate) use policies::ensure_policy;

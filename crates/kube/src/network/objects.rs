@@ -46,7 +46,7 @@ pub(super) fn alone() -> NetworkPolicy {
 }
 
 /// A network whose members reach each other, and the rest of the world unless it is internal.
-pub(super) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolicy> {
+pub(crate) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolicy> {
     let own = || NetworkPolicyPeer {
         pod_selector: Some(members(&object_name(network.name.as_str()))),
         ..NetworkPolicyPeer::default()
@@ -76,7 +76,7 @@ pub(super) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolic
 }
 
 /// The Service without an address that makes DNS answer names of members.
-pub(super) fn service(network: &NetworkCreate) -> serde_json::Result<Service> {
+pub(crate) fn service(network: &NetworkCreate) -> serde_json::Result<Service> {
     let selector = [(NETWORK_LABEL.to_owned(), object_name(network.name.as_str()))];
     // Old servers want a port, even of a Service without an address.
     let port = ServicePort { name: Some("any".into()), port: 1, ..ServicePort::default() };
@@ -94,7 +94,7 @@ pub(super) fn service(network: &NetworkCreate) -> serde_json::Result<Service> {
 }
 
 /// The network of a policy; `None` for a policy of another purpose.
-pub(super) fn network(policy: &NetworkPolicy) -> Option<Network> {
+pub(crate) fn network(policy: &NetworkPolicy) -> Option<Network> {
     let annotations = policy.metadata.annotations.as_ref()?;
     let properties: Properties = serde_json::from_str(annotations.get(NETWORK)?).ok()?;
     let name = annotations.get(NAME)?.clone();

@@ -15,4 +15,4 @@ pub(crate) use describe::{container_id, container_of};
 pub(crate) use guest_container::DELIVERY_END;
 pub(crate) use metadata::{ALONE, NO_NETWORK};
 pub(crate) use spec::{PodRequest, pod};
-pub(crate) use state::{PodState, is_guest_waiting, is_starting_guest_done, main_state, status};
+pub(crate) use state::{PodState, is_guest_waiting, is_starting_guest_done, main_state, node_lost, status};

@@ -1,6 +1,6 @@
 //! The state of a Pod, as far as it decides what can be done with its container.
 
-use coracle_runtime::ContainerStatus;
+use coracle_runtime::{ContainerStatus, Error};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus as StatusOf, Pod};
 
 use crate::names::{GUEST, MAIN, STARTED};
@@ -28,12 +28,12 @@ pub(crate) enum PodState {
     /// Its program runs.
     Running,
     /// Its program ended, or never began.
-    Ended(Ended),
+    Ended(ProgramExit),
 }
 
 /// How the container's program ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Ended {
+pub(crate) struct ProgramExit {
     pub(crate) exit_code: Option<i64>,
     pub(crate) oom_killed: bool,
     /// Reason and message of the Pod or of the container that failed.
@@ -52,7 +52,7 @@ pub(crate) fn main_state(pod: &Pod) -> PodState {
         let why = ended.or(of_guest.filter(|it| it.exit_code != 0));
         let texts = [&status.reason, &status.message].into_iter().flatten().cloned();
         let texts = texts.chain(why.iter().flat_map(|it| [it.reason.clone(), it.message.clone()]).flatten());
-        return PodState::Ended(Ended {
+        return PodState::Ended(ProgramExit {
             exit_code: ended.map(|it| i64::from(it.exit_code)),
             oom_killed: ended.is_some_and(|it| it.reason.as_deref() == Some("OOMKilled")),
             why: texts.collect::<Vec<_>>().join(": "),
@@ -78,6 +78,18 @@ fn unscheduled(pod: &Pod) -> Option<String> {
     let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
     let found = conditions.find(|it| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable"));
     found.map(|it| it.message.clone().unwrap_or_default())
+}
+
+/// Why its node counts as lost: its containers run as far as anyone knows, and the node does not say so any more.
+pub(crate) fn node_lost(pod: &Pod) -> Option<Error> {
+    if main_state(pod) != PodState::Running {
+        return None;
+    }
+    let mut conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let ready = conditions.find(|it| it.type_ == "Ready" && it.status != "True")?;
+    let since = ready.last_transition_time.as_ref().map(|it| format!(" since {}", it.0)).unwrap_or_default();
+    let node = pod.spec.as_ref().and_then(|it| it.node_name.clone()).unwrap_or_else(|| "unknown".into());
+    Some(Error::NodeLost { node, reason: format!("the node does not report{since}") })
 }
 
 /// Whether the init container reads its input.

@@ -163,3 +163,16 @@ fn a_pod_that_never_starts_is_given_up_with_its_reason() {
     assert!(matches!(judged(unscheduled.clone(), soon), Ok(None)));
     assert!(matches!(judged(unscheduled, Duration::from_secs(600)), Err(Error::Unschedulable { .. })));
 }
+
+#[test]
+fn a_node_that_stops_to_report_is_lost_and_one_that_ended_its_pod_is_not() {
+    let with_ready = |state: Value, ready: &str| {
+        let mut status = main_in(state);
+        status["conditions"] = json!([{ "type": "Ready", "status": ready }]);
+        super::node_lost(&with_status(status, true))
+    };
+    assert!(matches!(with_ready(json!({ "running": {} }), "False"), Some(Error::NodeLost { .. })));
+    assert!(matches!(with_ready(json!({ "running": {} }), "Unknown"), Some(Error::NodeLost { .. })));
+    assert!(with_ready(json!({ "running": {} }), "True").is_none());
+    assert!(with_ready(json!({ "terminated": { "exitCode": 0 } }), "False").is_none());
+}

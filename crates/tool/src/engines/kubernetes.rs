@@ -6,7 +6,17 @@ use coracle_runtime::{ContainerRuntime, Error};
 
 use crate::config::Config;
 use crate::host::Host;
-use crate::preflight::ClusterFacts;
+
+/// What was found in a cluster.
+#[derive(Debug)]
+pub(crate) struct ClusterFacts {
+    /// The namespace of the containers.
+    pub(crate) namespace: String,
+    /// Whether it exists; unset where the account may not see that.
+    pub(crate) namespace_exists: Option<bool>,
+    /// Rights that are missing there, as `verb resource`.
+    pub(crate) missing_rights: Vec<String>,
+}
 
 /// The cluster that the configuration names. Asks it nothing.
 ///

@@ -4,6 +4,7 @@ use coracle_runtime::{EngineInfo, EngineKind};
 
 use super::checks::{Check, Status};
 use crate::context::Context;
+use crate::engines::ClusterFacts;
 
 /// None for another engine.
 pub(super) async fn checks(cx: &Context, engine: Option<&EngineInfo>) -> Vec<Check> {
@@ -21,17 +22,6 @@ pub(super) async fn checks(cx: &Context, engine: Option<&EngineInfo>) -> Vec<Che
         }
         Err(err) => vec![Check::new("rights", Status::Fail, err.to_string())],
     }
-}
-
-/// What was found in a cluster.
-#[derive(Debug)]
-pub(crate) struct ClusterFacts {
-    /// The namespace of the containers.
-    pub(crate) namespace: String,
-    /// Whether it exists; unset where the account may not see that.
-    pub(crate) namespace_exists: Option<bool>,
-    /// Rights that are missing there, as `verb resource`.
-    pub(crate) missing_rights: Vec<String>,
 }
 
 fn namespace(found: &ClusterFacts) -> Check {

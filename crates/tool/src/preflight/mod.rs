@@ -12,7 +12,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
-pub(crate) use self::cluster::ClusterFacts;
 use self::facts::PreflightFacts;
 use crate::config::{Engine, Preset};
 use crate::context::Context;

@@ -1,4 +1,4 @@
-//! Images by name and by id.
+//! Images by name and by id: a cluster's nodes have theirs from registries, and what can be said of one is what its registry says.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::names::{CORACLE, IMAGE_ID, MAIN, MANAGED_BY};
 use crate::settings::KubeSettings;
 
 /// Time of a look at a registry.
-pub(super) const LOOK: Duration = Duration::from_secs(60);
+pub(crate) const LOOK: Duration = Duration::from_secs(60);
 
 /// The image of that name, or of that id.
-pub(super) async fn find(cluster: &Cluster, name: &ImageRef, within: Duration) -> Result<Option<Image>> {
+pub(crate) async fn find_image(cluster: &Cluster, name: &ImageRef, within: Duration) -> Result<Option<Image>> {
     if let Ok(id) = ImageId::parse(name.as_str()) {
         return Ok(by_id(cluster, &id).await?.map(|(_, image)| image));
     }
@@ -29,7 +29,7 @@ pub(super) async fn find(cluster: &Cluster, name: &ImageRef, within: Duration) -
 ///
 /// # Errors
 /// [`Error::PullFailed`] for a registry of the configuration that is no part of a name.
-pub(super) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Option<ImageRef>> {
+pub(crate) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Option<ImageRef>> {
     let Some(registry) = settings.registry.as_ref().filter(|_| name.registry().is_none()) else { return Ok(None) };
     let whole = format!("{}/{name}", registry.trim_end_matches('/'));
     match ImageRef::parse(&whole) {

@@ -1,5 +1,7 @@
 //! Registries, asked for what they tell of an image. Layers are the nodes' affair.
 
+mod config;
+
 use std::fs::File;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use oci_client::{Client, Reference};
 use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 
-use super::config::RegistryImage;
+pub(crate) use self::config::RegistryImage;
 use crate::settings::KubeSettings;
 
 /// Time for a connection.

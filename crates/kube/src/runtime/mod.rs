@@ -1,5 +1,9 @@
 //! The engine as `coracle-runtime`'s traits: each method calls the module that does the work.
 
+mod images;
+mod networks;
+mod volumes;
+
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;

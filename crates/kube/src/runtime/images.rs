@@ -9,9 +9,9 @@ use coracle_runtime::{
     LabelFilter, Result,
 };
 
-use super::lookup::{LOOK, find};
-use super::push::push;
-use crate::runtime::KubeRuntime;
+use super::KubeRuntime;
+use crate::images::{LOOK, find_image};
+use crate::push::push;
 use crate::unsupported::unsupported;
 
 #[async_trait]
@@ -23,7 +23,7 @@ impl ImageStore for KubeRuntime {
             if found.iter().any(|it| it.is_named(name)) {
                 continue;
             }
-            match find(self.cluster(), name, LOOK).await {
+            match find_image(self.cluster(), name, LOOK).await {
                 Ok(image) => found.extend(image),
                 Err(Error::PullFailed { excerpt, .. }) => tracing::debug!(%name, %excerpt, "no registry tells of it"),
                 Err(err) => return Err(err),
@@ -42,7 +42,7 @@ impl ImageStore for KubeRuntime {
             image: image.clone(),
             excerpt: Excerpt::from_bytes(b"its registry has no such image"),
         };
-        find(self.cluster(), image, deadline).await?.ok_or_else(missing)
+        find_image(self.cluster(), image, deadline).await?.ok_or_else(missing)
     }
 
     async fn import_image(&self, _: ImageImport) -> Result<Image> {

@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, PostParams};
 
-use super::objects::{network, policy, service};
+use super::KubeRuntime;
 use crate::cluster::Cluster;
 use crate::error::{api_error, is_conflict, is_not_found};
 use crate::names::{CORACLE, MANAGED_BY, object_name};
+use crate::network::{network, policy, service};
 use crate::retry::{READ, WRITE, retry};
-use crate::runtime::KubeRuntime;
 use crate::unsupported::unsupported;
 
 const VERB: &str = "network";

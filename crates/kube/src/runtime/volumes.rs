@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, PostParams};
 
+use super::KubeRuntime;
 use crate::error::{api_error, is_conflict, is_not_found};
 use crate::names::{CORACLE, LABELS, MANAGED_BY, NAME, is_label, object_name};
 use crate::retry::{READ, WRITE, retry};
-use crate::runtime::KubeRuntime;
 
 const VERB: &str = "volume";
 

@@ -12,8 +12,8 @@ use flate2::write::GzEncoder;
 use oci_client::manifest::{IMAGE_CONFIG_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
 use sha2::{Digest as _, Sha256};
 
-use super::lookup::{LOOK, built_name, find};
 use crate::cluster::Cluster;
+use crate::images::{LOOK, built_name, find_image};
 use crate::unsupported::unsupported;
 
 const GZIP_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -31,7 +31,7 @@ struct PackedLayer {
 ///
 /// # Errors
 /// [`Error::Unsupported`] without a registry; [`Error::Engine`] when it refuses.
-pub(super) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> Result<Image> {
+pub(crate) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> Result<Image> {
     let Some(target) = built_name(&cluster.settings, name)? else { return Err(unsupported(Capability::Build)) };
     let archive = blocking(|| ImageArchive::open_saved(archive).map_err(failed)).await?;
     let mut layers = Vec::new();
@@ -48,7 +48,7 @@ pub(super) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> R
     let media_type = Some(OCI_IMAGE_MEDIA_TYPE.to_owned());
     let manifest = OciImageManifest { media_type, config, layers, ..OciImageManifest::default() };
     cluster.registry.push_manifest(&target, manifest).await?;
-    let pushed = find(cluster, &target, LOOK).await?;
+    let pushed = find_image(cluster, &target, LOOK).await?;
     pushed.ok_or_else(|| failed("the registry does not have it after it was pushed"))
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::error::{api_error, is_conflict};
 use crate::find::get_pod;
-use crate::images::pull_name;
+use crate::images::to_run;
 use crate::names::object_name;
 use crate::network::ensure_policy;
 use crate::pod::{PodRequest, container_id, pod};
@@ -25,9 +25,9 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 /// Makes it. The cluster starts it as soon as it can; it counts as created until `start`.
 pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<ContainerId> {
     let id = random_hex::<32>();
-    let image = pull_name(cluster, placed.image()).await?;
+    let (pull_name, image) = to_run(cluster, placed.image()).await?;
     let (settings, namespace) = (&cluster.settings, cluster.namespace());
-    let pod = pod(PodRequest { placed, settings, namespace, id: &id, image: &image })?;
+    let pod = pod(PodRequest { placed, settings, namespace, id: &id, image: &pull_name, image_env: &image.env })?;
     ensure_policy(cluster, placed.network()).await?;
     let id = ContainerId::parse(&id).map_err(|err| Error::Unreadable { verb: "create", detail: err.to_string() })?;
     let name = object_name(placed.spec().name.as_str());

@@ -38,6 +38,11 @@ fn is_missing_right(message: &str) -> bool {
     message.contains("cannot ") && (message.contains("User \"") || message.contains("user \""))
 }
 
+/// A refusal of ours, of what a cluster would do and other engines refuse.
+pub(crate) fn refusal(verb: &'static str, why: String) -> Error {
+    Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(why.as_bytes()) }
+}
+
 /// Whether the object of a request is missing.
 pub(crate) fn is_not_found(err: &kube::Error) -> bool {
     matches!(err, kube::Error::Api(status) if status.code == 404)

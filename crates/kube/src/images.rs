@@ -48,16 +48,13 @@ async fn look_up(cluster: &Cluster, completed: &ImageRef, within: Duration) -> R
     Ok(Some(image))
 }
 
-/// The name by which nodes fetch an image.
+/// An image, and the name by which nodes fetch it.
 ///
 /// # Errors
 /// [`Error::PullFailed`] for one that is known neither here nor by a Pod.
-pub(crate) async fn pull_name(cluster: &Cluster, id: &ImageId) -> Result<String> {
-    if let Some((name, _)) = cluster.known_image(id) {
-        return Ok(name);
-    }
+pub(crate) async fn to_run(cluster: &Cluster, id: &ImageId) -> Result<(String, Image)> {
     match by_id(cluster, id).await? {
-        Some((name, _)) => Ok(name),
+        Some(found) => Ok(found),
         None => {
             let why = "no registry is known that has this image: name it by its registry and tag";
             Err(Error::PullFailed { image: id.clone().into(), excerpt: Excerpt::from_bytes(why.as_bytes()) })

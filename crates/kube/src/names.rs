@@ -32,6 +32,9 @@ pub(crate) const LABELS: &str = "coracle.dev/labels";
 /// Annotation: the id of the image.
 pub(crate) const IMAGE_ID: &str = "coracle.dev/image-id";
 
+/// Annotation: the environment of the image, as JSON.
+pub(crate) const IMAGE_ENV: &str = "coracle.dev/image-env";
+
 /// Annotation: limits that were asked for, as JSON.
 pub(crate) const LIMITS: &str = "coracle.dev/limits";
 

@@ -62,7 +62,10 @@ async fn unpack(cluster: &Cluster, pod: &Pod, at: &ContainerPath, mut tar: File)
     feeder.abort();
     match end {
         DrainOutcome::Exited(0) => Ok(()),
-        DrainOutcome::Exited(3) => Err(Error::NoSuchPath(at.clone())),
+        DrainOutcome::Exited(exit @ 3) => {
+            let excerpt = Excerpt::from_bytes(format!("there is no directory `{at}`").as_bytes());
+            Err(Error::Engine { verb: "upload", exit, excerpt })
+        }
         DrainOutcome::Exited(exit) => {
             Err(Error::Engine { verb: "upload", exit, excerpt: Excerpt::from_bytes(&stderr.bytes()) })
         }

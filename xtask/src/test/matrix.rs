@@ -10,6 +10,9 @@ use crate::sh::{target, var};
 /// Apple's engine, played by a program of the tests: nothing has to be brought up for it.
 const CONTAINER: &str = "container";
 
+/// A cluster, played by a server of the tests on the embedded engine.
+const KUBERNETES: &str = "kubernetes";
+
 /// Options of `cargo xtask test`, beside the arguments for cargo-nextest.
 pub(super) const OPTIONS: &[&str] = &["--fake-only", "--all-engines"];
 
@@ -45,7 +48,7 @@ impl Matrix {
     fn named(asked: &str) -> Result<Self> {
         let engines: Vec<String> =
             asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
-        engines.iter().filter(|it| *it != CONTAINER).try_for_each(|it| engines::up(Some(it)))?;
+        engines.iter().filter(|it| *it != CONTAINER && *it != KUBERNETES).try_for_each(|it| engines::up(Some(it)))?;
         Ok(Self { engines, day: asked_day()?, is_narrowed: true, ..Self::default() })
     }
 
@@ -69,9 +72,9 @@ impl Matrix {
         } else {
             it.engines.push(rootless::NAME.to_owned());
         }
-        // It plays containers in namespaces, which root makes.
+        // They play containers in namespaces, which root makes.
         if apt::is_root() && cfg!(target_os = "linux") {
-            it.engines.push(CONTAINER.to_owned());
+            it.engines.extend([CONTAINER, KUBERNETES].map(str::to_owned));
         }
         Ok(it)
     }

@@ -173,7 +173,16 @@ impl PodCommand<'_> {
         match run(self.cluster, self.pod, &probe).await?.exit {
             Exit::Code(0) => Ok(output),
             Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
-            _ => Err(Error::NoShell),
+            _ => {
+                // A container that has ended answers as one without a shell.
+                tokio::time::sleep(KILLED).await;
+                let pod = find_pod(self.cluster, &id.into()).await?;
+                if status(&pod) == ContainerStatus::Running {
+                    Err(Error::NoShell)
+                } else {
+                    Err(not_running(&pod, Some(output)))
+                }
+            }
         }
     }
 }

@@ -6,17 +6,29 @@ use kube::api::PostParams;
 
 use super::objects::{alone, nothing};
 use crate::cluster::Cluster;
-use crate::error::{api_error, is_conflict};
+use crate::error::{api_error, is_conflict, refusal};
+use crate::names::object_name;
 use crate::retry::{WRITE, retry};
 
 /// Makes the policy that a Pod of this network needs. Whether the cluster enforces it cannot be seen from here.
+///
+/// # Errors
+/// [`Error::Engine`] for a named network that is not there: its Pods would be on none.
 pub(crate) async fn ensure_policy(cluster: &Cluster, network: &NetworkAttachment) -> Result<()> {
+    let policies = cluster.api::<NetworkPolicy>().await?;
     let policy = match network {
-        NetworkAttachment::Id(_) | NetworkAttachment::Host => return Ok(()),
+        NetworkAttachment::Id(id) => {
+            let name = object_name(id);
+            let found = retry("network", WRITE, || policies.get_metadata_opt(&name)).await?;
+            return match found.map_err(|err| api_error("network", err))? {
+                Some(_) => Ok(()),
+                None => Err(refusal("create", format!("there is no network `{id}`"))),
+            };
+        }
+        NetworkAttachment::Host => return Ok(()),
         NetworkAttachment::None => nothing(),
         NetworkAttachment::EngineDefault | NetworkAttachment::Alone => alone(),
     };
-    let policies = cluster.api::<NetworkPolicy>().await?;
     let name = policy.metadata.name.clone().unwrap_or_default();
     let found = retry("network", WRITE, || policies.get_metadata_opt(&name)).await?;
     if found.map_err(|err| api_error("network", err))?.is_some() {

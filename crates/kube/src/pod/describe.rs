@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container as KubeContainer, Pod};
 
 use super::metadata::{ALONE, NO_NETWORK};
 use super::state::{PodState, main_state, status};
-use crate::names::{ID, IMAGE_ID, LABELS, LIMITS, MAIN, NAME, NETWORK_LABEL, STARTED};
+use crate::names::{ID, IMAGE_ENV, IMAGE_ID, LABELS, LIMITS, MAIN, NAME, NETWORK_LABEL, STARTED};
 
 /// The container of a Pod.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn container_of(pod: &Pod) -> Result<Container> {
         labels: labels_of(pod),
         user: user.map(|(uid, gid)| format!("{uid}:{gid}")).unwrap_or_default(),
         workdir: main.and_then(|it| it.working_dir.clone()).unwrap_or_default(),
-        env: Vec::new(),
+        env: annotation(pod, IMAGE_ENV).and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default(),
         ports: Vec::new(),
         mounts: main.map(mounts).unwrap_or_default(),
         networks: network(pod).into_iter().collect(),

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::spec::{PodRequest, network_name};
 use crate::names::{
-    CORACLE, ID, ID_LABEL, IMAGE_ID, LABELS, LIMITS, MANAGED_BY, NAME, NETWORK_LABEL, id_label, is_label, object_name,
+    CORACLE, ID, ID_LABEL, IMAGE_ENV, IMAGE_ID, LABELS, LIMITS, MANAGED_BY, NAME, NETWORK_LABEL, id_label, is_label,
+    object_name,
 };
 
 /// Network of a Pod that has no way out: the value of its label, and the name of the policy.
@@ -27,6 +28,7 @@ pub(crate) fn metadata(request: PodRequest<'_>) -> Result<ObjectMeta> {
         (NAME, spec.name.to_string()),
         (LABELS, json(serde_json::to_string(&spec.labels))?),
         (IMAGE_ID, request.placed.image().to_string()),
+        (IMAGE_ENV, json(serde_json::to_string(request.image_env))?),
         (LIMITS, json(serde_json::to_string(&spec.limits))?),
     ];
     Ok(ObjectMeta {

@@ -24,6 +24,8 @@ pub(crate) struct PodRequest<'a> {
     pub(crate) id: &'a str,
     /// The image by its registry and digest.
     pub(crate) image: &'a str,
+    /// The environment that the image gives.
+    pub(crate) image_env: &'a [String],
 }
 
 /// The Pod.

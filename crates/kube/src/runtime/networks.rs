@@ -8,8 +8,9 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 
 use super::KubeRuntime;
 use crate::cluster::Cluster;
-use crate::error::{api_error, is_conflict, is_not_found};
-use crate::names::{CORACLE, MANAGED_BY, object_name};
+use crate::error::{api_error, is_conflict, is_not_found, refusal};
+use crate::find::{is_present, list_pods};
+use crate::names::{CORACLE, MANAGED_BY, NETWORK_LABEL, object_name};
 use crate::network::{network, policy, service};
 use crate::retry::{READ, WRITE, retry};
 use crate::unsupported::unsupported;
@@ -61,7 +62,13 @@ impl Networks for KubeRuntime {
     }
 
     async fn remove_network(&self, handle: &str) -> Result<()> {
-        remove(self.cluster(), &object_name(handle)).await
+        let object = object_name(handle);
+        let members = format!("{MANAGED_BY}={CORACLE},{NETWORK_LABEL}={object}");
+        let members = list_pods(self.cluster(), &members).await?;
+        if let Some(member) = members.iter().find(|it| is_present(it)).and_then(|it| it.metadata.name.as_ref()) {
+            return Err(refusal(VERB, format!("`{member}` is on the network")));
+        }
+        remove(self.cluster(), &object).await
     }
 }
 

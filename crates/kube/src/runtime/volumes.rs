@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use coracle_runtime::{ByteSize, Error, LabelFilter, Result, Volume, VolumeCreate, Volumes};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, PostParams};
 
 use super::KubeRuntime;
-use crate::error::{api_error, is_conflict, is_not_found};
+use crate::error::{api_error, is_conflict, is_not_found, refusal};
+use crate::find::{is_present, list_pods};
 use crate::names::{CORACLE, LABELS, MANAGED_BY, NAME, is_label, object_name};
 use crate::retry::{READ, WRITE, retry};
 
@@ -43,11 +44,21 @@ impl Volumes for KubeRuntime {
     async fn remove_volume(&self, name: &str) -> Result<()> {
         let claims = self.cluster().api::<PersistentVolumeClaim>().await?;
         let (name, params) = (object_name(name), DeleteParams::default());
+        let ours = list_pods(self.cluster(), &format!("{MANAGED_BY}={CORACLE}")).await?;
+        if let Some(user) = ours.iter().find(|it| is_present(it) && uses(it, &name)) {
+            let user = user.metadata.name.as_deref().unwrap_or_default();
+            return Err(refusal(VERB, format!("`{user}` uses the volume")));
+        }
         match retry(VERB, WRITE, || claims.delete(&name, &params)).await? {
             Err(err) if !is_not_found(&err) => Err(api_error(VERB, err)),
             _ => Ok(()),
         }
     }
+}
+
+fn uses(pod: &Pod, claim: &str) -> bool {
+    let volumes = pod.spec.iter().flat_map(|it| it.volumes.iter().flatten());
+    volumes.filter_map(|it| it.persistent_volume_claim.as_ref()).any(|it| it.claim_name == claim)
 }
 
 fn claim(create: &VolumeCreate) -> serde_json::Result<PersistentVolumeClaim> {

@@ -39,7 +39,7 @@ async fn an_image_is_found_by_name_and_by_id_and_a_missing_one_is_none() {
         let by_name = find(case, &ImageRef::parse(&name).unwrap()).await;
         assert_eq!(by_name.len(), 1);
         assert_eq!(by_name[0].id, case.image);
-        assert!(by_name[0].tags.iter().any(|it| *it == name), "{by_name:?}");
+        assert!(by_name[0].tags.contains(&name), "{by_name:?}");
         assert_eq!(find(case, &case.image.clone().into()).await, by_name);
         assert!(by_name[0].env.contains(&"PATH=/bin".to_owned()) && by_name[0].size_bytes > 1_000_000, "{by_name:?}");
         assert_eq!(by_name[0].arch, case.runtime.info().await.unwrap().arch);

@@ -46,6 +46,7 @@ pub(crate) use running::{
     Running, Way, guest_program, in_every_way, with_a_guest, with_a_real_guest, with_real_engines, worker_program,
 };
 pub(crate) use scripted::{Lack, Scripted, with_scripted};
+pub(crate) use tier::meets_a_cluster;
 
 /// A label of everything that a test creates: its value is the case's `run`.
 pub(crate) const LABEL: &str = "coracle-test.run";

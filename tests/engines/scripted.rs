@@ -154,13 +154,15 @@ impl Case {
                 Lack::Pause | Lack::EnforcedLimits => !self.keeps_limits(),
                 _ => false,
             },
-            EngineKind::Kubernetes => match what {
-                Lack::Processes | Lack::Stream | Lack::ExactLimits | Lack::NamedNetworks | Lack::EnforcedLimits => {
-                    false
-                }
-                Lack::GuardOfSetId => false,
-                _ => true,
-            },
+            EngineKind::Kubernetes => !matches!(
+                what,
+                Lack::Processes
+                    | Lack::Stream
+                    | Lack::ExactLimits
+                    | Lack::NamedNetworks
+                    | Lack::EnforcedLimits
+                    | Lack::GuardOfSetId
+            ),
             _ => match what {
                 Lack::GuardOfSetId => self.is_rootless(),
                 Lack::EnforcedLimits => !self.keeps_limits(),

@@ -97,6 +97,11 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     named.iter().filter(is_run).cloned().collect()
 }
 
+/// Whether a test that is about clusters alone runs today.
+pub(crate) fn meets_a_cluster(test: &str) -> bool {
+    day().is_none_or(|day| is_of_cluster(test, u64::from(Sha256::digest(test)[0]) + day))
+}
+
 /// Whether a test meets a cluster on the day of that turn.
 fn is_of_cluster(test: &str, turn: u64) -> bool {
     let is_contract = test.starts_with("conformance::");

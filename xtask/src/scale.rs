@@ -35,8 +35,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     sh("cargo", ["build", "--release"].into_iter().chain(packages)).run()?;
     let measured = target().join("bench/scale.json");
     fs::create_dir_all(target().join("bench"))?;
-    let words = [measured.clone(), cluster.image.into(), nodes.into(), pods.into()];
-    sh(target().join("release/examples/kube_scale"), words).env("KUBECONFIG", cluster.kubeconfig).run()?;
+    let words = [measured.clone(), cluster.kubeconfig, cluster.image.into(), nodes.into(), pods.into()];
+    sh(target().join("release/examples/kube_scale"), words).run()?;
     write(&measured)
 }
 

@@ -50,7 +50,7 @@ impl Address {
     }
 
     fn of_file(path: &Path, settings: &KubeSettings) -> Result<Self> {
-        let wrong = |what: String| unavailable(format!("`{}`: {what}", path.display()));
+        let wrong = |what: String| unavailable(&format!("`{}`: {what}", path.display()));
         let file = Kubeconfig::read_from(path).map_err(|err| wrong(err.to_string()))?;
         let name = settings.context.as_ref().or(file.current_context.as_ref());
         let name = name.ok_or_else(|| wrong("it names no current context".into()))?;
@@ -68,8 +68,7 @@ impl Address {
     }
 
     fn in_cluster(settings: &KubeSettings) -> Result<Self> {
-        let missing =
-            |_| unavailable("no kubeconfig file was found, and this process is in no Pod of a cluster".to_owned());
+        let missing = |_| unavailable("no kubeconfig file was found, and this process is in no Pod of a cluster");
         let config = Config::incluster().map_err(missing)?;
         Ok(Self {
             server: config.cluster_url.to_string().trim_end_matches('/').to_owned(),
@@ -85,10 +84,10 @@ impl Address {
             Login::File { file, context } => {
                 let options = KubeConfigOptions { context: Some(context.clone()), cluster: None, user: None };
                 let config = Config::from_custom_kubeconfig((**file).clone(), &options).await;
-                config.map_err(|err| unavailable(err.to_string()))?
+                config.map_err(|err| unavailable(&err.to_string()))?
             }
         };
-        without_delay(&config).map_err(|err| unavailable(err.to_string()))
+        without_delay(&config).map_err(|err| unavailable(&err.to_string()))
     }
 }
 
@@ -113,7 +112,7 @@ fn without_delay(config: &Config) -> kube::Result<Client> {
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-fn unavailable(why: String) -> Error {
+fn unavailable(why: &str) -> Error {
     Error::Unavailable { engine: EngineKind::Kubernetes, denied: false, excerpt: Excerpt::from_bytes(why.as_bytes()) }
 }
 

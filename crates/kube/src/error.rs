@@ -39,7 +39,7 @@ fn is_missing_right(message: &str) -> bool {
 }
 
 /// A refusal of ours, of what a cluster would do and other engines refuse.
-pub(crate) fn refusal(verb: &'static str, why: String) -> Error {
+pub(crate) fn refusal(verb: &'static str, why: &str) -> Error {
     Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(why.as_bytes()) }
 }
 

@@ -6,13 +6,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, Write};
 
 use coracle_runtime::host::image_archive::{ArchiveLayer, ImageArchive};
-use coracle_runtime::{Capability, Error, Excerpt, Image, ImageRef, Result};
+use coracle_runtime::{Capability, Error, Image, ImageRef, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use oci_client::manifest::{IMAGE_CONFIG_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
 use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Cluster;
+use crate::error::refusal;
 use crate::images::{LOOK, built_name, find_image};
 use crate::unsupported::unsupported;
 
@@ -33,7 +34,7 @@ struct PackedLayer {
 /// [`Error::Unsupported`] without a registry; [`Error::Engine`] when it refuses.
 pub(crate) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> Result<Image> {
     let Some(target) = built_name(&cluster.settings, name)? else { return Err(unsupported(Capability::Build)) };
-    let archive = blocking(|| ImageArchive::open_saved(archive).map_err(failed)).await?;
+    let archive = blocking(|| ImageArchive::open_saved(archive).map_err(|err| failed(&err))).await?;
     let mut layers = Vec::new();
     for layer in archive.layers() {
         let layer = layer.clone();
@@ -42,18 +43,18 @@ pub(crate) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> R
         cluster.registry.push_blob(&target, packed.file, &packed.descriptor).await?;
         layers.push(packed.descriptor);
     }
-    let configuration = serde_json::to_vec(archive.configuration()).map_err(failed)?;
+    let configuration = serde_json::to_vec(archive.configuration()).map_err(|err| failed(&err))?;
     let config = descriptor(IMAGE_CONFIG_MEDIA_TYPE, &Sha256::digest(&configuration), configuration.len() as u64);
     cluster.registry.push_bytes(&target, configuration, &config).await?;
     let media_type = Some(OCI_IMAGE_MEDIA_TYPE.to_owned());
     let manifest = OciImageManifest { media_type, config, layers, ..OciImageManifest::default() };
     cluster.registry.push_manifest(&target, manifest).await?;
     let pushed = find_image(cluster, &target, LOOK).await?;
-    pushed.ok_or_else(|| failed("the registry does not have it after it was pushed"))
+    pushed.ok_or_else(|| failed(&"the registry does not have it after it was pushed"))
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(failed)?
+    tokio::task::spawn_blocking(work).await.map_err(|err| failed(&err))?
 }
 
 /// Registries and nodes are elsewhere: a layer that is not compressed is, on its way.
@@ -87,7 +88,7 @@ fn copy(layer: &ArchiveLayer, into: &mut impl Write) -> Result<()> {
     }
     match hex::encode(hash.finalize()) == layer.digest() {
         true => Ok(()),
-        false => Err(failed(format!("its layer sha256:{} is damaged", layer.digest()))),
+        false => Err(failed(&format_args!("its layer sha256:{} is damaged", layer.digest()))),
     }
 }
 
@@ -120,8 +121,8 @@ fn descriptor(media_type: &str, digest: &[u8], size: u64) -> OciDescriptor {
     }
 }
 
-fn failed(why: impl ToString) -> Error {
-    Error::Engine { verb: "push", exit: 1, excerpt: Excerpt::from_bytes(why.to_string().as_bytes()) }
+fn failed(why: &dyn std::fmt::Display) -> Error {
+    refusal("push", &why.to_string())
 }
 
 fn cannot_write(source: io::Error) -> Error {

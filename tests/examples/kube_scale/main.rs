@@ -1,7 +1,7 @@
 //! Measures the Kubernetes engine against a real API server whose nodes only say that they are there, for `cargo xtask scale`.
 //!
-//! `kube_scale OUT IMAGE NODES PODS` writes JSON to the file `OUT`. `KUBECONFIG` names the cluster, which is to be one for tests: nodes are
-//! added to it and removed again, and its namespace `coracle-scale` is emptied.
+//! `kube_scale OUT KUBECONFIG IMAGE NODES PODS` writes JSON to the file `OUT`. The cluster is to be one for tests: nodes are added to it and
+//! removed again, and its namespace `coracle-scale` is emptied.
 #![expect(clippy::unwrap_used, reason = "a measurement that fails is worth nothing")]
 #![expect(clippy::print_stderr, reason = "whoever waits wants to see that it goes on")]
 
@@ -10,7 +10,7 @@ mod memory;
 mod nodes;
 mod schedule;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Instant;
 
 use coracle_kube::{KubeRuntime, KubeSettings, KubeToleration};
@@ -34,11 +34,14 @@ const LOOKS: usize = 10;
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [out, image, nodes, pods] = &words[..] else { panic!("usage: kube_scale OUT IMAGE NODES PODS") };
+    let [out, kubeconfig, image, nodes, pods] = &words[..] else {
+        panic!("usage: kube_scale OUT KUBECONFIG IMAGE NODES PODS")
+    };
+    let kubeconfig = Path::new(kubeconfig);
     let (nodes, pods) = (nodes.parse::<usize>().unwrap(), pods.parse::<usize>().unwrap());
-    let runtime = KubeRuntime::open(settings(image)).unwrap();
+    let runtime = KubeRuntime::open(settings(kubeconfig, image)).unwrap();
     let image = runtime.pull_image(&ImageRef::parse(image).unwrap(), load::PATIENCE).await.unwrap();
-    let client = nodes::client().await;
+    let client = nodes::client(kubeconfig).await;
     let fakes = FakeNodes::add(&client, nodes).await;
     eprintln!("{nodes} nodes");
     let schedule = Schedule::watch(&client).await;
@@ -67,10 +70,10 @@ async fn main() {
     std::fs::write(out, format!("{measured:#}\n")).unwrap();
 }
 
-fn settings(image: &str) -> KubeSettings {
+fn settings(kubeconfig: &Path, image: &str) -> KubeSettings {
     let registry = image.split('/').next().unwrap_or_default().to_owned();
     KubeSettings {
-        kubeconfig: Some(PathBuf::from(std::env::var_os("KUBECONFIG").unwrap())),
+        kubeconfig: Some(kubeconfig.to_owned()),
         namespace: Some(NAMESPACE.into()),
         insecure_registries: vec![registry],
         node_selector: [(nodes::LABEL.to_owned(), "true".to_owned())].into(),

@@ -1,8 +1,11 @@
 //! Nodes that say they are ready and start nothing.
 
+use std::path::Path;
+
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
 
@@ -15,8 +18,10 @@ pub(crate) const LABEL: &str = "coracle.dev/fake-node";
 pub(crate) struct FakeNodes;
 
 /// A client of the cluster, and the namespace there.
-pub(crate) async fn client() -> Client {
-    let client = Client::try_from(Config::infer().await.unwrap()).unwrap();
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
     let namespace = json!({ "metadata": { "name": NAMESPACE } });
     let params = PatchParams::apply("coracle-scale").force();
     let namespace = Patch::Apply(with_kind("Namespace", namespace));

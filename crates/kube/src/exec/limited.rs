@@ -158,7 +158,7 @@ impl PodCommand<'_> {
         if (0..126).contains(&code) {
             return Ok(output);
         }
-        if code < 0 || code > 128 {
+        if !(0..=128).contains(&code) {
             // The API server reports the end of a command before that of its container.
             tokio::time::sleep(if code < 0 { CONNECTION_LOST } else { KILLED }).await;
             let pod = find_pod(self.cluster, &id.into()).await?;

@@ -22,7 +22,7 @@ pub(crate) async fn ensure_policy(cluster: &Cluster, network: &NetworkAttachment
             let found = retry("network", WRITE, || policies.get_metadata_opt(&name)).await?;
             return match found.map_err(|err| api_error("network", err))? {
                 Some(_) => Ok(()),
-                None => Err(refusal("create", format!("there is no network `{id}`"))),
+                None => Err(refusal("create", &format!("there is no network `{id}`"))),
             };
         }
         NetworkAttachment::Host => return Ok(()),

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::io::ReaderStream;
 
 pub(crate) use self::config::RegistryImage;
+use crate::error::refusal;
 use crate::settings::KubeSettings;
 
 /// Time for a connection.
@@ -74,7 +75,7 @@ impl Registry {
         let parts = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(Into::into);
         let size = u64::try_from(descriptor.size).ok();
         let pushed = self.client.push_blob_stream(&reference, parts, &descriptor.digest, size).await;
-        pushed.map(drop).map_err(not_pushed)
+        pushed.map(drop).map_err(|err| not_pushed(&err))
     }
 
     /// The same of a small blob.
@@ -83,7 +84,7 @@ impl Registry {
     /// As [`push_blob`](Self::push_blob).
     pub(crate) async fn push_bytes(&self, name: &ImageRef, bytes: Vec<u8>, descriptor: &OciDescriptor) -> Result<()> {
         let reference = self.to_push(name).await?;
-        self.client.push_blob(&reference, bytes, &descriptor.digest).await.map(drop).map_err(not_pushed)
+        self.client.push_blob(&reference, bytes, &descriptor.digest).await.map(drop).map_err(|err| not_pushed(&err))
     }
 
     /// Names an image whose blobs are there.
@@ -92,21 +93,18 @@ impl Registry {
     /// As [`push_blob`](Self::push_blob).
     pub(crate) async fn push_manifest(&self, name: &ImageRef, manifest: OciImageManifest) -> Result<()> {
         let reference = self.to_push(name).await?;
-        self.client.push_manifest(&reference, &manifest.into()).await.map(drop).map_err(not_pushed)
+        self.client.push_manifest(&reference, &manifest.into()).await.map(drop).map_err(|err| not_pushed(&err))
     }
 
     async fn to_push(&self, name: &ImageRef) -> Result<Reference> {
-        let reference: Reference = name.as_str().parse().map_err(|err| {
-            let excerpt = Excerpt::from_bytes(format!("{err}").as_bytes());
-            Error::Engine { verb: "push", exit: 1, excerpt }
-        })?;
+        let reference: Reference = name.as_str().parse().map_err(|err| refusal("push", &format!("{err}")))?;
         self.client.store_auth_if_needed(reference.resolve_registry(), &RegistryAuth::Anonymous).await;
         Ok(reference)
     }
 }
 
-fn not_pushed(err: OciDistributionError) -> Error {
-    Error::Engine { verb: "push", exit: 1, excerpt: Excerpt::from_bytes(causes(&err).as_bytes()) }
+fn not_pushed(err: &OciDistributionError) -> Error {
+    refusal("push", &causes(err))
 }
 
 fn is_missing(err: &OciDistributionError) -> bool {

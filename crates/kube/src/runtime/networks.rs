@@ -66,7 +66,7 @@ impl Networks for KubeRuntime {
         let members = format!("{MANAGED_BY}={CORACLE},{NETWORK_LABEL}={object}");
         let members = list_pods(self.cluster(), &members).await?;
         if let Some(member) = members.iter().find(|it| is_present(it)).and_then(|it| it.metadata.name.as_ref()) {
-            return Err(refusal(VERB, format!("`{member}` is on the network")));
+            return Err(refusal(VERB, &format!("`{member}` is on the network")));
         }
         remove(self.cluster(), &object).await
     }

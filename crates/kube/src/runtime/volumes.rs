@@ -47,7 +47,7 @@ impl Volumes for KubeRuntime {
         let ours = list_pods(self.cluster(), &format!("{MANAGED_BY}={CORACLE}")).await?;
         if let Some(user) = ours.iter().find(|it| is_present(it) && uses(it, &name)) {
             let user = user.metadata.name.as_deref().unwrap_or_default();
-            return Err(refusal(VERB, format!("`{user}` uses the volume")));
+            return Err(refusal(VERB, &format!("`{user}` uses the volume")));
         }
         match retry(VERB, WRITE, || claims.delete(&name, &params)).await? {
             Err(err) if !is_not_found(&err) => Err(api_error(VERB, err)),

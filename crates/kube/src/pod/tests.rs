@@ -135,7 +135,7 @@ fn with_status(status: Value, started: bool) -> Pod {
     pod
 }
 
-fn main_in(state: Value) -> Value {
+fn main_in(state: &Value) -> Value {
     json!({ "phase": "Running", "containerStatuses": [
         { "name": "main", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "state": state }
     ] })
@@ -143,13 +143,13 @@ fn main_in(state: Value) -> Value {
 
 #[test]
 fn a_pod_is_a_container_in_the_words_of_all_engines() {
-    let running = main_in(json!({ "running": {} }));
+    let running = main_in(&json!({ "running": {} }));
     let of = |status: &Value, started| container_of(&with_status(status.clone(), started)).unwrap();
     assert_eq!(of(&running, false).status, ContainerStatus::Created);
     let it = of(&running, true);
     assert_eq!((it.status, it.id.as_str(), it.name.as_str()), (ContainerStatus::Running, ID, "box"));
     assert_eq!((it.exit_code, it.user.as_str(), it.networks.len()), (None, "", 1));
-    let killed = of(&main_in(json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })), true);
+    let killed = of(&main_in(&json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } })), true);
     assert_eq!((killed.status, killed.exit_code, killed.oom_killed), (ContainerStatus::Exited, Some(137), true));
     let evicted = of(&json!({ "phase": "Failed", "reason": "Evicted" }), true);
     assert_eq!((evicted.status, evicted.exit_code), (ContainerStatus::Exited, None));
@@ -158,7 +158,7 @@ fn a_pod_is_a_container_in_the_words_of_all_engines() {
 
 #[test]
 fn a_pod_that_never_starts_is_given_up_with_its_reason() {
-    let waiting = |reason: &str| main_in(json!({ "waiting": { "reason": reason, "message": "because" } }));
+    let waiting = |reason: &str| main_in(&json!({ "waiting": { "reason": reason, "message": "because" } }));
     let judged = |status: Value, waited| crate::start::judge(&with_status(status, false), waited);
     let soon = Duration::ZERO;
     assert!(matches!(judged(waiting("ImagePullBackOff"), soon), Err(Error::PullFailed { .. })));
@@ -174,7 +174,7 @@ fn a_pod_that_never_starts_is_given_up_with_its_reason() {
 #[test]
 fn a_node_that_stops_to_report_is_lost_and_one_that_ended_its_pod_is_not() {
     let with_ready = |state: Value, ready: &str| {
-        let mut status = main_in(state);
+        let mut status = main_in(&state);
         status["conditions"] = json!([{ "type": "Ready", "status": ready }]);
         super::node_lost(&with_status(status, true))
     };

@@ -202,7 +202,7 @@ mod tests {
         see `coracle create --help`
         ");
         assert_snapshot!(check("coracle --engine warp list"), @r"
-        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, container, embedded]
+        invalid_input invalid value 'warp' for '--engine <NAME>' [possible values: auto, docker, podman, container, embedded, kubernetes]
         see `coracle list --help`
         ");
         assert_snapshot!(check("coracle shell"), @r"

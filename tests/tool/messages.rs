@@ -102,7 +102,7 @@ async fn the_engine_of_tests_is_accepted_and_not_offered() {
         let help = texts(&tool.run(["list", "--help"], b"").await).0;
         assert!(help.contains("podman") && !help.contains("fake"), "{help}");
         let refused = refused(tool, &["--engine", "warp", "list"]).await;
-        assert!(refused.contains("embedded]") && !refused.contains("fake"), "{refused}");
+        assert!(refused.contains("kubernetes]") && !refused.contains("fake"), "{refused}");
         let listed = texts(&tool.run(["--engine", "fake", "list"], b"").await).0;
         assert!(listed.contains("no containers"), "{listed}");
     })

@@ -1,6 +1,7 @@
 //! The way to a container's guest: `connect`, run by one exec that stays open.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_protocol::{SOCKET_GONE, paths};
@@ -9,6 +10,7 @@ use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings};
 use coracle_runtime::{Capture, ContainerId, Error, Excerpt, Result, Transport};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::io::AsyncReadExt as _;
+use tokio::time::Instant;
 
 use crate::cluster::Cluster;
 use crate::exec::spawn;
@@ -18,6 +20,11 @@ use crate::watchdog::WatchedProcess;
 
 /// Bytes of error output that are kept; its end is reported.
 const MAX_STDERR: usize = 64 << 10;
+
+/// Nodes tell that a container has ended up to a second after its connections have.
+const TOLD_WITHIN: Duration = Duration::from_millis(1500);
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(crate) fn link(cluster: &Arc<Cluster>, id: &ContainerId, settings: LinkSettings) -> Link {
     Link::new(Arc::new(ExecDial { cluster: Arc::clone(cluster), id: id.clone() }), settings)
@@ -53,16 +60,32 @@ impl Dial for ExecDial {
     }
 
     async fn diagnose(&self, failure: Error) -> Error {
+        if let Error::GuestFailed { reason } = &failure
+            && reason.contains(SOCKET_GONE)
+        {
+            return Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
+        }
+        let deadline = Instant::now() + TOLD_WITHIN;
+        loop {
+            if let Some(cause) = self.cause().await {
+                return cause;
+            }
+            if Instant::now() >= deadline {
+                return failure;
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
+        }
+    }
+}
+
+impl ExecDial {
+    /// What the cluster says of a container whose guest does not answer; nothing if it runs.
+    async fn cause(&self) -> Option<Error> {
         match find_pod(&self.cluster, &(&self.id).into()).await {
-            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => err,
-            Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => ended(&pod),
-            Ok(pod) if node_lost(&pod).is_some() => node_lost(&pod).unwrap_or(failure),
-            _ => match failure {
-                Error::GuestFailed { reason } if reason.contains(SOCKET_GONE) => {
-                    Error::FilesRemoved { missing: "the socket of the guest is gone".into() }
-                }
-                failure => failure,
-            },
+            Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => Some(err),
+            Ok(pod) if matches!(main_state(&pod), PodState::Ended(_)) => Some(ended(&pod)),
+            Ok(pod) => node_lost(&pod),
+            Err(_) => None,
         }
     }
 }

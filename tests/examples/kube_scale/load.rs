@@ -28,8 +28,8 @@ pub(crate) struct Load {
     pub(crate) per_second: Option<f64>,
 }
 
-/// A container that was made.
-struct Made {
+/// A Pod that was created, and how long that took.
+struct CreatedPod {
     name: String,
     begun: Instant,
     took: Duration,
@@ -67,7 +67,7 @@ impl Load {
     }
 }
 
-async fn create(runtime: &KubeRuntime, image: &Image, number: usize) -> Result<Made, Error> {
+async fn create(runtime: &KubeRuntime, image: &Image, number: usize) -> Result<CreatedPod, Error> {
     let name = format!("scale-{}", random_hex::<6>());
     let labels = [("coracle.managed", "true".to_owned()), (SESSION, format!("s{}", number % SESSIONS))];
     let spec = CreateSpec {
@@ -78,7 +78,7 @@ async fn create(runtime: &KubeRuntime, image: &Image, number: usize) -> Result<M
     let placed = admit(spec, &Policy::everything()).unwrap().with_image(image.id.clone(), NetworkAttachment::None);
     let begun = Instant::now();
     runtime.create(&placed).await?;
-    Ok(Made { name, begun, took: begun.elapsed() })
+    Ok(CreatedPod { name, begun, took: begun.elapsed() })
 }
 
 fn ms(duration: Duration) -> f64 {

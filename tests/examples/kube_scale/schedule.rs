@@ -12,19 +12,19 @@ use kube::{Api, Client};
 use crate::NAMESPACE;
 
 #[derive(Default)]
-struct Seen {
+struct ScheduleLog {
     scheduled: HashMap<String, Instant>,
     events: usize,
 }
 
 pub(crate) struct Schedule {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<ScheduleLog>>,
 }
 
 impl Schedule {
     pub(crate) async fn watch(client: &Client) -> Self {
         let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<ScheduleLog>>::default();
         let mut version = pods.list(&Default::default()).await.unwrap().metadata.resource_version.unwrap();
         let noted = Arc::clone(&seen);
         tokio::spawn(async move {

@@ -5,6 +5,7 @@
 mod from_compose;
 mod from_jobs;
 mod from_mounts;
+mod from_policy;
 mod from_runtime;
 mod from_sandbox;
 mod from_siblings;

@@ -170,15 +170,15 @@ impl PodCommand<'_> {
         }
         let workdir = &self.exec.workdir;
         let probe = ["/bin/sh", "-c", IS_DIR, "coracle", workdir.as_str()].map(str::to_owned);
-        match run(self.cluster, self.pod, &probe).await?.exit {
-            Exit::Code(0) => Ok(output),
-            Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
-            _ => {
-                // A container that has ended answers as one without a shell.
+        match run(self.cluster, self.pod, &probe).await {
+            Ok(it) if it.exit == Exit::Code(0) => Ok(output),
+            Ok(it) if it.exit == Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
+            other => {
+                // A container that has ended answers as one without a shell, or refuses the probe.
                 tokio::time::sleep(KILLED).await;
                 let pod = find_pod(self.cluster, &id.into()).await?;
                 if status(&pod) == ContainerStatus::Running {
-                    Err(Error::NoShell)
+                    other.and(Err(Error::NoShell))
                 } else {
                     Err(not_running(&pod, Some(output)))
                 }

@@ -1,5 +1,6 @@
 //! etcd, the API server, its controllers, the scheduler and a registry, in one namespace; and the ways in from the host.
 
+use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -59,17 +60,23 @@ fn start(layout: &Layout, name: &str) -> Result<()> {
             let program = layout.unpacked("usr/bin/docker-registry");
             daemons.start(name, network::inside(CONTROL_PLANE, &program, &words), limit, at_once)
         }
-        "api-forward" => daemons.start(name, forward(HOST_API, API_PORT)?, limit, at_once),
-        _ => daemons.start(name, forward(HOST_REGISTRY, REGISTRY_PORT)?, limit, at_once),
+        "api-forward" => daemons.start(name, forward(layout, HOST_API, API_PORT)?, limit, at_once),
+        _ => daemons.start(name, forward(layout, HOST_REGISTRY, REGISTRY_PORT)?, limit, at_once),
     }
 }
 
 /// A part of this program, in the control plane's namespace, with a socket that listens on the host: a socket stays in
 /// the namespace that made it, so the host's network is as it was.
-fn forward(host: &str, port: u16) -> Result<Sh> {
+///
+/// It runs from a copy: a build during the minutes of `up`, or later, replaces the program itself.
+fn forward(layout: &Layout, host: &str, port: u16) -> Result<Sh> {
     let listener =
         TcpListener::bind(host).with_context(|| format!("listen on {host}, where the host finds the cluster"))?;
-    let program = std::env::current_exe().context("find this program")?;
+    let program = layout.cluster(&format!("forward-{port}"));
+    if program.exists() {
+        fs::remove_file(&program)?; // one that runs cannot be written to
+    }
+    fs::copy("/proc/self/exe", &program).with_context(|| format!("write {}", program.display()))?;
     let words = ["engines", "forward", &format!("{CONTROL_PLANE_ADDRESS}:{port}")].map(str::to_owned);
     Ok(network::inside(CONTROL_PLANE, &program, &words).input(listener))
 }

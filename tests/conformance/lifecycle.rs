@@ -296,9 +296,11 @@ async fn on_a_root_that_is_read_only_volumes_and_memory_can_be_written() {
             if !case.lacks(Lack::Ulimits) {
                 assert_eq!(printed(case, &id, "ulimit -n; ulimit -c").await, "512\n0\n");
             }
-            let memory =
-                printed(case, &id, "dd if=/dev/zero of=/tmp/much bs=1k count=2000 2>/dev/null || echo full").await;
-            assert_eq!(memory, "full\n");
+            // A kubelet before 1.22 mounts it without its size, and ends a Pod that has used more.
+            if case.kube().is_none_or(|it| it.api().is_some()) {
+                let fill = "dd if=/dev/zero of=/tmp/much bs=1k count=2000 2>/dev/null || echo full";
+                assert_eq!(printed(case, &id, fill).await, "full\n");
+            }
             let capabilities = printed(case, &id, "grep CapBnd /proc/1/status").await;
             assert_eq!(capabilities, "CapBnd:\t00000000000000e3\n");
         }

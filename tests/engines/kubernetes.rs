@@ -1,15 +1,15 @@
 //! Pods: of a cluster that is played by a server of the tests, whose containers are those of the embedded engine; or with
 //! `CORACLE_KUBECONFIG` of a real one.
 //!
-//! A real one needs the image of most tests in its registry, `CORACLE_KUBE_REGISTRY` (`127.0.0.1:15000` if unset), under the
-//! name that it has elsewhere, and the namespace `CORACLE_KUBE_NAMESPACE` (`coracle-tests` if unset).
+//! A real one needs a registry, `CORACLE_KUBE_REGISTRY` (`127.0.0.1:15000` if unset), and the namespace
+//! `CORACLE_KUBE_NAMESPACE` (`coracle-tests` if unset).
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef};
+use coracle_runtime::{ContainerRuntime, ImageId, ImageRef, ImageStore as _};
 use tempfile::TempDir;
 
 use super::{IMAGE, busybox, embedded, person, variable};
@@ -80,15 +80,17 @@ impl KubeCluster {
         text.replace("localhost/coracle-test-", &format!("{}/coracle-test-", self.registry))
     }
 
-    /// The id of that image.
+    /// The id of that image. A real cluster's registry gets it the first time.
     pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_runtime::Result<ImageId> {
         let found = runtime.find_images(&[ImageRef::parse(self.with_image(IMAGE)).unwrap()]).await?;
-        let missing = || coracle_runtime::Error::Unavailable {
-            engine: EngineKind::Kubernetes,
-            denied: false,
-            excerpt: coracle_runtime::Excerpt::from_bytes(format!("its registry has no {IMAGE}").as_bytes()),
-        };
-        found.into_iter().next().map(|it| it.id).ok_or_else(missing)
+        if let Some(image) = found.into_iter().next() {
+            return Ok(image.id);
+        }
+        let here = embedded::open().unwrap_or_else(|err| panic!("{err}"));
+        let archive = tempfile::tempfile().unwrap();
+        here.save_image(&busybox::ensure(&here).await?, archive.try_clone().unwrap()).await?;
+        let name = ImageRef::parse(IMAGE.trim_start_matches("localhost/")).unwrap();
+        Ok(runtime.load_image(archive, &name).await?.id)
     }
 
     /// Lines of a configuration of `coracle` that name it.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::command::{run, spawn};
+use super::exit_line::REPORT_EXIT;
 use super::process::Stdin;
 use crate::cluster::Cluster;
 use crate::find::find_pod;
@@ -31,15 +32,21 @@ fi
 echo "the image has none of setpriv, chpst and python3, by which a command gets another user" >&2
 exit 126"#;
 
-/// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise.
-const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | "$@""#;
+/// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise. What the command leaves is read, too: the
+/// connection carries no output while its input is stuck.
+const WITH_INPUT: &str =
+    r#"count=$1; shift; head -c "$count" | { "$@"; code=$?; cat >/dev/null 2>&1; exit "$code"; }"#;
 
 /// The API server gets all words in the address of the request.
 const MAX_WORD: usize = 96 << 10;
 
-/// Time for the report of a container's end, after a command that was killed, and after a connection that broke.
-const KILLED: Duration = Duration::from_millis(200);
-const CONNECTION_LOST: Duration = Duration::from_millis(1500);
+/// Nodes report the end of a container up to a second after that of its commands.
+const TOLD_WITHIN: Duration = Duration::from_millis(1500);
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// The code of a command that was killed, as all are whose container ends.
+const KILLED: i32 = 128 + 9;
 
 /// Input of unknown length is read before, up to this size.
 const MAX_INPUT: u64 = 64 << 20;
@@ -59,7 +66,7 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
         let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
-    let mut process = spawn(cluster, &pod, &argv, input.is_some()).await?;
+    let mut process = spawn(cluster, &pod, &argv, input.is_some()).await?.with_exit_line(&mark);
     let feeder = feed(process.stdin(), input);
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
     let target = PodCommand { cluster, pod: &pod, exec: &exec };
@@ -119,7 +126,9 @@ fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
     let env = ["env".to_owned(), format!("{MARK}={mark}")].into_iter().chain(variables);
     let Ids { uid, gid } = exec.user;
     let user = shell(AS_USER, vec![uid.to_string(), gid.to_string()]);
-    user.into_iter().chain(env).chain(enter).chain(input.into_iter().flatten()).chain(command).collect()
+    let report = shell(REPORT_EXIT, vec![mark.to_owned()]);
+    let command = report.into_iter().chain(input.into_iter().flatten()).chain(command);
+    user.into_iter().chain(env).chain(enter).chain(command).collect()
 }
 
 /// A command of a caller in a Pod.
@@ -159,13 +168,10 @@ impl PodCommand<'_> {
             return Ok(output);
         }
         if !(0..=128).contains(&code) {
-            // The API server reports the end of a command before that of its container.
-            tokio::time::sleep(if code < 0 { CONNECTION_LOST } else { KILLED }).await;
-            let pod = find_pod(self.cluster, &id.into()).await?;
-            return match status(&pod) {
-                ContainerStatus::Running if code < 0 => Err(lost(output)),
-                ContainerStatus::Running => Ok(output),
-                _ => Err(not_running(&pod, Some(output))),
+            return match self.ended_pod(id, code).await? {
+                Some(pod) => Err(not_running(&pod, Some(output))),
+                None if code < 0 => Err(lost(output)),
+                None => Ok(output),
             };
         }
         let workdir = &self.exec.workdir;
@@ -173,16 +179,27 @@ impl PodCommand<'_> {
         match run(self.cluster, self.pod, &probe).await {
             Ok(it) if it.exit == Exit::Code(0) => Ok(output),
             Ok(it) if it.exit == Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
-            other => {
-                // A container that has ended answers as one without a shell, or refuses the probe.
-                tokio::time::sleep(KILLED).await;
-                let pod = find_pod(self.cluster, &id.into()).await?;
-                if status(&pod) == ContainerStatus::Running {
-                    other.and(Err(Error::NoShell))
-                } else {
-                    Err(not_running(&pod, Some(output)))
-                }
+            // A container that has ended answers as one without a shell, or refuses the probe.
+            other => match self.ended_pod(id, KILLED).await? {
+                Some(pod) => Err(not_running(&pod, Some(output))),
+                None => other.and(Err(Error::NoShell)),
+            },
+        }
+    }
+
+    /// The Pod, if its container has ended. Only after codes of such an end that is waited for.
+    async fn ended_pod(self, id: &ContainerId, code: i32) -> Result<Option<Pod>> {
+        let within = if code < 0 || code == KILLED { TOLD_WITHIN } else { Duration::ZERO };
+        let begun = Instant::now();
+        loop {
+            let pod = find_pod(self.cluster, &id.into()).await?;
+            if status(&pod) != ContainerStatus::Running {
+                return Ok(Some(pod));
             }
+            if begun.elapsed() >= within {
+                return Ok(None);
+            }
+            tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
 }
@@ -233,6 +250,10 @@ mod tests {
                 "-c",
                 "coracle",
                 "/work",
+                "/bin/sh",
+                "-c",
+                "coracle",
+                "the-mark",
                 "/bin/sh",
                 "-c",
                 "coracle",

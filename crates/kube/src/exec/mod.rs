@@ -1,6 +1,7 @@
 //! Commands by the API server's `exec`, each over one WebSocket.
 
 mod command;
+mod exit_line;
 mod limited;
 mod process;
 

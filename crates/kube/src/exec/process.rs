@@ -11,6 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::AttachedProcess;
 use tokio::io::AsyncWrite;
 
+use super::exit_line::without_exit_line;
+
 /// Standard input of a command. It stays open until the command has ended: on servers before 1.30 its end would close the
 /// whole connection, with the exit code in it.
 pub(crate) type Stdin = Box<dyn AsyncWrite + Send + Unpin>;
@@ -20,6 +22,8 @@ type ProcessExit = Shared<Pin<Box<dyn Future<Output = Option<i32>> + Send>>>;
 /// A command whose connection is open.
 pub(crate) struct PodProcess {
     attached: AttachedProcess,
+    /// Its error output, once it is filtered.
+    stderr: Option<ProgramPipe>,
     exit: ProcessExit,
 }
 
@@ -33,7 +37,23 @@ impl PodProcess {
             };
             status.map(|it| exit_code(&it))
         };
-        Self { attached, exit: exit.boxed().shared() }
+        Self { attached, stderr: None, exit: exit.boxed().shared() }
+    }
+
+    /// One whose exit code is also a line with that mark, see [`without_exit_line`].
+    pub(super) fn with_exit_line(mut self, mark: &str) -> Self {
+        let Some(stderr) = self.attached.stderr() else { return self };
+        let (stderr, line) = without_exit_line(Box::new(stderr), mark);
+        let status = self.exit.clone();
+        let exit = async move {
+            tokio::pin!(status);
+            tokio::select! {
+                biased;
+                code = &mut status => code,
+                Ok(code) = line => Some(code),
+            }
+        };
+        Self { stderr: Some(stderr), exit: exit.boxed().shared(), ..self }
     }
 
     /// Cuts its connection. Its outputs end then.
@@ -49,7 +69,8 @@ impl PodProcess {
     /// Its outputs, once.
     pub(crate) fn outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>) {
         let stdout = self.attached.stdout().map(|it| Box::new(it) as ProgramPipe);
-        (stdout, self.attached.stderr().map(|it| Box::new(it) as ProgramPipe))
+        let stderr = self.stderr.take().or_else(|| self.attached.stderr().map(|it| Box::new(it) as ProgramPipe));
+        (stdout, stderr)
     }
 
     /// Its exit code; `None` when the connection broke before.

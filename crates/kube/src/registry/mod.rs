@@ -12,7 +12,7 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{OciDescriptor, OciImageManifest};
 use oci_client::secrets::RegistryAuth;
 use oci_client::{Client, Reference};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::io::ReaderStream;
 
 pub(crate) use self::config::RegistryImage;
@@ -24,6 +24,12 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// Bytes of one read of a blob.
 const PART: usize = 256 << 10;
+
+/// Before each further question to a registry that fails.
+const PAUSES: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_secs(2)];
+
+/// Manifest, its digest, configuration, and the digest of the list that the manifest is in.
+type Answer = (OciImageManifest, String, String, Option<String>);
 
 /// Registries of images.
 pub(crate) struct Registry {
@@ -51,8 +57,7 @@ impl Registry {
         let failed =
             |why: String| Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(why.as_bytes()) };
         let reference: Reference = name.completed().as_str().parse().map_err(|err| failed(format!("{err}")))?;
-        let asked = self.client.pull_manifest_and_config_and_list_digest(&reference, &RegistryAuth::Anonymous);
-        let answer = timeout(within, asked).await;
+        let answer = timeout(within, self.ask(&reference)).await;
         match answer.map_err(|_| Error::TimedOut { verb: "pull", after: within })? {
             Ok((manifest, digest, config, list_digest)) => {
                 let size = manifest.layers.iter().map(|it| u64::try_from(it.size).unwrap_or(0)).sum();
@@ -60,6 +65,18 @@ impl Registry {
             }
             Err(err) if is_missing(&err) => Ok(None),
             Err(err) => Err(failed(causes(&err))),
+        }
+    }
+
+    /// A registry that fails is asked again: some do while another client writes the same name.
+    async fn ask(&self, reference: &Reference) -> std::result::Result<Answer, OciDistributionError> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let asked = self.client.pull_manifest_and_config_and_list_digest(reference, &RegistryAuth::Anonymous);
+            match (asked.await, pauses.next()) {
+                (Err(OciDistributionError::ServerError { code: 500.., .. }), Some(pause)) => sleep(pause).await,
+                (answer, _) => return answer,
+            }
         }
     }
 

@@ -37,6 +37,13 @@ pub(super) fn up(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
+/// Makes the class of volumes that claims get when they name none.
+pub(super) fn apply_storage_class(layout: &Layout) -> Result<()> {
+    let file = layout.cluster("pki/storage-class.yaml");
+    write_private(&file, settings::STORAGE_CLASS)?;
+    kubectl(layout, &["apply", "--filename", &file.display().to_string()]).read().map(drop)
+}
+
 /// `kubectl` of a person on the host.
 pub(super) fn kubectl(layout: &Layout, words: &[&str]) -> Sh {
     let config = format!("--kubeconfig={}", layout.kubeconfig().display());
@@ -126,6 +133,8 @@ fn controllers(layout: &Layout) -> Vec<String> {
         format!("--root-ca-file={}", layout.text("pki/ca.crt")),
         "--cluster-cidr=10.97.0.0/16".to_owned(),
         "--allocate-node-cidrs=false".to_owned(),
+        // The nodes share this machine's files, so a volume is the same directory on both.
+        "--enable-hostpath-provisioner=true".to_owned(),
         "--leader-elect=false".to_owned(),
         "--bind-address=127.0.0.1".to_owned(),
     ]

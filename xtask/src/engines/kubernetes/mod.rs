@@ -45,6 +45,7 @@ pub(super) fn up() -> Result<()> {
     cgroups::up()?;
     credentials::up(&layout)?;
     control_plane::up(&layout)?;
+    control_plane::apply_storage_class(&layout)?;
     for node in NODES {
         node::up(&layout, node)?;
     }

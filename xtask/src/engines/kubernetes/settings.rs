@@ -154,6 +154,16 @@ rules:
 - level: Metadata
 ";
 
+/// Volumes are directories below `/tmp/hostpath_pv`, which go with their claims.
+pub(super) const STORAGE_CLASS: &str = "apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata:
+  name: directories
+  annotations: {storageclass.kubernetes.io/is-default-class: \"true\"}
+provisioner: kubernetes.io/host-path
+reclaimPolicy: Delete
+";
+
 pub(super) fn registry(layout: &Layout) -> String {
     format!(
         "version: 0.1

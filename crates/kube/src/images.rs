@@ -30,8 +30,16 @@ pub(crate) async fn find_image(cluster: &Cluster, name: &ImageRef, within: Durat
 /// # Errors
 /// [`Error::PullFailed`] for a registry of the configuration that is no part of a name.
 pub(crate) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Option<ImageRef>> {
-    let Some(registry) = settings.registry.as_ref().filter(|_| name.registry().is_none()) else { return Ok(None) };
-    let whole = format!("{}/{name}", registry.trim_end_matches('/'));
+    let local = match name.registry() {
+        None => name.as_str(),
+        // Podman's name for images that come from no registry.
+        Some(_) => match name.as_str().strip_prefix("localhost/") {
+            Some(local) => local,
+            None => return Ok(None),
+        },
+    };
+    let Some(registry) = &settings.registry else { return Ok(None) };
+    let whole = format!("{}/{local}", registry.trim_end_matches('/'));
     match ImageRef::parse(&whole) {
         Ok(name) => Ok(Some(name.completed())),
         Err(err) => {
@@ -100,7 +108,9 @@ mod tests {
         let settings = KubeSettings { registry: Some("host:5000/team/".into()), ..KubeSettings::default() };
         let name = |it: &str| built_name(&settings, &ImageRef::parse(it).unwrap()).unwrap().map(|it| it.to_string());
         assert_eq!(name("coracle-cache:x").as_deref(), Some("host:5000/team/coracle-cache:x"));
+        assert_eq!(name("localhost/coracle-cache:x").as_deref(), Some("host:5000/team/coracle-cache:x"));
         assert_eq!(name("ghcr.io/a/b:1"), None);
+        assert_eq!(name("localhost:5000/a:1"), None);
     }
 
     #[test]

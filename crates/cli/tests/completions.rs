@@ -76,7 +76,7 @@ fn completes(shell: &str) {
         ("coracle cre", &["create", "create-network"][..]),
         ("coracle create --purp", &["--purpose"]),
         ("coracle worktree pus", &["push"]),
-        ("coracle --engine emb", &["embedded"]),
+        ("coracle list --engine emb", &["embedded"]),
     ] {
         let matches = offers(shell, &program, dir.path(), line);
         for it in expected {

@@ -104,7 +104,7 @@ fn bump(old: &str, new: &str) -> Result<()> {
     let date = sh("date", ["--utc", "+%F"]).read()?;
     fs::write(&path, release_entry(&fs::read_to_string(&path)?, new, &date)?)?;
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
-        sh("cargo", ["update", "--workspace", "--offline", "--manifest-path", manifest]).run()?;
+        sh("cargo", ["update", "--workspace", "--manifest-path", manifest]).run()?;
     }
     Ok(())
 }

@@ -161,12 +161,20 @@ fn compile(what: &Program, how: Build, machine: &Machine) -> Result<PathBuf> {
     Ok(dir.join(machine.target).join(profile).join(program))
 }
 
-/// Panics name the files of dependencies; without this they would do so by their place on this machine.
 fn flags() -> Vec<String> {
+    ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(source_flags()).collect()
+}
+
+/// Panics name the files of dependencies; without this they would do so by their place on this machine.
+pub(crate) fn source_flags() -> Option<String> {
     let of_home = || std::env::home_dir().map(|it| it.join(".cargo"));
     let cargo = var("CARGO_HOME").map(PathBuf::from).or_else(of_home);
-    let sources = cargo.map(|it| format!("--remap-path-prefix={}/=", it.join("registry/src").display()));
-    ["-Ctarget-feature=+crt-static".to_owned()].into_iter().chain(sources).collect()
+    cargo.map(|it| format!("--remap-path-prefix={}/=", it.join("registry/src").display()))
+}
+
+/// Fails for a program that is not for this machine, or starts only with a loader.
+pub(crate) fn ensure_static(program: &[u8]) -> Result<()> {
+    static_for(&MACHINE.context("static programs are built on Linux, on x86_64 or aarch64")?, program)
 }
 
 /// Whether an ELF program is for that machine and starts without a loader, which the container may not have.

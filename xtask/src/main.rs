@@ -4,10 +4,12 @@
 //! **Invariant:** programs are started, and the environment is read, in `sh` alone.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what these commands are for")]
 
+mod archive;
 mod bench;
 mod ci;
 mod clients;
 mod demo;
+mod dist;
 mod engines;
 mod eval;
 mod fuzz;
@@ -16,6 +18,7 @@ mod guest;
 mod modules;
 mod package;
 mod ratchet;
+mod release;
 mod scale;
 mod scenarios;
 mod sh;
@@ -40,6 +43,11 @@ usage: cargo xtask VERB
                                 into docs/bench
   eval [ENGINE]                 recorded tasks, played by scripted models over MCP, into docs/bench/agents.md
   fuzz [request|response|mux] [SECONDS]  malformed input to both ends of the guest protocol
+  dist [--binary FILE] [--out DIR] [--url URL]
+                                what a release offers for this machine's platform, into target/dist
+  dist --index DIR [--url URL]  checksums and the Homebrew formula for what several machines have built
+  release check                 whether versions, changelog and crates are ready for a release
+  release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--modules]              lines of code and of tests by crate
@@ -55,6 +63,8 @@ fn main() -> ExitCode {
     let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
     let done = match verb {
         "demo" => demo::run(rest),
+        "dist" => dist::run(rest),
+        "release" => release::run(rest),
         "test" => test::run(rest),
         "ci" => ci::run(rest),
         "generate" => generate::run(rest),

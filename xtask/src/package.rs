@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
+use crate::archive::{ArchiveFile, tar_gz};
 use crate::sh::{root, sh, target};
 
 /// Builds both. Without a program it is the optimised one, which is built first.
@@ -20,9 +21,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     let out = words.get(1).map_or_else(|| target().join("package"), PathBuf::from);
     fs::create_dir_all(&out)?;
-    let out = out.canonicalize()?;
-    wheel(&program, &out)?;
-    npm(&program, &out)
+    pack(&program, &out.canonicalize()?)
+}
+
+/// Writes both packages with that program into a directory.
+pub(crate) fn pack(program: &Path, out: &Path) -> Result<()> {
+    wheel(program, out)?;
+    npm(program, out)
 }
 
 fn wheel(program: &Path, out: &Path) -> Result<()> {
@@ -31,39 +36,38 @@ fn wheel(program: &Path, out: &Path) -> Result<()> {
     told(&out.join(name))
 }
 
-/// What the package has beside the program.
-const FILES: [&str; 2] = ["README.md", "package.json"];
+/// Seconds since 1970 in the archive: those that `npm pack` writes.
+const NPM_TIME: u64 = 499_162_500;
 
+/// The archive that `npm pack` would write.
 fn npm(program: &Path, out: &Path) -> Result<()> {
-    let (from, stage) = (root().join("clients/typescript"), out.join("npm"));
-    if stage.exists() {
-        fs::remove_dir_all(&stage)?;
-    }
-    for dir in ["src", "bin"] {
-        fs::create_dir_all(stage.join(dir))?;
-    }
+    let from = root().join("clients/typescript");
+    let manifest: Value = serde_json::from_str(&fs::read_to_string(from.join("package.json"))?)?;
+    let manifest = for_this_platform(manifest);
+    let mut files = vec![
+        ArchiveFile::new("package.json", format!("{manifest:#}\n")),
+        ArchiveFile::new("README.md", fs::read(from.join("README.md"))?),
+        ArchiveFile::program("bin/coracle", fs::read(program)?),
+    ];
     for entry in fs::read_dir(from.join("src"))? {
         let entry = entry?;
-        fs::copy(entry.path(), stage.join("src").join(entry.file_name()))?;
+        let path = format!("src/{}", entry.file_name().to_string_lossy());
+        files.push(ArchiveFile::new(path, fs::read(entry.path())?));
     }
-    for name in FILES {
-        fs::copy(from.join(name), stage.join(name))?;
-    }
-    fs::copy(program, stage.join("bin/coracle"))?;
-    for_this_platform(&stage.join("package.json"))?;
-    let words = ["pack", "--silent", "--offline", "--pack-destination"].map(Into::into);
-    let name = sh("npm", words.into_iter().chain([out.as_os_str().to_owned()])).dir(&stage).read()?;
+    let word = |name: &str| manifest[name].as_str().with_context(|| format!("package.json has no `{name}`"));
+    let system = [&manifest["os"][0], &manifest["cpu"][0]].map(|it| it.as_str().unwrap_or_default());
+    let name = format!("{}-{}-{}-{}.tgz", word("name")?, word("version")?, system[0], system[1]);
+    fs::write(out.join(&name), tar_gz("package/", &files, NPM_TIME)?)?;
     told(&out.join(name))
 }
 
 /// An installer refuses the package elsewhere, where its program would not run.
-fn for_this_platform(manifest: &Path) -> Result<()> {
-    let mut value: Value = serde_json::from_str(&fs::read_to_string(manifest)?)?;
+fn for_this_platform(mut manifest: Value) -> Value {
     let os = if std::env::consts::OS == "macos" { "darwin" } else { std::env::consts::OS };
     let cpu = if std::env::consts::ARCH == "aarch64" { "arm64" } else { "x64" };
-    value["os"] = [os].as_slice().into();
-    value["cpu"] = [cpu].as_slice().into();
-    fs::write(manifest, format!("{value:#}\n")).map_err(Into::into)
+    manifest["os"] = [os].as_slice().into();
+    manifest["cpu"] = [cpu].as_slice().into();
+    manifest
 }
 
 fn told(package: &Path) -> Result<()> {

@@ -9,7 +9,7 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, copy, help, logs, operation, worktree};
+use super::{admin, agent, completions, copy, help, logs, operation, worktree};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -60,6 +60,8 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         worker(),
         sandbox(),
         setup(),
+        completions::command(),
+        completions::man_command(),
         call(),
         mcp(),
         serve(),

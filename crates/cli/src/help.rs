@@ -63,7 +63,7 @@ const ORDER: &str = "\
     create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
     wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
-    saved audit exec-interactive-hint preflight setup call mcp serve";
+    saved audit exec-interactive-hint preflight setup completions call mcp serve";
 
 /// Where a word stands in a list of words; none that is not in it.
 fn position(words: &str, word: &str) -> Option<usize> {
@@ -140,6 +140,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "saved" => SAVED,
         "sandbox" => SANDBOX,
         "agent" => AGENT,
+        "completions" => COMPLETIONS,
         "call" => CALL,
         "mcp" => MCP,
         "serve" => SERVE,
@@ -263,6 +264,12 @@ Examples:
   coracle saved list
   coracle saved restore web --into web2            into a container, where its work was
   coracle saved restore web/20261122T101500.000Z --into ./web-work";
+
+const COMPLETIONS: &str = "\
+Examples:
+  coracle completions bash > ~/.local/share/bash-completion/completions/coracle
+  coracle completions zsh > ~/.zfunc/_coracle          where `fpath` has ~/.zfunc
+  coracle completions fish > ~/.config/fish/completions/coracle.fish";
 
 const CALL: &str = "\
 Examples:

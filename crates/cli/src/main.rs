@@ -9,6 +9,7 @@ mod agent;
 mod call;
 mod cli_messages;
 mod command;
+mod completions;
 mod consent;
 mod copy;
 mod copy_stdout;
@@ -66,6 +67,9 @@ fn program(words: &[OsString]) -> ExitCode {
         Ok(matches) => matches,
         Err(err) => return print_usage(&err, words),
     };
+    if let Some(code) = completions::run(&matches, || command::command(operations::ALL, &[])) {
+        return code;
+    }
     let host = match Host::detect() {
         Ok(host) => host,
         Err(err) => return no_host(&err.into(), words),

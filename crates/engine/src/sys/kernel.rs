@@ -60,7 +60,7 @@ pub(super) fn loopback_up() -> Result<()> {
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the request is an initialised `ifreq`, which the kernel only reads.
-    result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) }.into())
+    result(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &raw const request) }.into())
 }
 
 /// Replaces the program of this process. Returns only when it fails.

@@ -1,0 +1,54 @@
+//! `coracle completions SHELL`, and the pages for `man`: both from the table of the command line.
+
+use std::fs::create_dir_all;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
+use coracle::Failure;
+
+use super::exit;
+use super::stdio::out;
+
+const MAN: &str = "man-pages";
+
+/// The subcommand for people.
+pub(super) fn command() -> Command {
+    let shells = value_parser!(Shell);
+    let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(shells).help("Your shell");
+    Command::new("completions").about("Print the completions of a shell, for it to read").arg(shell)
+}
+
+/// The subcommand for packages, which is not offered.
+pub(super) fn man_command() -> Command {
+    let dir = Arg::new("dir").value_name("DIR").required(true).value_parser(value_parser!(PathBuf));
+    let dir = dir.help("Where they are written; it is made if missing");
+    Command::new(MAN).about("Write a page for `man` for each command").arg(dir).hide(true)
+}
+
+/// Does what one of the two says; `None` for another command. `root` gives the command line with all options.
+pub(super) fn run(matches: &ArgMatches, root: impl FnOnce() -> Command) -> Option<ExitCode> {
+    let done = match matches.subcommand()? {
+        ("completions", matches) => print(*matches.get_one::<Shell>("shell")?, root()),
+        (MAN, matches) => write_pages(matches.get_one::<PathBuf>("dir")?, root()),
+        _ => return None,
+    };
+    Some(exit::code(done.map_err(Failure::internal)))
+}
+
+/// A closed output changes nothing.
+fn print(shell: Shell, mut root: Command) -> io::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut root, "coracle", &mut script);
+    match out(io::stdout().lock(), &script) {
+        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+fn write_pages(dir: &Path, root: Command) -> io::Result<()> {
+    create_dir_all(dir)?;
+    clap_mangen::generate_to(root, dir)
+}

@@ -1,0 +1,161 @@
+#!/bin/sh
+# Installs Coracle @VERSION@: the program, its pages for man and the completions of bash, zsh and fish.
+set -eu
+
+VERSION=@VERSION@
+
+usage() {
+    cat <<'END'
+usage: install.sh [--prefix DIR] [--from SOURCE]
+       install.sh --uninstall [--prefix DIR]
+
+  --prefix DIR    where it goes: DIR/bin, DIR/share [default: /usr/local for root, else ~/.local]
+  --from SOURCE   a directory, or a URL, with the archive and SHA256SUMS, or the archive itself
+                  [default: the directory of this script, which may be the unpacked archive]
+  --uninstall     removes what this script has installed, and says what stays
+END
+}
+
+fail() {
+    echo "install.sh: $*" >&2
+    exit 1
+}
+
+has() {
+    command -v "$1" > /dev/null 2>&1
+}
+
+# The target of this machine, as it stands in the archive's name.
+target() {
+    case $(uname -m) in
+        x86_64 | amd64) cpu=x86_64 ;;
+        aarch64 | arm64) cpu=aarch64 ;;
+        *) fail "there is no program for $(uname -m)" ;;
+    esac
+    case $(uname -s) in
+        Linux) echo "$cpu-unknown-linux-musl" ;;
+        Darwin) echo "$cpu-apple-darwin" ;;
+        *) fail "there is no program for $(uname -s)" ;;
+    esac
+}
+
+sum() {
+    if has sha256sum; then sha256sum "$1"
+    elif has shasum; then shasum -a 256 "$1"
+    elif has openssl; then openssl dgst -sha256 -r "$1"
+    else fail "sha256sum, shasum or openssl is needed to check the archive"
+    fi | cut -d ' ' -f 1
+}
+
+fetch() {
+    if has curl; then curl --fail --silent --show-error --location --output "$2" "$1"
+    elif has wget; then wget -q -O "$2" "$1"
+    else fail "curl or wget is needed to download $1"
+    fi
+}
+
+# Compares an archive with its line in SHA256SUMS.
+check() {
+    want=$(grep " [ *]\{0,1\}$2\$" "$3" | cut -d ' ' -f 1) || fail "$3 does not name $2"
+    [ "$(sum "$1")" = "$want" ] || fail "$1 is damaged: its SHA-256 is not the one in $3"
+    echo "checked   $2"
+}
+
+# Unpacks the archive at SOURCE into $work/tree.
+unpack() {
+    name=coracle-$VERSION-$(target).tar.gz
+    case $1 in
+        http://* | https://* | file://*)
+            fetch "${1%/}/$name" "$work/$name"
+            fetch "${1%/}/SHA256SUMS" "$work/SHA256SUMS"
+            archive=$work/$name sums=$work/SHA256SUMS
+            ;;
+        *.tar.gz) archive=$1 name=${1##*/} sums=$(dirname "$1")/SHA256SUMS ;;
+        *) archive=$1/$name sums=$1/SHA256SUMS ;;
+    esac
+    [ -f "$archive" ] || fail "there is no $archive"
+    [ -f "$sums" ] || fail "there is no $sums to check the archive with"
+    check "$archive" "$name" "$sums"
+    mkdir "$work/tree"
+    gzip -dc "$archive" | (cd "$work/tree" && tar -xf -)
+    tree=$work/tree/${name%.tar.gz}
+}
+
+# Replaces a file in one step: a running program keeps the old one.
+put() {
+    mkdir -p "$(dirname "$2")"
+    cp "$1" "$2.new-$$"
+    chmod "$3" "$2.new-$$"
+    mv -f "$2.new-$$" "$2"
+}
+
+install() {
+    tree=''
+    if [ -z "$from" ] && [ -x "$here/bin/coracle" ]; then tree=$here; else unpack "${from:-$here}"; fi
+    found=$("$tree/bin/coracle" --version) || fail "the program does not start on this machine"
+    before=''
+    if [ -x "$prefix/bin/coracle" ]; then before=$("$prefix/bin/coracle" --version 2> /dev/null) || before=unknown; fi
+    (cd "$tree" && find bin share -type f) | LC_ALL=C sort > "$work/files"
+    while read -r file; do
+        mode=644
+        if [ "$file" = bin/coracle ]; then mode=755; fi
+        put "$tree/$file" "$prefix/$file" "$mode"
+    done < "$work/files"
+    # What an earlier version had and this one has not.
+    if [ -f "$list" ]; then
+        while read -r file; do
+            grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
+        done < "$list"
+    fi
+    put "$work/files" "$list" 644
+    if [ -n "$before" ]; then echo "replaced  $before"; fi
+    echo "installed $found: $prefix/bin/coracle, pages for man, completions of bash, zsh and fish"
+    if [ -n "$before" ]; then echo "kept      settings, records and containers of the version before"; fi
+    case :$PATH: in
+        *":$prefix/bin:"*) ;;
+        *) echo "note      $prefix/bin is not in PATH" ;;
+    esac
+    echo "next      coracle preflight"
+}
+
+uninstall() {
+    [ -f "$list" ] || fail "nothing below $prefix was installed by this script"
+    while read -r file; do
+        rm -f "$prefix/$file"
+    done < "$list"
+    rm -f "$list"
+    rmdir "$prefix/share/coracle" 2> /dev/null || true
+    echo "removed   $prefix/bin/coracle, pages for man, completions"
+    home=${HOME:-/root}
+    data=${XDG_DATA_HOME:-$home/.local/share}/coracle
+    if [ "$(id -u)" = 0 ]; then data=/var/lib/coracle; fi
+    stays "settings" "${XDG_CONFIG_HOME:-$home/.config}/coracle"
+    stays "records, keys and saved work" "${XDG_STATE_HOME:-$home/.local/state}/coracle"
+    stays "images and containers of the embedded engine" "$data"
+    echo "stays     containers and images in Docker or Podman; other users' settings and records"
+}
+
+stays() {
+    if [ -d "$2" ]; then echo "stays     $2: $1"; fi
+}
+
+prefix='' from='' act=install
+while [ $# -gt 0 ]; do
+    case $1 in
+        --prefix) prefix=${2:?--prefix needs a directory} && shift ;;
+        --from) from=${2:?--from needs a directory, an archive or a URL} && shift ;;
+        --uninstall) act=uninstall ;;
+        -h | --help) usage && exit ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+    shift
+done
+if [ -z "$prefix" ]; then
+    if [ "$(id -u)" = 0 ]; then prefix=/usr/local; else prefix=$HOME/.local; fi
+fi
+here=$(cd "$(dirname "$0")" && pwd)
+list=$prefix/share/coracle/installed
+work=$(mktemp -d "${TMPDIR:-/tmp}/coracle-install.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+$act

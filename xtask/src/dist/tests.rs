@@ -1,0 +1,142 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::platform::PLATFORMS;
+use super::*;
+
+/// In place of the program: as much of it as packaging and installing call.
+const PROGRAM: &str = "#!/bin/sh\necho coracle 0.0.1\n";
+
+fn release() -> Release {
+    let texts = [COMPLETIONS[0].1, COMPLETIONS[1].1, COMPLETIONS[2].1, "share/man/man1/coracle.1"];
+    Release {
+        version: "0.0.1".into(),
+        platform: Platform::here().unwrap(),
+        time: 1_700_000_000,
+        program: PROGRAM.into(),
+        texts: texts.map(|it| ArchiveFile::new(it, it)).to_vec(),
+    }
+}
+
+/// A directory for one test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("coracle-dist-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn dir(&self, name: &str) -> PathBuf {
+        let dir = self.0.join(name);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // a leftover in the temporary directory is not worth a failure
+    }
+}
+
+fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+    files.sort();
+    files.into_iter().map(|it| (it.file_name().unwrap().into(), fs::read(&it).unwrap())).collect()
+}
+
+fn packed(out: &Path) {
+    write(&release(), out).unwrap();
+    checksums::write(out, "0.0.1", "https://example.org/v0.0.1").unwrap();
+}
+
+#[test]
+fn the_same_program_gives_the_same_bytes() {
+    let scratch = Scratch::new("bytes");
+    let [one, two] = ["one", "two"].map(|it| scratch.dir(it));
+    packed(&one);
+    packed(&two);
+    assert_eq!(content(&one), content(&two));
+    let tarball = release().platform.tarball("0.0.1");
+    let sums = fs::read_to_string(one.join("SHA256SUMS")).unwrap();
+    let formula = fs::read_to_string(one.join("coracle.rb")).unwrap();
+    let sum = checksums::sha256(&fs::read(one.join(&tarball)).unwrap());
+    assert!(sums.contains(&format!("{sum}  {tarball}\n")), "{sums}");
+    assert!(formula.contains(&sum) && formula.contains(&format!("https://example.org/v0.0.1/{tarball}")), "{formula}");
+    assert!(!formula.contains('@'), "{formula}");
+}
+
+#[test]
+fn the_installer_installs_replaces_and_removes() {
+    let scratch = Scratch::new("installer");
+    let (out, prefix, home) = (scratch.dir("out"), scratch.dir("prefix"), scratch.dir("home"));
+    packed(&out);
+    let script = |words: &[&str]| {
+        let words = [out.join("install.sh").to_str().unwrap(), "--prefix", prefix.to_str().unwrap()]
+            .into_iter()
+            .chain(words.iter().copied())
+            .map(str::to_owned)
+            .collect::<Vec<_>>();
+        let unset = ["XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"];
+        let script = unset.iter().fold(sh("sh", words).env("HOME", &home), |it, name| it.env(name, ""));
+        script.output().unwrap()
+    };
+    let prints = |words: &[&str]| {
+        let output = script(words);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(prints(&[]).contains("installed coracle 0.0.1"));
+    assert_eq!(sh(prefix.join("bin/coracle"), ["--version"]).read().unwrap(), "coracle 0.0.1");
+    for (_, path) in COMPLETIONS {
+        assert_eq!(fs::read_to_string(prefix.join(path)).unwrap(), path);
+    }
+    let state = scratch.dir("home/.local/state/coracle");
+    fs::write(state.join("key"), "kept").unwrap();
+    // Something that only the version before had.
+    let list = prefix.join("share/coracle/installed");
+    fs::write(prefix.join("share/old"), "").unwrap();
+    fs::write(&list, fs::read_to_string(&list).unwrap() + "share/old\n").unwrap();
+    let second = prints(&[]);
+    assert!(second.contains("replaced  coracle 0.0.1") && !prefix.join("share/old").exists(), "{second}");
+
+    let last = prints(&["--uninstall"]);
+    assert!(last.contains(&format!("stays     {}", state.display())), "{last}");
+    assert_eq!(fs::read_to_string(state.join("key")).unwrap(), "kept");
+    assert!(!prefix.join("bin/coracle").exists() && !list.exists());
+    assert!(!script(&["--uninstall"]).status.success(), "there is nothing left");
+}
+
+#[test]
+fn a_damaged_archive_is_not_installed() {
+    let scratch = Scratch::new("damaged");
+    let (out, prefix) = (scratch.dir("out"), scratch.dir("prefix"));
+    packed(&out);
+    let tarball = out.join(release().platform.tarball("0.0.1"));
+    fs::write(&tarball, [fs::read(&tarball).unwrap(), vec![0]].concat()).unwrap();
+    let output = sh("sh", [out.join("install.sh"), "--prefix".into(), prefix.clone()]).output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is damaged"));
+    assert_eq!(fs::read_dir(&prefix).unwrap().count(), 0);
+}
+
+#[test]
+fn the_bill_of_materials_has_each_crate_with_version_licence_and_sum() {
+    let text = sbom::text("0.0.1", PLATFORMS[0].triple).unwrap();
+    assert_eq!(text, sbom::text("0.0.1", PLATFORMS[0].triple).unwrap());
+    let bill: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    for name in ["coracle-guest", "coracle-worker", "coracle", "tokio", "serde_derive", "ring", "clap"] {
+        assert!(components.iter().any(|it| it["name"] == name), "no {name}");
+    }
+    for name in ["insta", "proptest", "xtask", "coracle-skips"] {
+        assert!(!components.iter().any(|it| it["name"] == name), "{name} is for tests");
+    }
+    for it in components {
+        assert!(it["licenses"][0]["expression"].is_string() && it["version"].is_string(), "{it:#}");
+        let ours = it["name"].as_str().unwrap().starts_with("coracle");
+        assert_eq!(it["hashes"].is_array(), !ours, "{it:#}");
+    }
+    assert!(bill["dependencies"].as_array().unwrap().len() >= components.len());
+}

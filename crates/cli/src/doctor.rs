@@ -30,7 +30,7 @@ enum DoctorFix {
 
 impl DoctorFix {
     /// The fix of a check that is not well.
-    fn of(check: &str, is_failure: bool) -> Option<Self> {
+    fn for_check(check: &str, is_failure: bool) -> Option<Self> {
         match check {
             "runtime_installed" | "daemon_running" | "engine_version" if is_failure => Some(Self::Setup),
             "disk_space" => Some(Self::Prune),
@@ -69,7 +69,7 @@ impl DoctorFinding {
             _ => return None,
         };
         let name = text("name");
-        let fix = DoctorFix::of(&name, is_failure);
+        let fix = DoctorFix::for_check(&name, is_failure);
         // What only follows from another check has no fix of its own.
         let is_cause = !text("detail").starts_with("skipped:");
         is_cause.then(|| Self { is_failure, detail: text("detail"), guidance: text("guidance"), fix, name })
@@ -182,7 +182,7 @@ impl Doctor<'_> {
     async fn call(&self, operation: &str, fields: Value) -> CallResponse {
         let mut call = Map::from_iter([("operation".to_owned(), Value::from(operation))]);
         call.extend(fields.as_object().cloned().unwrap_or_default());
-        reply(operations::ALL, self.process, CallInput::Object(call)).await
+        Box::pin(reply(operations::ALL, self.process, CallInput::Object(call))).await
     }
 }
 

@@ -1,53 +1,44 @@
 //! Keys of a person, as they are typed: nothing is read while nobody waits for it.
 
-use std::io::{self, Stdin};
+use std::io;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::termios::ttyname;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 4096;
 
-/// Standard input, a terminal. One at a time.
-pub(super) struct Keyboard(AsyncFd<Stdin>);
+/// The terminal of standard input.
+pub(super) struct Keyboard(Receiver);
 
 impl Keyboard {
+    /// Opens the terminal once more, so that not to wait at a read is no matter of other programs on it.
     pub(super) fn open() -> io::Result<Self> {
-        AsyncFd::with_interest(io::stdin(), Interest::READABLE).map(Self)
+        let name = ttyname(io::stdin(), Vec::new())?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let terminal = open(name.as_c_str(), flags, Mode::empty())?;
+        // Tokio knows no terminals, and reads them as it does pipes.
+        Receiver::from_owned_fd_unchecked(terminal).map(Self)
     }
 
     /// What is typed next; nothing at its end. Safe to abandon.
-    pub(super) async fn next(&self) -> io::Result<Vec<u8>> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            if !is_readable(self.0.get_ref()) {
-                ready.clear_ready();
-                continue;
-            }
-            let mut bytes = vec![0; BUFFER];
-            match rustix::io::read(self.0.get_ref(), &mut bytes) {
-                Ok(count) => {
-                    bytes.truncate(count);
-                    return Ok(bytes);
-                }
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                // The terminal is gone.
-                Err(rustix::io::Errno::IO) => return Ok(Vec::new()),
-                Err(err) => return Err(err.into()),
-            }
+    pub(super) async fn next(&mut self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; BUFFER];
+        match self.0.read(&mut bytes).await {
+            Ok(count) => bytes.truncate(count),
+            // The terminal is gone.
+            Err(err) if err.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => bytes.clear(),
+            Err(err) => return Err(err),
         }
+        Ok(bytes)
     }
 
     /// The same; none when nothing is typed within that time.
-    pub(super) async fn next_within(&self, time: Duration) -> io::Result<Option<Vec<u8>>> {
+    pub(super) async fn next_within(&mut self, time: Duration) -> io::Result<Option<Vec<u8>>> {
         timeout(time, self.next()).await.ok().transpose()
     }
-}
-
-fn is_readable(input: &Stdin) -> bool {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }

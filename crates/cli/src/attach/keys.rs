@@ -47,7 +47,7 @@ impl DetachKeys {
 }
 
 /// Passes on what is typed until the person detaches, or the terminal is gone.
-pub(super) async fn pass_on(keyboard: &Keyboard, to: mpsc::Sender<Vec<u8>>) {
+pub(super) async fn pass_on(keyboard: &mut Keyboard, to: mpsc::Sender<Vec<u8>>) {
     let mut keys = DetachKeys::default();
     loop {
         let typed = match keys.held {

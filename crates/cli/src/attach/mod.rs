@@ -131,7 +131,7 @@ impl AttachCall {
             "command": self.words,
         });
         let intent = audit::intent(cx, "attach", args.as_object().unwrap_or(&Map::new())).await?;
-        let done = self.on_terminal(cx, &found, &link, open, &terminals).await;
+        let done = Box::pin(self.on_terminal(cx, &found, &link, open, &terminals)).await;
         let told =
             done.as_ref().map(|end| Map::from_iter([("exit".to_owned(), json!(end.as_ref().map(|it| it.code)))]));
         intent.finish(told.as_ref().map_err(|failure| *failure)).await;
@@ -164,12 +164,12 @@ impl AttachCall {
         let windows = signal(SignalKind::window_change()).map_err(Failure::internal)?;
         let raw = RawTerminal::enter().map_err(Failure::internal)?;
         let ((keys, typed), (output, pieces)) = (mpsc::channel(PIECES), mpsc::channel(PIECES));
-        let keyboard = Keyboard::open().map_err(Failure::internal)?;
+        let mut keyboard = Keyboard::open().map_err(Failure::internal)?;
         let options = AttachOptions { job, sizes: sizes.clone(), replay: REPLAY, keys: typed, output };
         let mut screen = TerminalScreen::new(size());
         // Where the keys end, the other end of their channel says so.
         let typing = async {
-            keys::pass_on(&keyboard, keys).await;
+            keys::pass_on(&mut keyboard, keys).await;
             std::future::pending::<std::convert::Infallible>().await
         };
         let done = tokio::select! {
@@ -180,7 +180,7 @@ impl AttachCall {
         };
         // The program inside goes on with its modes; this terminal is the person's again.
         if !matches!(done, Ok(Some(_))) {
-            put(&screen.leave());
+            put(&screen.reset());
         }
         drop(raw);
         Ok(done?)

@@ -61,7 +61,7 @@ impl TerminalScreen {
     }
 
     /// What gives the terminal back to who leaves.
-    pub(super) fn leave(&self) -> Vec<u8> {
+    pub(super) fn reset(&self) -> Vec<u8> {
         let is_whole = self.0.screen().alternate_screen();
         [PLAIN, if is_whole { LEAVE } else { b"" }, b"\r\n"].concat()
     }
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn a_shells_lines_are_drawn_up_to_its_cursor() {
         let shell = screen("one\r\ntwo\r\nthree\r\nfour\r\nfive\r\nsix\r\n$ ls\x1b[1D");
-        assert_eq!(drawn(&shell), ("four\nfive\nsix\n$ ls".to_owned(), (3, 3), false));
-        assert_eq!(shell.leave(), [PLAIN, b"\r\n"].concat());
+        assert_eq!(drawn(&shell), ("three\nfour\nfive\nsix\n$ ls".to_owned(), (4, 3), false));
+        assert_eq!(shell.reset(), [PLAIN, b"\r\n"].concat());
     }
 
     #[test]
     fn a_whole_screen_is_drawn_as_it_is() {
         let editor = screen("$ vi\r\n\x1b[?1049h\x1b[2J\x1b[3;5Htext\x1b[?1h");
         assert_eq!(drawn(&editor), ("\n\n    text".to_owned(), (2, 8), true));
-        assert!(editor.leave().ends_with(b"\x1b[?1049l\r\n"));
+        assert!(editor.reset().ends_with(b"\x1b[?1049l\r\n"));
     }
 }

@@ -171,7 +171,7 @@ mod tests {
             "other": { "command": "x" },
             "coracle": {
               "command": "/usr/bin/coracle",
-              "args": ["mcp"]
+              "args": ["mcp"],
             },
           },
         }

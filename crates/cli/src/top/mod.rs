@@ -26,6 +26,9 @@ use crate::render::{self, View};
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
+/// Between two looks, also where keys are typed fast.
+const BETWEEN: Duration = Duration::from_secs(1);
+
 /// Lines of output that are shown.
 const OUTPUT_LINES: u64 = 100;
 
@@ -43,11 +46,17 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     let every = Duration::from_secs(matches.get_one::<u64>("interval").copied().unwrap_or(2));
     let watched = async {
         let process = startup::open_configured(host, options).map_err(own)?;
-        let mut top = Top { process: &process, model: TopModel::default(), question: None };
+        let mut top = Top {
+            process: &process,
+            model: TopModel::default(),
+            question: None,
+            refreshed: Instant::now(),
+            stale: false,
+        };
         if !once {
             return top.watch(every).await;
         }
-        top.look().await?;
+        top.refresh().await?;
         top.print(json);
         Ok(())
     };
@@ -91,6 +100,9 @@ struct Top<'a> {
     process: &'a Process,
     model: TopModel,
     question: Option<TopQuestion>,
+    refreshed: Instant,
+    /// Something else is shown than was looked at.
+    stale: bool,
 }
 
 /// The screen of `top`, until it is dropped.
@@ -128,7 +140,7 @@ fn put(text: &str) {
 impl Top<'_> {
     /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
-        self.look().await?;
+        self.refresh().await?;
         loop {
             let Some(container) = self.until_attach(every).await? else { return Ok(()) };
             let cx = &self.process.context;
@@ -144,15 +156,18 @@ impl Top<'_> {
     /// Draws and takes keys. The container to attach to, or nothing at the end.
     async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, FailureAnswer> {
         let canvas = Canvas::open().map_err(own)?;
-        let keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
+        let mut keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
         let cancel = self.process.context.call.cancel.clone();
         let mut next = Instant::now() + every;
         loop {
             canvas.draw(&self.model);
+            if self.stale {
+                next = next.min(self.refreshed + BETWEEN);
+            }
             let typed = tokio::select! {
                 typed = keyboard.next() => typed.map_err(|err| own(Failure::internal(err)))?,
                 () = sleep_until(next) => {
-                    self.look().await?;
+                    self.refresh().await?;
                     next = Instant::now() + every;
                     continue;
                 }
@@ -178,13 +193,13 @@ impl Top<'_> {
         match typed {
             // An end of input, `q`, Ctrl-C, and Escape alone.
             b"" | b"q" | b"\x03" | b"\x1b" => return KeyAction::Quit,
-            b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false).await,
-            b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true).await,
+            b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false),
+            b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true),
             b"\r" | b"a" => match self.model.chosen_row() {
                 Some(row) => return KeyAction::Attach(row.name.clone()),
                 None => return KeyAction::Stay,
             },
-            b"l" => self.toggle_output().await,
+            b"l" => self.toggle_output(),
             b"c" => self.ask_cancel(),
             b"d" => self.ask_destroy(),
             _ => {}
@@ -192,12 +207,12 @@ impl Top<'_> {
         KeyAction::Stay
     }
 
-    async fn choose(&mut self, down: bool) {
+    fn choose(&mut self, down: bool) {
         self.model.choose(down);
-        self.look_at_jobs().await;
+        self.stale = true;
     }
 
-    async fn toggle_output(&mut self) {
+    fn toggle_output(&mut self) {
         self.model.pane = match (&self.model.pane, self.model.newest_job()) {
             (TopPane::Jobs, Some(job)) => TopPane::Output { job: job.id.clone(), lines: Vec::new() },
             (TopPane::Jobs, None) => {
@@ -206,10 +221,10 @@ impl Top<'_> {
             }
             (TopPane::Output { .. }, _) => TopPane::Jobs,
         };
-        self.look_at_output().await;
+        self.stale = true;
     }
 
-    fn ask(&mut self, question: TopQuestion, text: String) {
+    fn request_answer(&mut self, question: TopQuestion, text: String) {
         self.model.message = Some(text);
         self.question = Some(question);
     }
@@ -223,14 +238,14 @@ impl Top<'_> {
         let name = row.name.clone();
         let fields = json!({ "container": name, "job_id": job });
         let question = TopQuestion { operation: "exec_cancel", fields, done: format!("job {job} is ended") };
-        self.ask(question, format!("end job {job} of {name}? y/N"));
+        self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
     fn ask_destroy(&mut self) {
         let Some(name) = self.model.chosen_row().map(|it| it.name.clone()) else { return };
         let fields = json!({ "container": name });
         let question = TopQuestion { operation: "destroy", fields, done: format!("{name} is removed") };
-        self.ask(question, format!("remove {name}, with all that only it used? y/N"));
+        self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
     }
 
     async fn act(&mut self, question: TopQuestion) {
@@ -239,13 +254,13 @@ impl Top<'_> {
             Ok(_) => question.done,
             Err(answer) => message_of(&answer),
         });
-        if let Err(answer) = self.look().await {
+        if let Err(answer) = self.refresh().await {
             self.model.message = Some(message_of(&answer));
         }
     }
 
     /// All that is shown, anew.
-    async fn look(&mut self) -> Result<(), FailureAnswer> {
+    async fn refresh(&mut self) -> Result<(), FailureAnswer> {
         let listed = self.call("list", json!({})).await?;
         let listed = listed["containers"].as_array().cloned().unwrap_or_default();
         let mut rows = Vec::with_capacity(listed.len());
@@ -256,6 +271,7 @@ impl Top<'_> {
         self.model.set_rows(rows);
         self.look_at_jobs().await;
         self.look_at_output().await;
+        (self.refreshed, self.stale) = (Instant::now(), false);
         Ok(())
     }
 

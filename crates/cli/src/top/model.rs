@@ -276,12 +276,40 @@ mod tests {
 
     #[test]
     fn a_screen_of_80_columns_shows_what_matters() {
-        assert_snapshot!(drawn(&model(), 80, 10));
+        assert_snapshot!(drawn(&model(), 80, 10), @r"
+        coracle top: 2 containers, 1 running
+          CONTAINER             SESSION   STATUS   CPU %  MEMORY           JOBS  CREATED
+        > web                   claude-…  running  12.3   300 MiB / 4 GiB  1     3 h ago
+          database-of-the-shop  default   exited                           0     3 h ago
+
+          JOB       STATE    COMMAND                            OUTPUT   STARTED
+          1a2b3c4d  running  make serve PORT=8080 && echo done  1.5 KiB  1 h ago
+          5e6f7a8b  exited   ls                                 1.5 KiB  1 h ago
+
+        up/down choose  enter attach  l output  c cancel job  d destroy  q quit
+        ");
+    }
+
+    #[test]
+    fn the_page_shows_it_as_it_is() {
+        let page = include_str!("../../../../docs/command-line.md");
+        assert!(page.contains(&format!("```text\n{}```\n", drawn(&model(), 80, 10))), "{}", drawn(&model(), 80, 10));
     }
 
     #[test]
     fn a_screen_of_200_columns_shows_all() {
-        assert_snapshot!(drawn(&model(), 200, 10));
+        assert_snapshot!(drawn(&model(), 200, 10), @r"
+        coracle top: 2 containers, 1 running
+          CONTAINER             ENGINE  SESSION          STATUS   CPU %  MEMORY           JOBS  CREATED
+        > web                   podman  claude-3f2a9c1d  running  12.3   300 MiB / 4 GiB  1     3 h ago
+          database-of-the-shop  podman  default          exited                           0     3 h ago
+
+          JOB       STATE    COMMAND                            OUTPUT   STARTED
+          1a2b3c4d  running  make serve PORT=8080 && echo done  1.5 KiB  1 h ago
+          5e6f7a8b  exited   ls                                 1.5 KiB  1 h ago
+
+        up/down choose  enter attach  l output  c cancel job  d destroy  q quit
+        ");
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Command lines of a person: arguments of other tools, a job's output, a terminal, copies, and exit codes.
 
+mod attach;
 mod copies;
 mod local_repos;
 mod logs;
 mod names;
 mod terminal;
+mod top;
 mod trail;
+mod typing;
 mod workspace;
 
 use std::process::{Output, Stdio};
@@ -36,8 +39,8 @@ async fn prints(tool: &Tool<'_>, words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// A command line on a terminal of its own.
-async fn at_a_terminal(tool: &Tool<'_>, words: &[&str], keys: &str) -> (String, Option<i32>) {
+/// A command line as a shell reads it.
+fn shell_line(tool: &Tool<'_>, words: &[&str]) -> String {
     let quoted = |it: &str| format!("'{}'", it.replace('\'', r"'\''"));
     let command = tool.command(words);
     let command = command.as_std();
@@ -45,8 +48,12 @@ async fn at_a_terminal(tool: &Tool<'_>, words: &[&str], keys: &str) -> (String, 
     let program = command.get_program().to_str().unwrap().to_owned();
     let args = command.get_args().map(|it| it.to_str().unwrap().to_owned());
     let words: Vec<String> = env.chain(["TERM=vt220".into(), program]).chain(args).map(|it| quoted(&it)).collect();
-    let line = format!("cd {} && exec env -i {}", quoted(tool.work().to_str().unwrap()), words.join(" "));
-    on_a_terminal(&line, keys).await
+    format!("cd {} && exec env -i {}", quoted(tool.work().to_str().unwrap()), words.join(" "))
+}
+
+/// A command line on a terminal of its own.
+async fn at_a_terminal(tool: &Tool<'_>, words: &[&str], keys: &str) -> (String, Option<i32>) {
+    on_a_terminal(&shell_line(tool, words), keys).await
 }
 
 /// A command line that goes on.

@@ -9,7 +9,7 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, completions, copy, help, logs, operation, worktree};
+use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, worktree};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -51,6 +51,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     };
     let others = [
         shell(),
+        attach::command(),
         logs::command(),
         copy::command(),
         workspace(words),
@@ -59,7 +60,10 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         agent::command(),
         worker(),
         sandbox(),
+        top::command(),
+        doctor::command(),
         setup(),
+        init::command(),
         completions::command(),
         completions::man_command(),
         call(),

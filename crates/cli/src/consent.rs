@@ -50,13 +50,16 @@ fn outside(cx: &Context, operation: &str, object: &Map<String, Value>) -> Option
 async fn confirmed(cx: &Context, path: &std::path::Path) -> Result<bool, Failure> {
     let shown = path.display().to_string();
     let question = format!("{} is outside the allowed directories; copy anyway? [y/N] ", shown.escape_debug());
-    let answer = tokio::task::spawn_blocking(move || {
-        let mut err = io::stderr().lock();
-        err.write_all(question.as_bytes()).and_then(|()| err.flush())?;
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map(|_| line)
-    });
-    let answer = cx.unless_cancelled(async { answer.await.map_err(Failure::internal) }).await?;
-    let yes = |it: String| ["y", "yes"].contains(&it.trim().to_ascii_lowercase().as_str());
-    Ok(answer.is_ok_and(yes))
+    let answer = tokio::task::spawn_blocking(move || is_confirmed(&question));
+    cx.unless_cancelled(async { answer.await.map_err(Failure::internal) }).await
+}
+
+/// Asks at the terminal, and waits for a line. Everything but a yes is a no.
+pub(super) fn is_confirmed(question: &str) -> bool {
+    let mut err = io::stderr().lock();
+    let mut line = String::new();
+    let asked = err.write_all(question.as_bytes()).and_then(|()| err.flush());
+    asked
+        .and_then(|()| io::stdin().lock().read_line(&mut line))
+        .is_ok_and(|_| ["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
 }

@@ -60,10 +60,10 @@ const VALUES: &[(&str, &str)] = &[
 
 /// Subcommands in the order in which a person meets them; others come last.
 const ORDER: &str = "\
-    create exec shell exec-background jobs logs exec-poll job-wait job-read exec-cancel list status \
+    create exec shell attach exec-background jobs logs exec-poll job-wait job-read exec-cancel list top status \
     wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
-    saved audit exec-interactive-hint preflight setup completions call mcp serve";
+    saved audit exec-interactive-hint preflight doctor setup init completions call mcp serve";
 
 /// Where a word stands in a list of words; none that is not in it.
 fn position(words: &str, word: &str) -> Option<usize> {
@@ -123,6 +123,12 @@ pub(super) fn examples(word: &str) -> &'static str {
         "job-read" => JOB_READ,
         "logs" => LOGS,
         "shell" => "Examples:\n  coracle shell web\n  coracle shell web -- python3",
+        "attach" => ATTACH,
+        "doctor" => {
+            "Examples:\n  coracle doctor\n  coracle doctor --json                   for programs; with --yes it also fixes"
+        }
+        "init" => INIT,
+        "top" => TOP,
         "cp" => "Examples:\n  coracle cp ./data web:/tmp/\n  coracle cp web:/workspace/report.html .",
         "audit" => "Examples:\n  coracle audit log --since 1h --container web\n  coracle audit verify",
         "copy-in" => COPY_IN,
@@ -206,6 +212,34 @@ Standard input that is a pipe or a file streams to the command, however much it 
 
 The exit code is the command's own: 128 + n after signal n, 124 after a time-out. 125 says that
 it was not run.";
+
+const ATTACH: &str = "\
+Examples:
+  coracle attach web                      your terminal in it: opened if there is none, else as you left it
+  coracle attach web -- htop              a program on a new one
+  coracle attach web --list               those that are open, also shells of agents
+  coracle attach web 1a2b3c4d             that one; you type and an agent goes on reading
+
+Ctrl-P Ctrl-Q detaches: the terminal goes on in the container, as a job. `exit` ends it, and the exit
+code is the shell's. Several may be attached at once. To end one from outside: `coracle exec-cancel`.";
+
+const TOP: &str = "\
+Examples:
+  coracle top                             until `q`
+  coracle top --once                      one look, as a table
+  coracle top --json                      the same, for programs
+
+Keys: up and down choose a container; Enter or a attaches to it, l shows what its newest job prints,
+c cancels that job and d destroys the container (both ask), q ends.";
+
+const INIT: &str = "\
+Examples:
+  coracle init                            the configuration, and each program found here
+  coracle init --client cursor --print    what would be written
+  coracle init --client codex --client zed --yes
+
+Comments and other servers in a program's file stay, and its old text is kept beside it as
+FILE.before-coracle. What cannot be changed safely is left alone, and the lines to add are printed.";
 
 const LOGS: &str = "\
 Examples:

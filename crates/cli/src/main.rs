@@ -6,6 +6,7 @@
 
 mod admin;
 mod agent;
+mod attach;
 mod call;
 mod cli_messages;
 mod command;
@@ -13,10 +14,13 @@ mod completions;
 mod consent;
 mod copy;
 mod copy_stdout;
+mod doctor;
 mod exit;
 mod file_limit;
 mod help;
+mod init;
 mod job;
+mod keyboard;
 mod logging;
 mod logs;
 mod matches_to_json;
@@ -39,6 +43,7 @@ mod stdin;
 mod stdio;
 mod terminal;
 mod tools;
+mod top;
 mod usage_error;
 mod worker;
 mod worktree;
@@ -146,6 +151,10 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let mut out = anstream::stderr();
             exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
+        "attach" => attach::run(matches, host, &options).await,
+        "top" => top::run(matches, host, &options).await,
+        "doctor" => doctor::run(matches, host, &options).await,
+        "init" => init::run(matches, &host, &options),
         "logs" => logs::run(matches, host, &options).await,
         copy::CP => copy::run(matches, host, &options).await,
         "workspace" => tools::workspace(matches, host, &options).await,

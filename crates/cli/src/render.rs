@@ -13,6 +13,7 @@ use coracle::humanize::{duration, is_bidirectional, millis};
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
+pub(crate) use self::table::{View, lines as table_lines};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();

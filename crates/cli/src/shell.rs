@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, check_policy, operations, stopped};
-use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, find, on_terminal};
-use coracle_runtime::{Capability, ContainerPath, Error, ExecTarget, Handle};
+use coracle_lifecycle::{ManagedContainer, OnTerminal, Record, exec_on_terminal, find, on_terminal};
+use coracle_runtime::{Capability, ContainerPath, Error, ExecTarget, Handle, Ids};
 use serde_json::{Map, Value, json};
 
 use super::operation_args::COMMAND;
@@ -139,21 +139,39 @@ impl Terminal {
         cx: &Context,
         handle: &Handle,
     ) -> Result<(ManagedContainer, Option<ContainerPath>), Failure> {
-        let found = find(cx.engines(), &cx.store()?, handle).await?;
-        check_policy(cx, &found.record, Access::Use)?;
-        if self.as_root && !cx.config.security.allow_root {
-            return Err(Failure::new(Code::PolicyDenied, "commands as root are not granted")
-                .detail("rule", "root.exec")
-                .detail("setting", "security.allow_root")
-                .hint_setting("leave `--as-root` out", "security.allow_root"));
-        }
-        let container = found.present()?;
-        if !container.running() {
-            return Err(stopped(container, found.record.name.as_str()));
-        }
+        let found = enter(cx, handle, self.as_root).await?;
         let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
         Ok((found, workdir))
     }
+}
+
+/// A running container that a person may enter, of every session.
+pub(super) async fn enter(cx: &Context, handle: &Handle, as_root: bool) -> Result<ManagedContainer, Failure> {
+    let found = find(cx.engines(), &cx.store()?, handle).await?;
+    check_policy(cx, &found.record, Access::Use)?;
+    if as_root && !cx.config.security.allow_root {
+        return Err(no_root("commands as root are not granted").hint_setting("leave `--as-root` out", ALLOW_ROOT));
+    }
+    let container = found.present()?;
+    if !container.running() {
+        return Err(stopped(container, found.record.name.as_str()));
+    }
+    Ok(found)
+}
+
+/// Whether a person may join what runs as root, in a container whose commands do not.
+pub(super) fn may_join_root(cx: &Context, record: &Record, terminal: &str) -> Result<(), Failure> {
+    if cx.config.security.allow_root || record.exec_user.is_some_and(Ids::is_root) {
+        return Ok(());
+    }
+    let failure = no_root(&format!("the terminal {terminal} is root's, and commands as root are not granted"));
+    Err(failure.hint_setting("open one of your own", ALLOW_ROOT))
+}
+
+const ALLOW_ROOT: &str = "security.allow_root";
+
+fn no_root(message: &str) -> Failure {
+    Failure::new(Code::PolicyDenied, message).detail("rule", "root.exec").detail("setting", ALLOW_ROOT)
 }
 
 #[cfg(test)]

@@ -36,14 +36,15 @@ pub(super) async fn run(link: &Link, mut exec: Exec, kind: &str) -> Result<u8, F
 }
 
 /// A terminal that does not tell its size is as large as the first ones were.
-fn size() -> TerminalSize {
+pub(super) fn size() -> TerminalSize {
     match tcgetwinsize(io::stdin()) {
         Ok(it) if it.ws_col > 0 && it.ws_row > 0 => TerminalSize { cols: it.ws_col, rows: it.ws_row },
         _ => TerminalSize { cols: 80, rows: 24 },
     }
 }
 
-async fn follow_size(mut windows: Signal, sender: watch::Sender<TerminalSize>) -> std::convert::Infallible {
+/// Tells the sizes that the terminal gets.
+pub(super) async fn follow_size(mut windows: Signal, sender: watch::Sender<TerminalSize>) -> std::convert::Infallible {
     while windows.recv().await.is_some() {
         sender.send_if_modified(|before| std::mem::replace(before, size()) != size());
     }
@@ -59,10 +60,10 @@ async fn show(mut chunks: mpsc::Receiver<Chunk>) {
 }
 
 /// A terminal that passes every key on as it is; as before when dropped.
-struct RawTerminal(Termios);
+pub(super) struct RawTerminal(Termios);
 
 impl RawTerminal {
-    fn enter() -> io::Result<Self> {
+    pub(super) fn enter() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();

@@ -68,8 +68,18 @@ impl Link {
     /// As [`exec`](Self::exec); [`Error::Refused`] with [`ErrorCode::TooMany`].
     pub async fn start(&self, mut exec: Exec, most: Option<u32>) -> Result<protocol::ExecStarted> {
         exec.live = None;
-        let mut input = InputSource::input(exec.stdin.take());
+        let input = InputSource::input(exec.stdin.take());
         let request = EncodedExec::job(&exec, !input.done(), most)?;
+        self.start_encoded(request, exec, input).await
+    }
+
+    /// Begins what was encoded.
+    pub(crate) async fn start_encoded(
+        &self,
+        request: EncodedExec,
+        mut exec: Exec,
+        mut input: InputSource,
+    ) -> Result<protocol::ExecStarted> {
         let mut session = ExecSession::new(request, &mut exec);
         let done = session.run(self, &mut input).await?;
         match (done, session.started.take()) {

@@ -28,6 +28,7 @@ mod port_forward;
 mod relay;
 mod scan;
 mod session;
+mod terminal;
 #[cfg(test)]
 mod test_support;
 #[cfg(test)]
@@ -47,4 +48,5 @@ pub use self::port_forward::{PortForward, forward_port, join_port};
 pub use self::relay::Upstream;
 pub use self::scan::{ScanOptions, ScanReport};
 pub use self::session::SecretFile;
+pub use self::terminal::{AttachOptions, TerminalOutputPiece};
 pub use self::tunnel::Tunnel;

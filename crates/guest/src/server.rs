@@ -11,6 +11,7 @@ pub(crate) mod requests;
 pub(crate) mod scan;
 pub(crate) mod services;
 pub(crate) mod session_env;
+pub(crate) mod terminal;
 pub(crate) mod transfer;
 pub(crate) mod worker_socket;
 pub(crate) mod workspace;

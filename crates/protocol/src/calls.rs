@@ -9,13 +9,14 @@ pub use crate::relay::{AcceptTunnel, OpenProxyPorts, ProbeEgress};
 pub use crate::workspace::WorkspaceRequest;
 use crate::workspace::{MAX_BROUGHT, MAX_TOLD, WorkspaceReply};
 pub use crate::{
-    AttachRequest, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs, MakeDir, MakeLink,
-    OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile, ScanRequest, SearchRequest,
-    SetSession, StatFile, TailRequest, WaitRequest,
+    AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs,
+    ListTerminals, MakeDir, MakeLink, OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile,
+    ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, WaitRequest,
 };
 use crate::{
     CancelReport, ErrorCode, ExecStarted, ExecStatus, FileEntry, JobInfo, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD,
-    MAX_SECRET, MAX_SESSION, MAX_WALKED, OutputPage, RpcError, ScanEntry, SearchResult, UserInfo, UserSpec, WaitResult,
+    MAX_SECRET, MAX_SESSION, MAX_WALKED, OutputPage, RpcError, ScanEntry, SearchResult, TerminalInfo, UserInfo,
+    UserSpec, WaitResult,
 };
 
 /// A large tree, or a slow disk.
@@ -68,6 +69,13 @@ calls! { $
         }
     }
     AttachRequest "attach" ExecStarted => ExecStatus, ReadOnly Follow Worker {
+        fn job(&self) -> Option<&str> { Some(&self.job) }
+    }
+
+    ListTerminals "terminals" () => Vec<TerminalInfo>, ReadOnly Nothing Host {
+        const REPLY_LIMIT: usize = MAX_PAYLOAD;
+    }
+    AttachTerminal "attach_terminal" ExecStarted => ExecStatus, Once Command Host {
         fn job(&self) -> Option<&str> { Some(&self.job) }
     }
 

@@ -35,6 +35,7 @@ pub mod patterns;
 pub mod relay;
 mod scan;
 pub mod secret_encodings;
+mod terminal;
 mod user;
 pub mod workspace;
 
@@ -57,6 +58,7 @@ pub use self::limits::{
 };
 pub use self::message::{GuestMessage, HostMessage};
 pub use self::scan::{ScanEntry, ScanRequest, SecretQuery};
+pub use self::terminal::{AttachTerminal, ListTerminals, TerminalInfo};
 pub use self::user::{EnsureUser, OpenWorkerSocket, PutSecret, SetSession, UserInfo, UserSpec};
 
 /// Version of the protocol. Both sides compare it in their greeting, and neither speaks to another version.

@@ -112,7 +112,7 @@ mod tests {
     use crate::render::table::View;
 
     fn layout(symbols: bool) -> Layout {
-        Layout { view: View::of_pipe(), symbols }
+        Layout { view: View::whole(), symbols }
     }
 
     #[test]

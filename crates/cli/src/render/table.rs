@@ -25,20 +25,23 @@ impl View {
     }
 
     /// As a pipe gets it.
-    #[cfg(test)]
-    pub(super) fn of_pipe() -> Self {
+    pub(crate) fn whole() -> Self {
         Self { width: None }
     }
 
-    /// The same on a terminal.
-    #[cfg(test)]
-    pub(super) fn wide(width: usize) -> Self {
+    /// Columns of the terminal, if it is one.
+    pub(crate) fn width(&self) -> Option<usize> {
+        self.width
+    }
+
+    /// So many columns wide.
+    pub(crate) fn wide(width: usize) -> Self {
         Self { width: Some(width) }
     }
 }
 
 /// The lines of a table.
-pub(super) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> Vec<String> {
+pub(crate) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> Vec<String> {
     let (mut columns, mut rows) = (columns.to_vec(), rows);
     if let Some(width) = view.width {
         fit(&mut columns, &mut rows, width);
@@ -157,7 +160,7 @@ mod tests {
     #[test]
     fn a_pipe_gets_every_column_whole() {
         let rows = vec![vec!["a".to_owned(), "x".repeat(300), String::new(), "s".to_owned()]];
-        let text = lines(&COLUMNS, rows, View::of_pipe()).join("\n");
+        let text = lines(&COLUMNS, rows, View::whole()).join("\n");
         assert!(text.contains(&"x".repeat(300)) && text.contains("PORTS"), "{text}");
     }
 

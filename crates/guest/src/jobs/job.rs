@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use self::monitor::Monitor;
 use crate::jobs::log::OutputLog;
+use crate::jobs::terminal::JobTerminal;
 use crate::os::machine::{Exit, Process, ProcessBackend, TreeId};
 use crate::protocol::{self, ExecState, Lifetime, Stream, StreamSelector, WINDOW};
 use crate::secrets::CommandSecrets;
@@ -64,6 +65,8 @@ struct JobState {
     sent: Option<u64>,
     /// The waiting caller received all of it.
     told: bool,
+    /// Until it has ended.
+    terminal: Option<Arc<JobTerminal>>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,7 +91,9 @@ impl Job {
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (orders, inbox) = mpsc::unbounded_channel();
         let now = Instant::now();
-        let inner = JobState { log, life: ask.life, kept_at: None, ended: None, printed: now, sent: None, told: false };
+        let life = ask.life;
+        let inner =
+            JobState { log, life, kept_at: None, ended: None, printed: now, sent: None, told: false, terminal: None };
         let job = Arc::new(Self {
             id: ask.job.clone(),
             pid: process.pid,
@@ -132,6 +137,16 @@ impl Job {
 
     pub(crate) fn discard_output(&self) {
         self.inner().log.discard();
+    }
+
+    /// Gives it the terminal that it runs on.
+    pub(crate) fn set_terminal(&self, terminal: Option<Arc<JobTerminal>>) {
+        self.inner().terminal = terminal;
+    }
+
+    /// Its terminal, while it runs on one.
+    pub(crate) fn terminal(&self) -> Option<Arc<JobTerminal>> {
+        self.inner().terminal.clone()
     }
 
     pub(crate) fn ended(&self) -> bool {
@@ -277,6 +292,7 @@ impl Job {
         let mut inner = self.inner();
         inner.log.finish();
         inner.ended = Some(ended);
+        inner.terminal = None;
         drop(inner);
         self.changed.send_replace(());
     }

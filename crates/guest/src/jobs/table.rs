@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::jobs::job::Job;
 use crate::jobs::log::{OutputLog, Spill};
+use crate::jobs::terminal::JobTerminal;
 use crate::os::machine::{Process, ProcessBackend, SecretBytes, SpawnError, SpawnSpec, TreeId};
 use crate::protocol::body::Bytes;
 use crate::protocol::{self, ErrorCode, Lifetime, Retention, RpcError};
@@ -53,7 +54,7 @@ const TIDY: (usize, Duration) = (64, Duration::from_secs(1));
 pub(crate) struct StartedCommand {
     pub(crate) job: Arc<Job>,
     pub(crate) stdin: Option<Box<dyn tokio::io::AsyncWrite + Send + Unpin>>,
-    pub(crate) resize: Option<Box<dyn Fn(protocol::TerminalSize) + Send + Sync>>,
+    pub(crate) terminal: Option<Arc<JobTerminal>>,
 }
 
 impl JobTable {
@@ -122,11 +123,14 @@ impl JobTable {
                 };
             }
         };
-        let (stdin, resize) = (process.stdin.take(), process.resize.take());
+        let stdin = process.stdin.take();
+        let device = ask.terminal.zip(process.terminal.take());
+        let terminal = device.map(|(size, device)| Arc::new(JobTerminal::new(device, size)));
         let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
+        job.set_terminal(terminal.clone());
         self.table().jobs.insert(mark.0, job.clone());
         tokio::spawn(attending);
-        Ok(Ok(StartedCommand { job, stdin, resize }))
+        Ok(Ok(StartedCommand { job, stdin, terminal }))
     }
 
     pub(crate) fn admit(&self, ask: &protocol::ExecRequest) -> Result<(TreeId, OutputLog), RpcError> {

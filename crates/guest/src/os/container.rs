@@ -157,8 +157,8 @@ impl Container {
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
             leader._attended = self.rule.start_listener(listener);
         }
-        let stdio::ParentStdio { stdin, stdout, stderr, resize } = ours;
-        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, resize, exit })
+        let stdio::ParentStdio { stdin, stdout, stderr, terminal } = ours;
+        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, terminal, exit })
     }
 
     /// Explains why a program did not start if resources are exhausted.

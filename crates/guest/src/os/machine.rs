@@ -156,6 +156,18 @@ impl fmt::Debug for SessionVariables {
     }
 }
 
+/// The terminal of a command.
+pub trait TerminalDevice: Send + Sync {
+    /// Changes its size.
+    fn resize(&self, size: TerminalSize);
+
+    /// Another way to type into it. To shut it down types the end of a file.
+    ///
+    /// # Errors
+    /// The kernel's: too many descriptors.
+    fn open_input(&self) -> std::io::Result<Box<dyn AsyncWrite + Send + Unpin>>;
+}
+
 /// A command that was started.
 pub struct Process {
     /// Its process id inside.
@@ -168,8 +180,8 @@ pub struct Process {
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Standard error; `None` on a terminal.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Changes the size of its terminal.
-    pub resize: Option<Box<dyn Fn(TerminalSize) + Send + Sync>>,
+    /// Its terminal, if it has one.
+    pub terminal: Option<Arc<dyn TerminalDevice>>,
     /// Receives the exit status once. A dropped sender means that the status is unknown.
     pub exit: oneshot::Receiver<Exit>,
 }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::protocol::body::{decode, encode};
 use crate::protocol::call::{Call, CallInfo, CallScope};
 use crate::protocol::calls::{
-    AcceptTunnel, AttachRequest, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs, MakeDir,
-    MakeLink, OpenProxyPorts, Ping, ProbeEgress, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile, ScanRequest,
-    SearchRequest, SetSession, StatFile, TailRequest, WaitRequest, WorkspaceRequest,
+    AcceptTunnel, AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles,
+    ListJobs, ListTerminals, MakeDir, MakeLink, OpenProxyPorts, Ping, ProbeEgress, PutFile, PutSecret, ReadRequest,
+    RemoveFile, RenameFile, ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, WaitRequest,
+    WorkspaceRequest,
 };
 use crate::protocol::{ErrorCode, HostMessage, OpenWorkerSocket, RpcError, for_each_call};
 use crate::secrets::PendingSecret;

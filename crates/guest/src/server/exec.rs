@@ -7,11 +7,12 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::jobs::job::{Job, JobControl};
 use crate::jobs::log::OutputLog;
 use crate::jobs::table::StartedCommand;
+use crate::jobs::terminal::JobTerminal;
 use crate::os::machine::SpawnError;
 use crate::protocol::body::encode;
 use crate::protocol::{
     AttachRequest, CHUNK, ErrorCode, ExecRequest, ExecState, ExecStatus, GuestMessage, HostMessage, Lifetime,
-    MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, Stream, StreamSelector, TerminalSize,
+    MAX_COMMAND, MAX_SECRET, OutputMode, RpcError, Stream, StreamSelector,
 };
 use crate::server::channel::{ReplySender, RequestReceiver, Sender, closed, inbox as queue};
 use crate::server::dispatch::{CallContext, Channel, StreamHandler};
@@ -29,14 +30,17 @@ impl StreamHandler for ExecRequest {
         match begun {
             Err(failure) => out.send_failure(failure).await,
             Ok(Err(why)) => say_not_started(life, why, &out).await,
-            Ok(Ok(StartedCommand { job, stdin, resize })) => {
+            Ok(Ok(StartedCommand { job, stdin, terminal })) => {
                 out.send_event(&job.begun()).await;
                 if life == Lifetime::Job {
-                    feed_job(&job, (stdin, resize), inbox, &out).await;
+                    // Into a terminal types who attaches to it.
+                    if terminal.is_none() {
+                        feed_job(&job, (stdin, None), inbox, &out).await;
+                    }
                     return out.send_reply(&encode(&job.seen().end)).await;
                 }
                 let follower = OutputSubscriber::new(supervisor, job, show, [0, 0]);
-                follower.follow((stdin, resize), inbox, &out).await;
+                follower.follow((stdin, terminal), inbox, &out).await;
             }
         }
     }
@@ -106,12 +110,10 @@ async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
     out.send_reply(&encode(&status)).await;
 }
 
-type Resize = Box<dyn Fn(TerminalSize) + Send + Sync>;
-
-type CommandInput = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Resize>);
+pub(crate) type CommandInput = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Arc<JobTerminal>>);
 
 /// Who waits for a command.
-struct OutputSubscriber {
+pub(crate) struct OutputSubscriber {
     supervisor: Arc<Supervisor>,
     job: Arc<Job>,
     /// Its number among those who waited for the command.
@@ -125,9 +127,29 @@ const STREAMS: [(Stream, StreamSelector); 2] =
     [(Stream::Stdout, StreamSelector::Stdout), (Stream::Stderr, StreamSelector::Stderr)];
 
 impl OutputSubscriber {
-    fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: OutputMode, sent: [u64; 2]) -> Self {
+    pub(crate) fn new(supervisor: &Arc<Supervisor>, job: Arc<Job>, show: OutputMode, sent: [u64; 2]) -> Self {
         let number = job.new_follower();
         Self { supervisor: supervisor.clone(), job, number, show, sent }
+    }
+
+    /// Sees all output from there on, and holds up nothing: somebody else waits for the command.
+    pub(crate) fn observer(supervisor: &Arc<Supervisor>, job: Arc<Job>, sent: [u64; 2]) -> Self {
+        Self { supervisor: supervisor.clone(), job, number: 0, show: OutputMode::All, sent }
+    }
+
+    /// Follows it until its end, or until the caller leaves: then nothing becomes of the command.
+    pub(crate) async fn watch(mut self, input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
+        let (job, number) = (self.job.clone(), self.number);
+        let end = tokio::select! {
+            end = self.until_end(out) => end,
+            _ = feed(&job, input, inbox, out) => None,
+        };
+        job.follow(number, None);
+        match end {
+            Some(_) if self.supervisor.jobs.leaving() => std::future::pending().await,
+            Some(end) => out.send_reply(&encode(&end)).await,
+            None => out.send_failure(closed()).await,
+        }
     }
 
     async fn follow(mut self, input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
@@ -219,14 +241,14 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
 }
 
 /// Input of a job that nobody waits for: taken to its end, then the channel is done.
-async fn feed_job(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestReceiver, out: &ReplySender) {
+async fn feed_job(job: &Arc<Job>, (stdin, terminal): CommandInput, inbox: RequestReceiver, out: &ReplySender) {
     let Some(stdin) = stdin else { return };
     let (data, pieces) = queue();
     let mut changes = job.changes();
     let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
     tokio::select! {
         () = pump(stdin, pieces, out) => {}
-        _ = handle_control(job, resize, inbox, data) => {}
+        _ = handle_control(job, terminal, inbox, data) => {}
         () = over => {}
     }
 }
@@ -240,7 +262,12 @@ enum Disconnect {
 }
 
 /// Hands over what comes on the channel, until nobody is there any more.
-async fn feed(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestReceiver, out: &ReplySender) -> Disconnect {
+async fn feed(
+    job: &Arc<Job>,
+    (stdin, terminal): CommandInput,
+    inbox: RequestReceiver,
+    out: &ReplySender,
+) -> Disconnect {
     let (data, pieces) = queue();
     let pumping = async {
         if let Some(stdin) = stdin {
@@ -249,7 +276,7 @@ async fn feed(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestRecei
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        listener = handle_control(job, resize, inbox, data) => listener,
+        listener = handle_control(job, terminal, inbox, data) => listener,
         () = pumping => Disconnect::Gone,
     }
 }
@@ -258,7 +285,7 @@ async fn feed(job: &Arc<Job>, (stdin, resize): CommandInput, inbox: RequestRecei
 /// than a window of it, since the host gets room only for what was written.
 async fn handle_control(
     job: &Arc<Job>,
-    resize: Option<Resize>,
+    terminal: Option<Arc<JobTerminal>>,
     mut inbox: RequestReceiver,
     data: Sender,
 ) -> Disconnect {
@@ -266,7 +293,7 @@ async fn handle_control(
         match head {
             HostMessage::Data { .. } => drop(data.push(head, piece)),
             HostMessage::Cancel => job.order(JobControl::Cancel(job.grace)),
-            HostMessage::Resize(size) => resize.iter().for_each(|resize| resize(size)),
+            HostMessage::Resize(size) => terminal.iter().for_each(|it| it.resize(size)),
             HostMessage::CloseChannel => return Disconnect::Left,
             _ => {}
         }

@@ -34,8 +34,7 @@ exit 126"#;
 
 /// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise. What the command leaves is read, too: the
 /// connection carries no output while its input is stuck.
-const WITH_INPUT: &str =
-    r#"count=$1; shift; head -c "$count" | { "$@"; code=$?; cat >/dev/null 2>&1; exit "$code"; }"#;
+const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | { "$@"; code=$?; cat >/dev/null 2>&1; exit "$code"; }"#;
 
 /// The API server gets all words in the address of the request.
 const MAX_WORD: usize = 96 << 10;

@@ -98,7 +98,7 @@ impl FakeGuest {
             stdin: plan.stdin.then(|| Box::new(tokio::io::sink()) as _),
             stdout: Box::new(Cursor::new(reply.stdout)),
             stderr: Some(Box::new(Cursor::new(reply.stderr))),
-            resize: None,
+            terminal: None,
             exit,
         }
     }
@@ -140,7 +140,7 @@ impl FakeGuest {
             stdin: stdin.filter(|_| plan.stdin).map(|it| Box::new(it) as _),
             stdout: stdout.map_or_else(|| Box::new(empty()) as _, |it| Box::new(it) as _),
             stderr: stderr.map(|it| Box::new(it) as _),
-            resize: None,
+            terminal: None,
             exit,
         })
     }

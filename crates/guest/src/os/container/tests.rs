@@ -318,7 +318,7 @@ async fn a_terminal_has_a_size_that_changes() {
     let on_terminal = |text: &str| SpawnSpec { stdin: true, terminal: Some(size(100, 30)), ..script(text) };
     let mut process = here().start(on_terminal("stty size; tty; read x; stty size </dev/tty")).await.unwrap();
     let mut stdin = process.stdin.take().unwrap();
-    process.resize.take().unwrap()(size(50, 20));
+    process.terminal.take().unwrap().resize(size(50, 20));
     stdin.write_all(b"\n").await.unwrap();
     let ran = finish(process).await;
     assert!(ran.out.contains("/dev/pts/") && ran.out.contains("20 50"), "{ran:?}");

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustix::fs::{Mode, OFlags, Uid, fchown, fcntl_getfl, fcntl_setfl, open};
@@ -13,6 +14,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 
+use crate::os::machine::TerminalDevice;
 use crate::protocol::TerminalSize;
 
 /// The ends that stay here, as a [`Process`](crate::os::machine::Process) has them.
@@ -20,7 +22,7 @@ pub(crate) struct ParentStdio {
     pub(crate) stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    pub(crate) resize: Option<Box<dyn Fn(TerminalSize) + Send + Sync>>,
+    pub(crate) terminal: Option<Arc<dyn TerminalDevice>>,
 }
 
 /// The command's ends: its 0, 1 and 2.
@@ -55,7 +57,7 @@ fn on_pipes(stdin: bool, uid: u32) -> io::Result<(ParentStdio, ChildStdio)> {
         stdin: input,
         stdout: Box::new(pipe::Receiver::from_owned_fd(out)?),
         stderr: Some(Box::new(pipe::Receiver::from_owned_fd(err)?)),
-        resize: None,
+        terminal: None,
     };
     Ok((ours, [their_in, their_out, their_err]))
 }
@@ -69,15 +71,13 @@ fn on_terminal(stdin: bool, size: TerminalSize, uid: u32) -> io::Result<(ParentS
     set_owner(&theirs, uid);
     tcsetwinsize(&master, window(size))?;
     fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
-    let (resized, typed) = (master.try_clone()?, master.try_clone()?);
-    // Tokio knows no terminals, and reads and writes them as it does pipes.
-    let typed = stdin.then(|| pipe::Sender::from_owned_fd_unchecked(typed)).transpose()?;
+    let device = PtyMaster(master.try_clone()?);
     let ours = ParentStdio {
-        stdin: typed.map(|to| Box::new(PtyWriter { to, ends: b"\x04" }) as Box<_>),
+        stdin: stdin.then(|| device.open_input()).transpose()?,
+        // Tokio knows no terminals, and reads and writes them as it does pipes.
         stdout: Box::new(PtyReader(pipe::Receiver::from_owned_fd_unchecked(master)?)),
         stderr: None,
-        // A terminal that is gone has no size.
-        resize: Some(Box::new(move |size| _ = tcsetwinsize(&resized, window(size)))),
+        terminal: Some(Arc::new(device)),
     };
     let their_in = if stdin { theirs.try_clone()? } else { nothing()? };
     Ok((ours, [their_in, theirs.try_clone()?, theirs]))
@@ -95,6 +95,21 @@ fn set_owner(end: &OwnedFd, uid: u32) {
 
 fn window(size: TerminalSize) -> Winsize {
     Winsize { ws_col: size.cols, ws_row: size.rows, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// Our end of a terminal.
+struct PtyMaster(OwnedFd);
+
+impl TerminalDevice for PtyMaster {
+    fn resize(&self, size: TerminalSize) {
+        // A terminal that is gone has no size.
+        let _ = tcsetwinsize(&self.0, window(size));
+    }
+
+    fn open_input(&self) -> io::Result<Box<dyn AsyncWrite + Send + Unpin>> {
+        let to = pipe::Sender::from_owned_fd_unchecked(self.0.try_clone()?)?;
+        Ok(Box::new(PtyWriter { to, ends: b"\x04" }))
+    }
 }
 
 /// The output of a terminal.

@@ -1,0 +1,110 @@
+//! The terminals that are open in a container, as a person chooses among them.
+
+use std::time::Duration;
+
+use coracle::document::{Column, Document, StyledText};
+use coracle::humanize::ago;
+use coracle::{Code, Context, Failure};
+use coracle_runtime::link::protocol::TerminalInfo;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::render::{self, Layout};
+
+const COLUMNS: [Column; 6] = [
+    Column::fixed("TERMINAL"),
+    Column::flexible("COMMAND"),
+    Column::fixed("OPENED BY"),
+    Column::fixed("SIZE"),
+    Column::fixed("ATTACHED"),
+    Column::fixed("OPENED"),
+];
+
+/// The terminals of a container.
+pub(super) struct OpenTerminals {
+    container: String,
+    /// Oldest first.
+    open: Vec<TerminalInfo>,
+}
+
+impl OpenTerminals {
+    pub(super) fn new(container: String, open: Vec<TerminalInfo>) -> Self {
+        Self { container, open }
+    }
+
+    /// The one of that id, or of those first digits of it.
+    pub(super) fn find(&self, id: &str) -> Result<&TerminalInfo, Failure> {
+        let mut named = self.open.iter().filter(|it| it.job.job.starts_with(id));
+        match (named.next(), named.next()) {
+            (Some(info), None) => Ok(info),
+            _ => {
+                let message = format!("no terminal `{}` is open in `{}`", id.escape_debug(), self.container);
+                let container = &self.container;
+                let hint = match self.open.is_empty() {
+                    true => format!("none is open; `coracle attach {container}` opens one"),
+                    false => format!("`coracle attach {container} --list` lists those that are"),
+                };
+                Err(Failure::new(Code::JobNotFound, message).hint(hint))
+            }
+        }
+    }
+
+    /// The newest one that goes on by itself: an agent's shell is joined by its id only.
+    pub(super) fn newest(&self) -> Option<&TerminalInfo> {
+        self.open.iter().rev().find(|it| !it.job.foreground)
+    }
+
+    /// Says that there are others.
+    pub(super) fn hint_others(&self, id: &str) {
+        let others = self.open.iter().filter(|it| it.job.job != id).count();
+        if others > 0 {
+            let (are, container) = (if others == 1 { "one more is" } else { "more are" }, &self.container);
+            render::note(&format!("{are} open here: `coracle attach {container} --list`"));
+        }
+    }
+
+    pub(super) fn print(&self, json: bool, cx: &Context) {
+        if json {
+            return render::print(&self.json().to_string());
+        }
+        let now = Timestamp::now();
+        let none = format!("no terminal is open in {}", self.container);
+        let document = Document::rows(&COLUMNS, &self.open, |it| row(it, now), &none);
+        let layout = Layout::of_stdout(cx.host.stdout_is_terminal);
+        render::print(&layout.document(&document, &[], Duration::ZERO));
+    }
+
+    fn json(&self) -> Value {
+        let terminals: Vec<Value> = self.open.iter().map(to_json).collect();
+        json!({ "success": true, "container": self.container, "count": terminals.len(), "terminals": terminals })
+    }
+}
+
+fn started(info: &TerminalInfo) -> Timestamp {
+    i64::try_from(info.job.began_ms).ok().and_then(|it| Timestamp::from_millisecond(it).ok()).unwrap_or_default()
+}
+
+fn to_json(info: &TerminalInfo) -> Value {
+    json!({
+        "terminal": info.job.job,
+        "command": info.job.command,
+        "by_agent": info.job.foreground,
+        "root": info.job.root,
+        "columns": info.size.cols,
+        "rows": info.size.rows,
+        "attached": info.attached,
+        "started_at": started(info).to_string(),
+    })
+}
+
+fn row(info: &TerminalInfo, now: Timestamp) -> Vec<StyledText> {
+    let by = if info.job.foreground { "a running call" } else { "attach" };
+    vec![
+        info.job.job.clone().into(),
+        info.job.command.escape_debug().to_string().into(),
+        by.into(),
+        format!("{}x{}", info.size.cols, info.size.rows).into(),
+        info.attached.to_string().into(),
+        ago(&started(info).to_string(), now).into(),
+    ]
+}

@@ -1,0 +1,224 @@
+//! `coracle init`: a commented configuration, and our entry among the MCP servers of the programs that a person uses.
+//!
+//! **Invariant:** what is written is shown before, and nothing is written without a yes. A file that was there has its old
+//! text beside it.
+
+mod clients;
+mod entry;
+mod template;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::config::Config;
+use coracle::{Code, Failure, Host, Options};
+use similar::TextDiff;
+
+use self::clients::McpClient;
+use self::entry::EntryPlan;
+use super::operation_args::option;
+use super::{consent, exit};
+use crate::render;
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let names = PossibleValuesParser::new(clients::ALL.iter().map(|it| it.name));
+    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    let about = "Write a commented configuration, and the MCP entry of the programs that you use; shows each first";
+    Command::new("init").about(about).args([
+        option("client", "NAME", "Only the MCP entry of that program; may be given several times")
+            .value_parser(names)
+            .action(ArgAction::Append),
+        flag("print", "Print what would be written, and write nothing"),
+        flag("force", "Replace a configuration that is there; its text stays beside it"),
+        flag("yes", "Write without asking").short('y').conflicts_with("print"),
+    ])
+}
+
+/// How a person answers.
+#[derive(Clone, Copy)]
+struct InitOptions<'a> {
+    host: &'a Host,
+    print: bool,
+    force: bool,
+    yes: bool,
+}
+
+/// A file that is to be written.
+struct PlannedFile<'a> {
+    path: &'a Path,
+    before: Option<&'a str>,
+    after: &'a str,
+}
+
+pub(super) fn run(matches: &ArgMatches, host: &Host, options: &Options) -> ExitCode {
+    let init = InitOptions {
+        host,
+        print: matches.get_flag("print"),
+        force: matches.get_flag("force"),
+        yes: matches.get_flag("yes"),
+    };
+    let named: Vec<&String> = matches.get_many("client").into_iter().flatten().collect();
+    exit::code(init.work(&named, options))
+}
+
+impl InitOptions<'_> {
+    fn work(self, named: &[&String], options: &Options) -> Result<(), Failure> {
+        if named.is_empty() {
+            self.configuration(&Config::location(options.config.as_deref(), self.host))?;
+        }
+        let program = std::env::current_exe().map_err(Failure::internal)?.display().to_string();
+        let wanted = |it: &&McpClient| match named.is_empty() {
+            true => it.is_used(self.host),
+            false => named.iter().any(|name| *name == it.name),
+        };
+        let wanted: Vec<&McpClient> = clients::ALL.iter().filter(wanted).collect();
+        if wanted.is_empty() {
+            let names: Vec<&str> = clients::ALL.iter().map(|it| it.name).collect();
+            render::note(&format!("no program with MCP servers was found; `--client` names one: {}", names.join(", ")));
+        }
+        let mut refused = Vec::new();
+        for client in wanted {
+            if !self.client(client, &program)? {
+                refused.push(client.name);
+            }
+        }
+        match refused.as_slice() {
+            [] => Ok(()),
+            names => Err(Failure::new(Code::Partial, format!("left alone: {}", names.join(", ")))
+                .hint("add the lines above by hand")),
+        }
+    }
+
+    fn configuration(self, path: &Path) -> Result<(), Failure> {
+        let text = template::configuration();
+        let before = read(path)?;
+        match before.as_deref() {
+            Some(before) if before == text => {
+                render::note(&format!("{} is there, as it would be written", path.display()));
+                Ok(())
+            }
+            Some(before) if !self.force => {
+                render::print(&diff(path, before, &text));
+                let shown = path.display();
+                render::note(&format!(
+                    "{shown} is there and stays; `coracle init --force` replaces it by the new text"
+                ));
+                Ok(())
+            }
+            before => {
+                let keys = text.lines().filter(|it| it.starts_with('#') && !it.starts_with("# ")).count();
+                let what = format!("the configuration, with {keys} keys as comments and no setting");
+                self.put(&what, &PlannedFile { path, before, after: &text })
+            }
+        }
+    }
+
+    /// Whether the client has our entry, or does not because the person wants none.
+    fn client(self, client: &McpClient, program: &str) -> Result<bool, Failure> {
+        let path = client.file(self.host);
+        let before = read(&path)?;
+        let title = client.title;
+        match entry::plan(client, before.as_deref().unwrap_or_default(), program) {
+            EntryPlan::Present => render::note(&format!("{title} has the server: {}", path.display())),
+            EntryPlan::Write(text) => {
+                let planned = PlannedFile { path: &path, before: before.as_deref(), after: &text };
+                self.put(&format!("the server `coracle` for {title}"), &planned)?;
+            }
+            EntryPlan::Refuse(why) => {
+                render::note(&format!("{title}: {} is left alone, since {why}. Its lines would be:", path.display()));
+                render::print(&entry::snippet(client, program));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Shows a file, asks, and writes it.
+    fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<(), Failure> {
+        render::note(&format!("{}: {what}", file.path.display()));
+        render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
+        if self.print {
+            return Ok(());
+        }
+        if !self.yes && !self.host.stdin_is_terminal {
+            return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it")
+                .hint("`coracle init --yes` writes it, `coracle init --print` only shows it"));
+        }
+        if !self.yes && !consent::is_confirmed("Write it? [y/N] ") {
+            render::note("not written");
+            return Ok(());
+        }
+        let cannot =
+            |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
+        let kept = write(file).map_err(cannot)?;
+        let kept = kept.map(|it| format!("; before it was: {}", it.display())).unwrap_or_default();
+        render::note(&format!("wrote {}{kept}", file.path.display()));
+        Ok(())
+    }
+}
+
+/// The text of a file, if it is there.
+fn read(path: &Path) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(Failure::new(Code::Internal, format!("cannot read `{}`: {err}", path.display()))),
+    }
+}
+
+fn diff(path: &Path, before: &str, after: &str) -> String {
+    if before.is_empty() {
+        return after.trim_end().to_owned();
+    }
+    let name = path.display().to_string();
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff().context_radius(3).header(&name, &name).to_string().trim_end().to_owned()
+}
+
+/// Whole or not at all, with the rights of the file that was there, whose text is kept beside it. A link stays one.
+fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
+    let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let beside = |more: &str| path.with_file_name(format!("{}{more}", path.file_name().unwrap_or_default().display()));
+    let kept = file.before.map(|_| beside(".before-coracle"));
+    if let Some(kept) = &kept {
+        fs::copy(&path, kept)?;
+    }
+    let temporary = tempfile::Builder::new().prefix(".coracle-").tempfile_in(folder)?;
+    fs::write(temporary.path(), file.after)?;
+    if file.before.is_some() {
+        fs::set_permissions(temporary.path(), fs::metadata(&path)?.permissions())?;
+    }
+    temporary.persist(&path).map_err(|err| err.error)?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_its_old_text_stays_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/settings.json");
+        assert_eq!(write(&PlannedFile { path: &path, before: None, after: "one" }).unwrap(), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link.json");
+        symlink(&path, &link).unwrap();
+        let kept = write(&PlannedFile { path: &link, before: Some("one"), after: "two" }).unwrap().unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&kept).unwrap()),
+            ("two".into(), "one".into())
+        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.is_symlink() && fs::read_dir(path.parent().unwrap()).unwrap().count() == 2);
+    }
+}

@@ -1,0 +1,332 @@
+//! `coracle top`: the containers, what they use and what runs in them, as it changes.
+//!
+//! **Invariant:** it looks by the operations that everybody has, at most once a second, and starts nothing. What changes
+//! something is asked first.
+
+mod model;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use coracle::{CallInput, Failure, Host, Options, Process, operations, reply};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use self::model::{TopJob, TopModel, TopPane, TopRow};
+use super::keyboard::Keyboard;
+use super::operation_args::option;
+use super::terminal::{RawTerminal, size};
+use super::{admin, attach, exit, startup};
+use crate::render::{self, View};
+
+/// Enters and leaves a screen of its own, without a cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// Between two looks, also where keys are typed fast.
+const BETWEEN: Duration = Duration::from_secs(1);
+
+/// Lines of output that are shown.
+const OUTPUT_LINES: u64 = 100;
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let once = Arg::new("once").long("once").action(ArgAction::SetTrue).help("Print one look, and end");
+    let every = option("interval", "SECONDS", "Time between two looks, from 1 [default: 2]");
+    let about = "Watch the containers: what they use, what runs in them, and keys to step in";
+    Command::new("top").about(about).args([once, every.value_parser(value_parser!(u64).range(1..=3600)), admin::json()])
+}
+
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    let json = matches.get_flag("json");
+    let once = json || matches.get_flag("once") || !host.stdin_is_terminal || !host.stdout_is_terminal;
+    let every = Duration::from_secs(matches.get_one::<u64>("interval").copied().unwrap_or(2));
+    let watched = async {
+        let process = startup::open_configured(host, options).map_err(own)?;
+        let mut top = Top {
+            process: &process,
+            model: TopModel::default(),
+            question: None,
+            refreshed: Instant::now(),
+            stale: false,
+        };
+        if !once {
+            return top.watch(every).await;
+        }
+        top.refresh().await?;
+        top.print(json);
+        Ok(())
+    };
+    match Box::pin(watched).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(answer) if json => exit::finish(&answer),
+        Err(answer) => {
+            render::complain(&answer);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The answer of a call that failed, or one of `top` itself.
+type FailureAnswer = Map<String, Value>;
+
+fn own(failure: impl Into<Failure>) -> FailureAnswer {
+    failure.into().answer(Some("top"))
+}
+
+fn message_of(answer: &FailureAnswer) -> String {
+    answer.get("message").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// What is asked before it is done.
+#[derive(Clone, Debug)]
+struct TopQuestion {
+    operation: &'static str,
+    fields: Value,
+    done: String,
+}
+
+/// What a key leads to.
+enum KeyAction {
+    Stay,
+    Attach(String),
+    Quit,
+}
+
+struct Top<'a> {
+    process: &'a Process,
+    model: TopModel,
+    question: Option<TopQuestion>,
+    refreshed: Instant,
+    /// Something else is shown than was looked at.
+    stale: bool,
+}
+
+/// The screen of `top`, until it is dropped.
+struct Canvas {
+    _raw: RawTerminal,
+}
+
+impl Canvas {
+    fn open() -> Result<Self, Failure> {
+        let raw = RawTerminal::enter().map_err(Failure::internal)?;
+        put(ENTER);
+        Ok(Self { _raw: raw })
+    }
+
+    fn draw(&self, model: &TopModel) {
+        let size = size();
+        let lines = model.screen(size.cols.into(), size.rows.into(), Timestamp::now());
+        let lines: Vec<String> = lines.iter().map(|it| format!("{it}\x1b[K")).collect();
+        put(&format!("\x1b[H{}\x1b[J", lines.join("\r\n")));
+    }
+}
+
+impl Drop for Canvas {
+    fn drop(&mut self) {
+        put(LEAVE);
+    }
+}
+
+/// A terminal that is gone ends this process by itself.
+fn put(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+impl Top<'_> {
+    /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
+    async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
+        self.refresh().await?;
+        loop {
+            let Some(container) = self.until_attach(every).await? else { return Ok(()) };
+            let cx = &self.process.context;
+            if let Err(failure) = attach::open(cx, &container).await {
+                self.model.message = Some(failure.message.clone());
+            }
+            if cx.call.cancel.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Draws and takes keys. The container to attach to, or nothing at the end.
+    async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, FailureAnswer> {
+        let canvas = Canvas::open().map_err(own)?;
+        let mut keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
+        let cancel = self.process.context.call.cancel.clone();
+        let mut next = Instant::now() + every;
+        loop {
+            canvas.draw(&self.model);
+            if self.stale {
+                next = next.min(self.refreshed + BETWEEN);
+            }
+            let typed = tokio::select! {
+                typed = keyboard.next() => typed.map_err(|err| own(Failure::internal(err)))?,
+                () = sleep_until(next) => {
+                    self.refresh().await?;
+                    next = Instant::now() + every;
+                    continue;
+                }
+                () = cancel.cancelled() => return Ok(None),
+            };
+            match self.on_keys(&typed).await {
+                KeyAction::Stay => {}
+                KeyAction::Attach(container) => return Ok(Some(container)),
+                KeyAction::Quit => return Ok(None),
+            }
+        }
+    }
+
+    async fn on_keys(&mut self, typed: &[u8]) -> KeyAction {
+        if let Some(question) = self.question.take() {
+            self.model.message = None;
+            if matches!(typed, b"y" | b"Y") {
+                self.act(question).await;
+            }
+            return KeyAction::Stay;
+        }
+        self.model.message = None;
+        match typed {
+            // An end of input, `q`, Ctrl-C, and Escape alone.
+            b"" | b"q" | b"\x03" | b"\x1b" => return KeyAction::Quit,
+            b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false),
+            b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true),
+            b"\r" | b"a" => match self.model.chosen_row() {
+                Some(row) => return KeyAction::Attach(row.name.clone()),
+                None => return KeyAction::Stay,
+            },
+            b"l" => self.toggle_output(),
+            b"c" => self.ask_cancel(),
+            b"d" => self.ask_destroy(),
+            _ => {}
+        }
+        KeyAction::Stay
+    }
+
+    fn choose(&mut self, down: bool) {
+        self.model.choose(down);
+        self.stale = true;
+    }
+
+    fn toggle_output(&mut self) {
+        self.model.pane = match (&self.model.pane, self.model.newest_job()) {
+            (TopPane::Jobs, Some(job)) => TopPane::Output { job: job.id.clone(), lines: Vec::new() },
+            (TopPane::Jobs, None) => {
+                self.model.message = Some("no job runs there, and none has run".to_owned());
+                TopPane::Jobs
+            }
+            (TopPane::Output { .. }, _) => TopPane::Jobs,
+        };
+        self.stale = true;
+    }
+
+    fn request_answer(&mut self, question: TopQuestion, text: String) {
+        self.model.message = Some(text);
+        self.question = Some(question);
+    }
+
+    fn ask_cancel(&mut self) {
+        let job = self.model.newest_job().filter(|it| it.running).map(|it| it.id.clone());
+        let (Some(row), Some(job)) = (self.model.chosen_row(), job) else {
+            self.model.message = Some("no job runs there".to_owned());
+            return;
+        };
+        let name = row.name.clone();
+        let fields = json!({ "container": name, "job_id": job });
+        let question = TopQuestion { operation: "exec_cancel", fields, done: format!("job {job} is ended") };
+        self.request_answer(question, format!("end job {job} of {name}? y/N"));
+    }
+
+    fn ask_destroy(&mut self) {
+        let Some(name) = self.model.chosen_row().map(|it| it.name.clone()) else { return };
+        let fields = json!({ "container": name });
+        let question = TopQuestion { operation: "destroy", fields, done: format!("{name} is removed") };
+        self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
+    }
+
+    async fn act(&mut self, question: TopQuestion) {
+        let answer = self.call(question.operation, question.fields).await;
+        self.model.message = Some(match answer {
+            Ok(_) => question.done,
+            Err(answer) => message_of(&answer),
+        });
+        if let Err(answer) = self.refresh().await {
+            self.model.message = Some(message_of(&answer));
+        }
+    }
+
+    /// All that is shown, anew.
+    async fn refresh(&mut self) -> Result<(), FailureAnswer> {
+        let listed = self.call("list", json!({})).await?;
+        let listed = listed["containers"].as_array().cloned().unwrap_or_default();
+        let mut rows = Vec::with_capacity(listed.len());
+        let statuses = futures_util::future::join_all(listed.iter().map(|it| self.status_of(it))).await;
+        for (it, status) in listed.iter().zip(&statuses) {
+            rows.push(TopRow::from_answers(it, status));
+        }
+        self.model.set_rows(rows);
+        self.look_at_jobs().await;
+        self.look_at_output().await;
+        (self.refreshed, self.stale) = (Instant::now(), false);
+        Ok(())
+    }
+
+    /// What a container uses. One that has gone meanwhile has nothing to tell.
+    async fn status_of(&self, listed: &Value) -> Value {
+        if listed["running"] != true {
+            return Value::Null;
+        }
+        Box::pin(self.call("status", json!({ "container": listed["name"] }))).await.unwrap_or_default()
+    }
+
+    async fn look_at_jobs(&mut self) {
+        let Some(name) = self.model.chosen_row().filter(|it| it.running).map(|it| it.name.clone()) else {
+            self.model.jobs.clear();
+            return;
+        };
+        let answer = self.call("jobs", json!({ "container": name })).await.unwrap_or_default();
+        let jobs = answer["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut jobs: Vec<TopJob> = jobs.iter().map(TopJob::from_answer).collect();
+        // What runs stands first, and the newest of it before the others.
+        jobs.sort_by(|a, b| (b.running, &b.started_at).cmp(&(a.running, &a.started_at)));
+        self.model.jobs = jobs;
+    }
+
+    async fn look_at_output(&mut self) {
+        let (TopPane::Output { job, .. }, Some(row)) = (&self.model.pane, self.model.chosen_row()) else { return };
+        let fields = json!({ "container": row.name, "job_id": job, "lines": OUTPUT_LINES });
+        let job = job.clone();
+        let answer = self.call("exec_poll", fields).await.unwrap_or_default();
+        let output = answer["output"].as_str().unwrap_or_default();
+        // The newest lines are those that are seen.
+        let room = usize::from(size().rows) / 3;
+        let lines: Vec<String> = output.lines().map(str::to_owned).collect();
+        let lines = lines[lines.len().saturating_sub(room)..].to_vec();
+        self.model.pane = TopPane::Output { job, lines };
+    }
+
+    fn print(&self, json: bool) {
+        if json {
+            let rows: Vec<Value> = self.model.rows.iter().map(TopRow::to_json).collect();
+            return render::print(&json!({ "success": true, "count": rows.len(), "containers": rows }).to_string());
+        }
+        if self.model.rows.is_empty() {
+            return render::print("no containers");
+        }
+        render::print(&self.model.table(View::of_stdout().width(), Timestamp::now()).join("\n"));
+    }
+
+    async fn call(&self, operation: &'static str, fields: Value) -> Result<Value, FailureAnswer> {
+        let mut call = Map::from_iter([("operation".to_owned(), Value::from(operation))]);
+        call.extend(fields.as_object().cloned().unwrap_or_default());
+        let answer = Box::pin(reply(operations::ALL, self.process, CallInput::Object(call))).await;
+        if answer.is_success() {
+            return Ok(Value::Object(answer.json));
+        }
+        Err(answer.json)
+    }
+}

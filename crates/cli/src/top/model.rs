@@ -1,0 +1,352 @@
+//! What `top` knows, and how it looks. Pure.
+
+use coracle::document::{Column, sanitize};
+use coracle::humanize::{ago, bytes};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::render::{View, table_lines};
+
+const COLUMNS: [Column; 8] = [
+    Column::fixed("  CONTAINER"),
+    Column::fixed("ENGINE").or_left_out(3),
+    Column::flexible("SESSION").or_left_out(1),
+    Column::flexible("STATUS"),
+    Column::fixed("CPU %"),
+    Column::fixed("MEMORY"),
+    Column::fixed("JOBS"),
+    Column::fixed("CREATED").or_left_out(2),
+];
+
+const JOB_COLUMNS: [Column; 5] = [
+    Column::fixed("  JOB"),
+    Column::fixed("STATE"),
+    Column::flexible("COMMAND"),
+    Column::fixed("OUTPUT").or_left_out(2),
+    Column::fixed("STARTED").or_left_out(1),
+];
+
+const KEYS: &str = "up/down choose  enter attach  l output  c cancel job  d destroy  q quit";
+
+/// A container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TopRow {
+    pub(super) name: String,
+    pub(super) engine: String,
+    pub(super) session: String,
+    pub(super) status: String,
+    pub(super) running: bool,
+    pub(super) cpu_percent: Option<f64>,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) memory_limit: Option<u64>,
+    pub(super) jobs_running: u64,
+    pub(super) created: String,
+}
+
+/// A job of the chosen container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TopJob {
+    pub(super) id: String,
+    pub(super) state: String,
+    pub(super) running: bool,
+    pub(super) command: String,
+    pub(super) total_bytes: u64,
+    pub(super) started_at: String,
+}
+
+/// What is below the containers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum TopPane {
+    /// The jobs of the chosen container.
+    #[default]
+    Jobs,
+    /// What its newest job printed last.
+    Output { job: String, lines: Vec<String> },
+}
+
+/// All that is on the screen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TopModel {
+    pub(super) rows: Vec<TopRow>,
+    pub(super) jobs: Vec<TopJob>,
+    /// The name of the chosen container, which stays chosen wherever it stands.
+    pub(super) chosen: Option<String>,
+    pub(super) pane: TopPane,
+    /// A question, or what came of the last act.
+    pub(super) message: Option<String>,
+}
+
+impl TopRow {
+    /// A row of `list`, with what `status` adds.
+    pub(super) fn from_answers(listed: &Value, status: &Value) -> Self {
+        let text = |key: &str| sanitize(listed[key].as_str().unwrap_or_default());
+        Self {
+            name: text("name"),
+            engine: text("engine"),
+            session: text("session"),
+            status: text("status"),
+            running: listed["running"] == true,
+            cpu_percent: status["usage"]["cpu_percent"].as_f64(),
+            memory_bytes: status["usage"]["memory_bytes"].as_u64(),
+            memory_limit: status["limits"]["memory"].as_u64(),
+            jobs_running: listed["jobs_running"].as_u64().unwrap_or(0),
+            created: text("created"),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "name": self.name, "engine": self.engine, "session": self.session, "status": self.status,
+            "running": self.running, "cpu_percent": self.cpu_percent, "memory_bytes": self.memory_bytes,
+            "memory_limit": self.memory_limit, "jobs_running": self.jobs_running, "created": self.created,
+        })
+    }
+
+    fn cells(&self, is_chosen: bool, now: Timestamp) -> Vec<String> {
+        let memory = match (self.memory_bytes, self.memory_limit) {
+            (Some(used), Some(limit)) => format!("{} / {}", bytes(used), bytes(limit)),
+            (Some(used), None) => bytes(used),
+            _ => String::new(),
+        };
+        vec![
+            format!("{} {}", if is_chosen { '>' } else { ' ' }, self.name),
+            self.engine.clone(),
+            self.session.clone(),
+            self.status.clone(),
+            self.cpu_percent.map(|it| format!("{it:.1}")).unwrap_or_default(),
+            memory,
+            self.jobs_running.to_string(),
+            ago(&self.created, now),
+        ]
+    }
+}
+
+impl TopJob {
+    /// A row of `jobs`.
+    pub(super) fn from_answer(job: &Value) -> Self {
+        let text = |key: &str| sanitize(job[key].as_str().unwrap_or_default());
+        Self {
+            id: text("job_id"),
+            state: text("state"),
+            running: job["running"] == true,
+            command: text("command"),
+            total_bytes: job["total_bytes"].as_u64().unwrap_or(0),
+            started_at: text("started_at"),
+        }
+    }
+
+    fn cells(&self, now: Timestamp) -> Vec<String> {
+        let (id, output) = (format!("  {}", self.id), bytes(self.total_bytes));
+        vec![id, self.state.clone(), self.command.clone(), output, ago(&self.started_at, now)]
+    }
+}
+
+impl TopModel {
+    /// Takes new rows. What was chosen stays so; where it is gone, the first one is.
+    pub(super) fn set_rows(&mut self, rows: Vec<TopRow>) {
+        self.rows = rows;
+        if self.position().is_none() {
+            self.chosen = self.rows.first().map(|it| it.name.clone());
+        }
+    }
+
+    fn position(&self) -> Option<usize> {
+        let chosen = self.chosen.as_ref()?;
+        self.rows.iter().position(|it| it.name == *chosen)
+    }
+
+    /// The container that a key acts on.
+    pub(super) fn chosen_row(&self) -> Option<&TopRow> {
+        self.rows.get(self.position()?)
+    }
+
+    /// Chooses the next one, or the one before.
+    pub(super) fn choose(&mut self, down: bool) {
+        let Some(at) = self.position() else { return };
+        let next = if down { (at + 1).min(self.rows.len() - 1) } else { at.saturating_sub(1) };
+        if next != at {
+            self.chosen = Some(self.rows[next].name.clone());
+            (self.jobs, self.pane) = (Vec::new(), TopPane::Jobs);
+        }
+    }
+
+    /// The job that began last; a running one before all that ended.
+    pub(super) fn newest_job(&self) -> Option<&TopJob> {
+        self.jobs.iter().max_by(|a, b| (a.running, &a.started_at).cmp(&(b.running, &b.started_at)))
+    }
+
+    /// The table alone, as wide as that; without a width nothing is cut.
+    pub(super) fn table(&self, width: Option<usize>, now: Timestamp) -> Vec<String> {
+        let rows = self.rows.iter().map(|it| it.cells(width.is_some() && Some(&it.name) == self.chosen.as_ref(), now));
+        let view = width.map_or_else(View::whole, View::wide);
+        let lines = table_lines(&COLUMNS, rows.collect(), view);
+        // Nothing is chosen there.
+        if width.is_some() { lines } else { lines.iter().map(|it| it.trim_start().to_owned()).collect() }
+    }
+
+    /// The screen: never more lines than it has, and none wider.
+    pub(super) fn screen(&self, width: usize, height: usize, now: Timestamp) -> Vec<String> {
+        let running = self.rows.iter().filter(|it| it.running).count();
+        let containers = if self.rows.len() == 1 { "container" } else { "containers" };
+        let mut lines = vec![format!("coracle top: {} {containers}, {running} running", self.rows.len())];
+        let table = if self.rows.is_empty() {
+            vec!["no containers; `coracle create` makes one".to_owned()]
+        } else {
+            self.table(Some(width), now)
+        };
+        let pane = self.pane(width, now);
+        // The pane gets a third where there is not enough for both.
+        let room = height.saturating_sub(4);
+        let for_pane = pane.len().min(room.saturating_sub(table.len()).max(room / 3));
+        lines.extend(scrolled(table, self.position().unwrap_or(0) + 1, room - for_pane.min(room)));
+        lines.push(String::new());
+        lines.extend(pane.into_iter().take(for_pane));
+        lines.resize(height.saturating_sub(1).max(1), String::new());
+        lines.push(self.message.clone().unwrap_or_else(|| KEYS.to_owned()));
+        lines.truncate(height.max(1));
+        lines.iter().map(|it| it.chars().take(width).collect()).collect()
+    }
+
+    fn pane(&self, width: usize, now: Timestamp) -> Vec<String> {
+        match &self.pane {
+            TopPane::Output { job, lines } => {
+                let head = format!("  output of job {job}; l closes");
+                [head].into_iter().chain(lines.iter().map(|it| format!("  {}", sanitize(it)))).collect()
+            }
+            TopPane::Jobs if self.jobs.is_empty() => Vec::new(),
+            TopPane::Jobs => {
+                table_lines(&JOB_COLUMNS, self.jobs.iter().map(|it| it.cells(now)).collect(), View::wide(width))
+            }
+        }
+    }
+}
+
+/// So many lines of a table below its heading that the chosen one is among them.
+fn scrolled(mut table: Vec<String>, chosen: usize, room: usize) -> Vec<String> {
+    if table.len() > room && room > 1 {
+        let hidden = chosen.saturating_sub(room - 1).min(table.len() - room);
+        table.drain(1..=hidden);
+    }
+    table.truncate(room);
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    fn model() -> TopModel {
+        let row = |name: &str, session: &str, cpu_percent, memory_bytes, jobs_running| TopRow {
+            name: name.into(),
+            engine: "podman".into(),
+            session: session.into(),
+            status: "running".into(),
+            running: true,
+            cpu_percent,
+            memory_bytes,
+            memory_limit: Some(4 << 30),
+            jobs_running,
+            created: "2026-11-24T06:00:00Z".into(),
+        };
+        let mut stopped = row("database-of-the-shop", "default", None, None, 0);
+        (stopped.running, stopped.status, stopped.memory_limit) = (false, "exited".into(), None);
+        let job = |id: &str, running, command: &str| TopJob {
+            id: id.into(),
+            state: if running { "running" } else { "exited" }.into(),
+            running,
+            command: command.into(),
+            total_bytes: 1536,
+            started_at: "2026-11-24T08:00:00Z".into(),
+        };
+        TopModel {
+            rows: vec![row("web", "claude-3f2a9c1d", Some(12.34), Some(300 << 20), 1), stopped],
+            jobs: vec![job("1a2b3c4d", true, "make serve PORT=8080 && echo done"), job("5e6f7a8b", false, "ls")],
+            chosen: Some("web".into()),
+            ..TopModel::default()
+        }
+    }
+
+    fn drawn(model: &TopModel, width: usize, height: usize) -> String {
+        let lines = model.screen(width, height, "2026-11-24T09:00:00Z".parse().unwrap());
+        assert!(lines.len() <= height && lines.iter().all(|it| it.chars().count() <= width), "{lines:#?}");
+        lines.iter().map(|it| format!("{}\n", it.trim_end())).collect()
+    }
+
+    #[test]
+    fn a_screen_of_80_columns_shows_what_matters() {
+        assert_snapshot!(drawn(&model(), 80, 10), @r"
+        coracle top: 2 containers, 1 running
+          CONTAINER             SESSION   STATUS   CPU %  MEMORY           JOBS  CREATED
+        > web                   claude-…  running  12.3   300 MiB / 4 GiB  1     3 h ago
+          database-of-the-shop  default   exited                           0     3 h ago
+
+          JOB       STATE    COMMAND                            OUTPUT   STARTED
+          1a2b3c4d  running  make serve PORT=8080 && echo done  1.5 KiB  1 h ago
+          5e6f7a8b  exited   ls                                 1.5 KiB  1 h ago
+
+        up/down choose  enter attach  l output  c cancel job  d destroy  q quit
+        ");
+    }
+
+    #[test]
+    fn the_page_shows_it_as_it_is() {
+        let page = include_str!("../../../../docs/command-line.md");
+        assert!(page.contains(&format!("```text\n{}```\n", drawn(&model(), 80, 10))), "{}", drawn(&model(), 80, 10));
+    }
+
+    #[test]
+    fn a_screen_of_200_columns_shows_all() {
+        assert_snapshot!(drawn(&model(), 200, 10), @r"
+        coracle top: 2 containers, 1 running
+          CONTAINER             ENGINE  SESSION          STATUS   CPU %  MEMORY           JOBS  CREATED
+        > web                   podman  claude-3f2a9c1d  running  12.3   300 MiB / 4 GiB  1     3 h ago
+          database-of-the-shop  podman  default          exited                           0     3 h ago
+
+          JOB       STATE    COMMAND                            OUTPUT   STARTED
+          1a2b3c4d  running  make serve PORT=8080 && echo done  1.5 KiB  1 h ago
+          5e6f7a8b  exited   ls                                 1.5 KiB  1 h ago
+
+        up/down choose  enter attach  l output  c cancel job  d destroy  q quit
+        ");
+    }
+
+    #[test]
+    fn the_chosen_container_is_seen_and_stays_chosen() {
+        let mut model = model();
+        model.rows = (0..40).map(|at| TopRow { name: format!("c{at}"), ..TopRow::default() }).collect();
+        model.chosen = None;
+        model.set_rows(model.rows.clone());
+        assert_eq!(model.chosen.as_deref(), Some("c0"));
+        for _ in 0..50 {
+            model.choose(true);
+        }
+        assert!(drawn(&model, 80, 12).contains("> c39"), "{}", drawn(&model, 80, 12));
+        model.choose(false);
+        model.rows.rotate_left(3);
+        assert!(drawn(&model, 80, 12).contains("> c38"));
+        model.set_rows(Vec::new());
+        assert!(drawn(&model, 80, 12).contains("no containers") && model.chosen_row().is_none());
+        for height in 1..6 {
+            drawn(&model, 3, height);
+        }
+    }
+
+    #[test]
+    fn the_newest_job_is_one_that_runs() {
+        let mut model = model();
+        model.jobs[1].started_at = "2026-11-24T08:30:00Z".into();
+        assert_eq!(model.newest_job().unwrap().id, "1a2b3c4d");
+        model.jobs[0].running = false;
+        assert_eq!(model.newest_job().unwrap().id, "5e6f7a8b");
+    }
+
+    #[test]
+    fn a_terminal_gets_nothing_that_steers_it() {
+        let answer = json!({ "name": "web", "status": "\u{1b}[2Jx", "running": true });
+        let status = json!({ "usage": { "cpu_percent": 1.0, "memory_bytes": 5 }, "limits": { "memory": 7 } });
+        let row = TopRow::from_answers(&answer, &status);
+        assert!(!row.status.contains('\u{1b}') && (row.memory_bytes, row.memory_limit) == (Some(5), Some(7)));
+    }
+}

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageRef};
+use coracle_runtime::{ContainerRuntime, EngineKind, ImageId, ImageImport, ImageRef, ImageStore};
+use sha2::{Digest, Sha256};
+use tar::EntryType;
 use tempfile::TempDir;
 
-use super::{IMAGE, busybox, embedded, person, variable};
+use super::{IMAGE, busybox, embedded, person, running, variable};
 
 /// Its name among the engines.
 pub(super) const KUBERNETES: &str = "kubernetes";
@@ -89,6 +91,20 @@ impl KubeCluster {
             excerpt: coracle_runtime::Excerpt::from_bytes(format!("its registry has no {IMAGE}").as_bytes()),
         };
         found.into_iter().next().map(|it| it.id).ok_or_else(missing)
+    }
+
+    /// An image of the played cluster that has the guest at `/coracle-guest`.
+    pub(crate) async fn guest_image(&self) -> String {
+        let guest = std::fs::read(running::guest_program()).unwrap();
+        let name = format!("localhost/coracle-test-guest:{}", &hex::encode(Sha256::digest(&guest))[..12]);
+        let runtime = embedded::open().unwrap();
+        let tag = ImageRef::parse(&name).unwrap();
+        let tar = busybox::busybox_with("root:x:0:0:root:/root:/bin/sh\n", |tar| {
+            busybox::append(tar, EntryType::Regular, 0o755, "coracle-guest", &guest);
+        });
+        let env = vec![("PATH".to_owned(), "/bin".to_owned())];
+        runtime.import_image(ImageImport { tar, tag, env, labels: vec![] }).await.unwrap();
+        self.with_image(&name)
     }
 
     /// Lines of a configuration of `coracle` that name it.

@@ -149,7 +149,7 @@ impl Terminal {
         }
         let container = found.present()?;
         if !container.running() {
-            return Err(stopped(container, found.record.name.as_str()));
+            return Err(stopped(container, &found.record));
         }
         let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
         Ok((found, workdir))

@@ -61,7 +61,7 @@ pub(crate) fn busybox_with(passwd: &str, more: impl FnOnce(&mut Builder<&mut Fil
     })
 }
 
-fn append(tar: &mut Builder<&mut File>, kind: EntryType, mode: u32, path: &str, bytes: &[u8]) {
+pub(super) fn append(tar: &mut Builder<&mut File>, kind: EntryType, mode: u32, path: &str, bytes: &[u8]) {
     tar.append_data(&mut header(kind, mode, bytes.len()), path, bytes).unwrap();
 }
 

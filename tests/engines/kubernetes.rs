@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, ImageId, ImageRef, ImageStore as _};
+use coracle_runtime::{ContainerRuntime, ImageId, ImageImport, ImageRef, ImageStore};
+use sha2::{Digest, Sha256};
+use tar::EntryType;
 use tempfile::TempDir;
 
-use super::{IMAGE, busybox, embedded, person, variable};
+use super::{IMAGE, busybox, embedded, person, running, variable};
 
 /// Its name among the engines.
 pub(super) const KUBERNETES: &str = "kubernetes";
@@ -91,6 +93,20 @@ impl KubeCluster {
         here.save_image(&busybox::ensure(&here).await?, archive.try_clone().unwrap()).await?;
         let name = ImageRef::parse(IMAGE.trim_start_matches("localhost/")).unwrap();
         Ok(runtime.load_image(archive, &name).await?.id)
+    }
+
+    /// An image of the played cluster that has the guest at `/coracle-guest`.
+    pub(crate) async fn guest_image(&self) -> String {
+        let guest = std::fs::read(running::guest_program()).unwrap();
+        let name = format!("localhost/coracle-test-guest:{}", &hex::encode(Sha256::digest(&guest))[..12]);
+        let runtime = embedded::open().unwrap();
+        let tag = ImageRef::parse(&name).unwrap();
+        let tar = busybox::busybox_with("root:x:0:0:root:/root:/bin/sh\n", |tar| {
+            busybox::append(tar, EntryType::Regular, 0o755, "coracle-guest", &guest);
+        });
+        let env = vec![("PATH".to_owned(), "/bin".to_owned())];
+        runtime.import_image(ImageImport { tar, tag, env, labels: vec![] }).await.unwrap();
+        self.with_image(&name)
     }
 
     /// Lines of a configuration of `coracle` that name it.

@@ -19,7 +19,7 @@ const KINDS: [&str; 8] =
     ["pods", "events", "configmaps", "services", "networkpolicies", "leases", "persistentvolumeclaims", "secrets"];
 
 /// Runs a check on a cluster that is played. A real one has neither faults nor a log here.
-async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Tool<'_>, &KubeApi)) {
+pub(super) async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Tool<'_>, &KubeApi)) {
     person
         .on_one_engine(EngineKind::Kubernetes, async |tool| match tool.case.kube().and_then(|it| it.api()) {
             Some(api) => check(tool, api).await,
@@ -29,7 +29,7 @@ async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Tool<'_>, &Kub
 }
 
 /// Whether there is anything to run on, and this is its day: these tests have no meaning for the other engines.
-fn has_a_cluster() -> bool {
+pub(super) fn has_a_cluster() -> bool {
     let is_named = variable("CORACLE_ENGINES").unwrap_or_default().split(',').any(|it| it.trim() == "kubernetes");
     is_named && meets_a_cluster(&coracle_skips::test_name())
 }

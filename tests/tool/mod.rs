@@ -26,6 +26,7 @@ mod input;
 mod interrupted_bench;
 mod jobs;
 mod kubernetes;
+mod kubernetes_pool;
 mod leases;
 mod main_program;
 mod mcp;

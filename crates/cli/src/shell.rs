@@ -154,7 +154,7 @@ pub(super) async fn enter(cx: &Context, handle: &Handle, as_root: bool) -> Resul
     }
     let container = found.present()?;
     if !container.running() {
-        return Err(stopped(container, found.record.name.as_str()));
+        return Err(stopped(container, &found.record));
     }
     Ok(found)
 }

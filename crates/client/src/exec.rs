@@ -390,7 +390,7 @@ impl ExecSession {
             Error::NoSuchContainer(_) => {
                 Error::NotRunning { status: ContainerStatus::Exited, exit_code: None, oom_killed: false, output }
             }
-            lost @ Error::NodeLost { .. } => lost,
+            lost @ (Error::NodeLost { .. } | Error::LifetimeOver { .. }) => lost,
             other => Error::GuestLost { reason: other.to_string(), output },
         }
     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use coracle_runtime::host::registry_login::LoginOptions;
+
 /// The places and programs that an engine uses. Decided once, by the caller: the engine reads no environment.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
@@ -24,6 +26,8 @@ pub struct RegistryOptions {
     pub proxy: ProxyOptions,
     /// PEM files of certificates that are trusted beside the machine's own.
     pub extra_ca_files: Vec<PathBuf>,
+    /// Directory of Docker's `config.json`; `~/.docker` if unset.
+    pub docker_config: Option<PathBuf>,
     /// Files of credentials beside those in the home, in the format of `~/.docker/config.json`: Podman's is
     /// `$XDG_RUNTIME_DIR/containers/auth.json`.
     pub auth_files: Vec<PathBuf>,
@@ -36,6 +40,18 @@ pub struct RegistryOptions {
     pub max_layer_bytes: Option<u64>,
     /// Bytes that all missing layers of an image may have, as they are fetched and as they unpack; 128 GiB if unset.
     pub max_image_bytes: Option<u64>,
+}
+
+impl RegistryOptions {
+    /// Where the person's logins are.
+    pub(crate) fn logins(&self) -> LoginOptions {
+        LoginOptions {
+            docker_config: self.docker_config.clone(),
+            auth_files: self.auth_files.clone(),
+            program_dirs: self.program_dirs.clone(),
+            program_env: self.program_env.clone(),
+        }
+    }
 }
 
 /// Proxies for registries other than those of this machine.

@@ -26,6 +26,7 @@ pub mod lock;
 pub mod process;
 pub mod process_marker;
 pub mod program;
+pub mod registry_login;
 pub mod resolver;
 pub mod tar_index;
 pub mod tree;

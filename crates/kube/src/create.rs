@@ -11,11 +11,12 @@ use crate::cluster::Cluster;
 use crate::error::{api_error, is_conflict};
 use crate::find::get_pod;
 use crate::images::to_run;
-use crate::names::object_name;
+use crate::names::{NO_POOL, object_name};
 use crate::network::ensure_policy;
 use crate::pod::{PodRequest, container_id, pod};
 use crate::remove::delete_pod;
 use crate::retry::{WRITE, retry};
+use crate::warm_pool::{ClaimOutcome, claim};
 
 /// Time for the end of a Pod of the same name that is being deleted.
 const PREDECESSOR: Duration = Duration::from_secs(30);
@@ -27,8 +28,18 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
     let id = random_hex::<32>();
     let (pull_name, image) = to_run(cluster, placed.image()).await?;
     let (settings, namespace) = (&cluster.settings, cluster.namespace());
-    let pod = pod(PodRequest { placed, settings, namespace, id: &id, image: &pull_name, image_env: &image.env })?;
+    let request = PodRequest { placed, settings, namespace, id: &id, image: &pull_name, image_env: &image.env };
+    let mut pod = pod(request)?;
     ensure_policy(cluster, placed.network()).await?;
+    if let Some(pool) = &settings.warm_pool {
+        match claim(cluster, pool, request, &pod).await? {
+            ClaimOutcome::Bound(id) => return Ok(id),
+            ClaimOutcome::Unfit(why) => {
+                tracing::info!(pool, %why, "the container gets a Pod of its own");
+                pod.metadata.annotations.get_or_insert_default().insert(NO_POOL.to_owned(), why);
+            }
+        }
+    }
     let id = ContainerId::parse(&id).map_err(|err| Error::Unreadable { verb: "create", detail: err.to_string() })?;
     let name = object_name(placed.spec().name.as_str());
     let deadline = Instant::now() + PREDECESSOR;

@@ -6,7 +6,7 @@ use kube::api::ListParams;
 
 use crate::cluster::Cluster;
 use crate::error::{api_error, is_not_found};
-use crate::names::{CORACLE, ID_LABEL, MANAGED_BY, NAME, id_label, object_name};
+use crate::names::{CLAIM_LABEL, CORACLE, ID_LABEL, MANAGED_BY, NAME, id_label, object_name};
 use crate::pod::container_id;
 use crate::retry::{READ, retry};
 
@@ -22,12 +22,7 @@ const LABEL_DIGITS: usize = 32;
 /// [`Error::NoSuchContainer`], also for a Pod that is being deleted or is not ours.
 pub(crate) async fn find_pod(cluster: &Cluster, handle: &Handle) -> Result<Pod> {
     let found = match handle {
-        Handle::Name(name) => {
-            let pod = get_pod(cluster, &object_name(name.as_str())).await?;
-            let has_name =
-                |it: &Pod| it.metadata.annotations.as_ref().and_then(|it| it.get(NAME)) == Some(&name.to_string());
-            pod.filter(has_name)
-        }
+        Handle::Name(name) => by_name(cluster, name.as_str()).await?,
         Handle::IdPrefix(digits) => by_digits(cluster, digits).await?,
     };
     let pod = found.filter(is_present).ok_or_else(|| Error::NoSuchContainer(handle.as_str().to_owned()))?;
@@ -35,6 +30,17 @@ pub(crate) async fn find_pod(cluster: &Cluster, handle: &Handle) -> Result<Pod> 
         cluster.remember_pod(&id, name);
     }
     Ok(pod)
+}
+
+/// Its own Pod, else one of a warm pool.
+async fn by_name(cluster: &Cluster, name: &str) -> Result<Option<Pod>> {
+    let object = object_name(name);
+    let has_name = |it: &Pod| it.metadata.annotations.as_ref().and_then(|it| it.get(NAME)).is_some_and(|it| it == name);
+    if let Some(pod) = get_pod(cluster, &object).await?.filter(has_name) {
+        return Ok(Some(pod));
+    }
+    let claimed = list_pods(cluster, &format!("{MANAGED_BY}={CORACLE},{CLAIM_LABEL}={object}")).await?;
+    Ok(claimed.into_iter().find(|it| has_name(it) && is_present(it)))
 }
 
 /// One that is being deleted counts as gone: its end takes seconds, and nothing can be done with it.

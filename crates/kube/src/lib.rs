@@ -40,8 +40,9 @@ mod unsupported;
 mod upload;
 mod usage;
 mod wait;
+mod warm_pool;
 mod watchdog;
 
-pub use preflight::{KubePreflight, MissingRight};
+pub use preflight::{KubePreflight, MissingRight, PoolReadiness};
 pub use runtime::KubeRuntime;
 pub use settings::{KubeSettings, KubeToleration};

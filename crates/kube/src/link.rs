@@ -92,9 +92,7 @@ impl ExecDial {
 
 fn ended(pod: &Pod) -> Error {
     match container_of(pod) {
-        Ok(it) => {
-            Error::NotRunning { status: it.status, exit_code: it.exit_code, oom_killed: it.oom_killed, output: None }
-        }
+        Ok(it) => it.not_running(),
         Err(err) => err,
     }
 }

@@ -20,6 +20,12 @@ pub(crate) const ID_LABEL: &str = "coracle.dev/container";
 /// Label: the network that a Pod is on.
 pub(crate) const NETWORK_LABEL: &str = "coracle.dev/network";
 
+/// Label of a Pod of a warm pool: the claim that it is bound to, whose name is that of a Pod of our own.
+pub(crate) const CLAIM_LABEL: &str = "coracle.dev/claim";
+
+/// Annotation of a Pod of our own: why it is none of the warm pool.
+pub(crate) const NO_POOL: &str = "coracle.dev/not-from-warm-pool";
+
 /// Annotation: the container's id.
 pub(crate) const ID: &str = "coracle.dev/container-id";
 

@@ -1,6 +1,6 @@
 //! Whether an account may do on a cluster what this engine does.
 
-use coracle_runtime::{EngineInfo, Result};
+use coracle_runtime::{EngineInfo, Error, Result};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;
@@ -9,6 +9,7 @@ use crate::cluster::Cluster;
 use crate::error::api_error;
 use crate::info::info;
 use crate::retry::{READ, retry};
+use crate::warm_pool::{AGENTS, EXTENSIONS, check_pool};
 
 /// Verbs, group, resource and subresource that the engine needs.
 const RIGHTS: [Right; 11] = [
@@ -25,6 +26,19 @@ const RIGHTS: [Right; 11] = [
     Right { verb: "get", group: "", resource: "pods", subresource: "log" },
 ];
 
+/// The same for a warm pool.
+const POOL_RIGHTS: [Right; 9] = [
+    Right::extension("get", "sandboxwarmpools"),
+    Right::extension("get", "sandboxtemplates"),
+    Right::extension("create", "sandboxclaims"),
+    Right::extension("get", "sandboxclaims"),
+    Right::extension("list", "sandboxclaims"),
+    Right::extension("watch", "sandboxclaims"),
+    Right::extension("patch", "sandboxclaims"),
+    Right::extension("delete", "sandboxclaims"),
+    Right { verb: "get", group: AGENTS, resource: "sandboxes", subresource: "" },
+];
+
 #[derive(Clone, Copy)]
 struct Right {
     verb: &'static str,
@@ -36,6 +50,10 @@ struct Right {
 impl Right {
     const fn pods(verb: &'static str, subresource: &'static str) -> Self {
         Self { verb, group: "", resource: "pods", subresource }
+    }
+
+    const fn extension(verb: &'static str, resource: &'static str) -> Self {
+        Self { verb, group: EXTENSIONS, resource, subresource: "" }
     }
 }
 
@@ -50,6 +68,17 @@ pub struct KubePreflight {
     pub namespace_exists: Option<bool>,
     /// Rights that the account lacks there.
     pub missing_rights: Vec<MissingRight>,
+    /// The configured warm pool, if there is one.
+    pub warm_pool: Option<PoolReadiness>,
+}
+
+/// Whether a warm pool can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolReadiness {
+    /// So many of its Pods are ready.
+    Usable(u32),
+    /// The reason why it cannot.
+    Unusable(String),
 }
 
 /// A right that an account lacks.
@@ -64,7 +93,9 @@ pub struct MissingRight {
 pub(crate) async fn preflight(cluster: &Cluster) -> Result<KubePreflight> {
     let info = info(cluster).await?;
     let mut missing_rights = Vec::new();
-    for right in RIGHTS {
+    let pool = cluster.settings.warm_pool.as_deref();
+    let of_pool = POOL_RIGHTS.iter().filter(|_| pool.is_some());
+    for right in RIGHTS.iter().chain(of_pool).copied() {
         if !is_allowed(cluster, right).await? {
             let below = if right.subresource.is_empty() { String::new() } else { format!("/{}", right.subresource) };
             let resource = format!("{}{below}", right.resource);
@@ -72,7 +103,20 @@ pub(crate) async fn preflight(cluster: &Cluster) -> Result<KubePreflight> {
         }
     }
     let namespace = cluster.namespace().to_owned();
-    Ok(KubePreflight { info, namespace, namespace_exists: namespace_exists(cluster).await?, missing_rights })
+    let warm_pool = match pool {
+        Some(pool) => Some(readiness(cluster, pool).await?),
+        None => None,
+    };
+    let namespace_exists = namespace_exists(cluster).await?;
+    Ok(KubePreflight { info, namespace, namespace_exists, missing_rights, warm_pool })
+}
+
+async fn readiness(cluster: &Cluster, pool: &str) -> Result<PoolReadiness> {
+    match check_pool(cluster, pool).await {
+        Ok(ready) => Ok(PoolReadiness::Usable(ready)),
+        Err(err @ (Error::WarmPool { .. } | Error::Forbidden { .. })) => Ok(PoolReadiness::Unusable(err.to_string())),
+        Err(err) => Err(err),
+    }
 }
 
 /// Every account may ask this about itself.

@@ -7,16 +7,28 @@ use kube::api::{DeleteParams, Preconditions};
 use crate::cluster::Cluster;
 use crate::error::{api_error, is_conflict, is_not_found};
 use crate::find::find_pod;
+use crate::names::CLAIM_LABEL;
 use crate::retry::{WRITE, retry};
+use crate::warm_pool::release;
 
 /// Deletes it without grace, so that the object is gone at once. The node ends the processes; one that is lost ends them
 /// when it comes back, since its Pod is not there any more.
 pub(crate) async fn remove(cluster: &Cluster, id: &ContainerId) -> Result<RemovalOutcome> {
     let pod = match find_pod(cluster, &id.into()).await {
-        Err(Error::NoSuchContainer(_)) => return Ok(RemovalOutcome::AlreadyGone),
+        Err(Error::NoSuchContainer(_)) => {
+            // Its claim may be left, and brings a new Pod.
+            if cluster.settings.warm_pool.is_some() {
+                release(cluster, id).await?;
+            }
+            return Ok(RemovalOutcome::AlreadyGone);
+        }
         found => found?,
     };
     let name = pod.metadata.name.clone().unwrap_or_default();
+    if pod.metadata.labels.as_ref().is_some_and(|it| it.contains_key(CLAIM_LABEL)) {
+        // The Pod goes with its claim, with grace. Below it goes at once.
+        release(cluster, id).await?;
+    }
     let outcome = delete_pod(cluster, &name, pod.metadata.uid.as_deref()).await;
     cluster.forget_pod(id);
     outcome

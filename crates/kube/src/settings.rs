@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use coracle_runtime::ImageRef;
+use coracle_runtime::host::registry_login::LoginFiles;
 
 /// The cluster, and what its Pods are like.
 #[derive(Clone, Debug, Default)]
@@ -16,10 +18,16 @@ pub struct KubeSettings {
     pub namespace: Option<String>,
     /// Registry, and what stands before each name there, of images that were built here. Without one none can be.
     pub registry: Option<String>,
+    /// The person's logins of registries. Nodes have their own, see [`image_pull_secret`](Self::image_pull_secret).
+    pub logins: LoginFiles,
     /// Registries that are reached by plain http, as `host:port`.
     pub insecure_registries: Vec<String>,
     /// Image that has the guest at `/coracle-guest`. Without one the guest is sent to each Pod.
     pub guest_image: Option<ImageRef>,
+    /// Pool of Pods that run already, by its SandboxWarmPool's name. A container that none of them can be has its own.
+    pub warm_pool: Option<String>,
+    /// Time after which the cluster ends a Pod whose container is not persistent. Unset for none.
+    pub max_lifetime: Option<Duration>,
     /// Runtime class of the Pods.
     pub runtime_class: Option<String>,
     /// Secret with the registry's login.

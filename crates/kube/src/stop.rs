@@ -11,7 +11,7 @@ use crate::cluster::Cluster;
 use crate::error::api_error;
 use crate::exec::run;
 use crate::find::find_pod;
-use crate::pod::{PodState, main_state, status};
+use crate::pod::{PodState, STOP_DEADLINE, main_state, status};
 use crate::retry::{WRITE, retry};
 use crate::wait::{PodWait, wait_for};
 
@@ -41,7 +41,7 @@ pub(crate) async fn stop(cluster: &Cluster, id: &ContainerId, grace: Duration) -
     if told && ended(grace + REPORT).await.is_ok() {
         return Ok(());
     }
-    let patch = Patch::Merge(json!({ "spec": { "activeDeadlineSeconds": 1 } }));
+    let patch = Patch::Merge(json!({ "spec": { "activeDeadlineSeconds": STOP_DEADLINE } }));
     let (pods, params) = (cluster.api::<Pod>().await?, PatchParams::default());
     retry("stop", WRITE, || pods.patch(&name, &params, &patch)).await?.map_err(|err| api_error("stop", err))?;
     ended(DEADLINE).await

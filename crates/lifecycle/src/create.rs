@@ -238,6 +238,7 @@ impl Creation<'_> {
             .with_guest(guest_on)
             .with_worker(worker)
             .labelled(labels)
+            .with_persistence(self.record.persistent)
             .with_image(image.id.clone(), network);
         self.told = true;
         let made = match &self.parent {

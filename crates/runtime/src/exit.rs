@@ -18,10 +18,7 @@ pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<E
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. } | Error::NotConnected { .. })) => {
                 return Some(err);
             }
-            Ok(it) if !it.running() => {
-                let (status, exit_code, oom_killed) = (it.status, it.exit_code, it.oom_killed);
-                return Some(Error::NotRunning { status, exit_code, oom_killed, output: None });
-            }
+            Ok(it) if !it.running() => return Some(it.not_running()),
             Ok(it) if look >= ALIVE_POLLS && it.pid.and_then(ProcessId::from_pid).is_some() => return None,
             _ => tokio::time::sleep(POLL_INTERVAL).await,
         }

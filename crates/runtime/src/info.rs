@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ContainerId, ContainerStatus, EngineKind, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol};
+use crate::{
+    ContainerId, ContainerStatus, EngineKind, Error, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol,
+};
 
 /// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -56,6 +59,8 @@ pub struct Container {
     pub exit_code: Option<i64>,
     /// The kernel ended it for memory.
     pub oom_killed: bool,
+    /// The engine ended it, since it had run for as long as its configuration lets a container run.
+    pub lifetime_over: Option<Duration>,
     /// The time of its creation (RFC 3339).
     pub created: String,
     /// The time of its last start.
@@ -89,6 +94,20 @@ impl Container {
     #[must_use]
     pub fn running(&self) -> bool {
         self.status == ContainerStatus::Running
+    }
+
+    /// Why nothing runs in one that has stopped.
+    #[must_use]
+    pub fn not_running(&self) -> Error {
+        match self.lifetime_over {
+            Some(limit) => Error::LifetimeOver { limit },
+            None => Error::NotRunning {
+                status: self.status,
+                exit_code: self.exit_code,
+                oom_killed: self.oom_killed,
+                output: None,
+            },
+        }
     }
 }
 

@@ -164,6 +164,13 @@ impl Admitted {
         self
     }
 
+    /// Says whether it lives until it is removed.
+    #[must_use]
+    pub fn with_persistence(mut self, persistent: bool) -> Self {
+        self.spec.persistent = persistent;
+        self
+    }
+
     /// Adds mounts of parts of what was admitted writable, over it: nothing that the request did not get already.
     ///
     /// # Panics

@@ -44,6 +44,8 @@ pub struct CreateSpec {
     pub add_hosts: Vec<HostEntry>,
     /// Its guest exits after that time without a connection or a running command.
     pub lifeline: Option<Duration>,
+    /// It lives until it is removed: an engine's own limit of lifetimes is not for it.
+    pub persistent: bool,
     /// The health check of its image runs: by the engine, and as root.
     pub image_health: bool,
     /// Our labels and the caller's.
@@ -70,6 +72,7 @@ impl CreateSpec {
             gpu: false,
             add_hosts: Vec::new(),
             lifeline: None,
+            persistent: false,
             image_health: false,
             labels: BTreeMap::new(),
         }

@@ -3,6 +3,8 @@
 mod embedded;
 mod embedded_images;
 mod kubernetes;
+#[cfg(any(target_os = "linux", feature = "kubernetes"))]
+mod logins;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
 mod preflight_cache;

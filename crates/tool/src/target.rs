@@ -10,7 +10,7 @@ use coracle_runtime::{Container, ExecTarget, Handle, Ids, PolicyRefusal, Problem
 
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, StoppedContainer};
 use crate::session_env;
 use crate::warning::Warning;
 
@@ -44,7 +44,7 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Mana
         return Ok((with_user(found).await?, Vec::new()));
     }
     if !found.record.persistent || found.record.role == Role::Adopted {
-        return Err(stopped(container, found.record.name.as_str()));
+        return Err(stopped(container, &found.record));
     }
     let (found, lost) = Box::pin(start_again(cx, found)).await?;
     let restarted = Warning::new("restarted", "the container had stopped and was started again");
@@ -52,10 +52,14 @@ pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(Mana
 }
 
 /// Why nothing runs in a container that has stopped.
-pub fn stopped(container: &Container, name: &str) -> Failure {
-    let Container { exit_code, oom_killed, .. } = *container;
-    let stopped = coracle_runtime::Error::NotRunning { status: container.status, exit_code, oom_killed, output: None };
-    Failure::from(stopped).hint_stopped(name, oom_killed).known("container", name)
+pub fn stopped(container: &Container, record: &Record) -> Failure {
+    let oom_killed = container.oom_killed;
+    let stopped = StoppedContainer { name: record.name.as_str(), engine: Some(record.engine), oom_killed };
+    let failure = match container.not_running() {
+        over @ coracle_runtime::Error::LifetimeOver { .. } => Failure::from(over),
+        ended => Failure::from(ended).hint_stopped(stopped),
+    };
+    failure.known("container", &record.name)
 }
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers

@@ -81,6 +81,14 @@ pub enum Error {
         /// The engine's last words.
         excerpt: Excerpt,
     },
+    /// The configured pool of warm containers cannot be used.
+    #[error("the warm pool `{pool}` cannot be used: {reason}")]
+    WarmPool {
+        /// Its name.
+        pool: String,
+        /// The reason.
+        reason: String,
+    },
     /// The engine answered and has no such container.
     #[error("no container `{0}`")]
     NoSuchContainer(String),
@@ -95,6 +103,12 @@ pub enum Error {
         oom_killed: bool,
         /// Output of a command until the container ended.
         output: Option<Box<ExecOutput>>,
+    },
+    /// The engine ended the container at the limit of its configuration.
+    #[error("the container was ended after {} s, the longest that one may run", limit.as_secs())]
+    LifetimeOver {
+        /// The limit.
+        limit: Duration,
     },
     /// The name is taken.
     #[error("a container named `{0}` already exists")]

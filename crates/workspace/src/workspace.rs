@@ -287,6 +287,7 @@ fn is_lost(err: &Error) -> bool {
             | Error::GuestFailed { .. }
             | Error::FilesRemoved { .. }
             | Error::NotRunning { .. }
+            | Error::LifetimeOver { .. }
             | Error::NoSuchContainer(_)
     )
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use coracle_runtime::random_hex;
@@ -66,6 +67,10 @@ pub(crate) struct Cluster {
     pub(crate) runs: Mutex<BTreeMap<String, Arc<PodRun>>>,
     /// Makes the count of a quota and the creation it admits one step.
     pub(crate) admission: Mutex<()>,
+    /// The header that its registry wants, if it wants a login.
+    pub(crate) registry_login: OnceLock<String>,
+    /// Whether the kinds of agent-sandbox are installed.
+    pub(crate) agent_sandbox: AtomicBool,
     pub(crate) token: String,
     /// Directory of the volumes.
     pub(crate) dir: PathBuf,
@@ -81,11 +86,17 @@ impl Cluster {
             backing,
             runs: Mutex::default(),
             admission: Mutex::default(),
+            registry_login: OnceLock::new(),
+            agent_sandbox: AtomicBool::new(false),
             token: random_hex::<16>(),
             dir,
         });
         cluster.fill();
         cluster
+    }
+
+    pub(crate) fn has_agent_sandbox(&self) -> bool {
+        self.agent_sandbox.load(Ordering::Relaxed)
     }
 
     /// What a new cluster has.

@@ -3,6 +3,8 @@
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
+use crate::sandboxes::{AGENTS, EXTENSIONS};
+
 /// A kind of object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
@@ -22,6 +24,10 @@ const fn grouped(group: &'static str, plural: &'static str, name: &'static str, 
     Kind { group, version: "v1", plural, name, namespaced }
 }
 
+const fn sandboxes(group: &'static str, plural: &'static str, name: &'static str) -> Kind {
+    Kind { group, version: "v1beta1", plural, name, namespaced: true }
+}
+
 /// All kinds.
 pub(crate) const KINDS: &[Kind] = &[
     core("pods", "Pod", true),
@@ -39,9 +45,18 @@ pub(crate) const KINDS: &[Kind] = &[
     grouped("node.k8s.io", "runtimeclasses", "RuntimeClass", false),
     grouped("storage.k8s.io", "storageclasses", "StorageClass", false),
     grouped("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview", false),
+    sandboxes(AGENTS, "sandboxes", "Sandbox"),
+    sandboxes(EXTENSIONS, "sandboxclaims", "SandboxClaim"),
+    sandboxes(EXTENSIONS, "sandboxtemplates", "SandboxTemplate"),
+    sandboxes(EXTENSIONS, "sandboxwarmpools", "SandboxWarmPool"),
 ];
 
 impl Kind {
+    /// Whether a cluster has the kind only with agent-sandbox.
+    pub(crate) fn is_of_agent_sandbox(&self) -> bool {
+        [AGENTS, EXTENSIONS].contains(&self.group)
+    }
+
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }

@@ -21,6 +21,7 @@ mod quantity;
 mod query;
 mod registry;
 mod runs;
+mod sandboxes;
 mod scheduler;
 mod selector;
 mod server;
@@ -74,6 +75,7 @@ impl KubeApi {
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 tokio::select! {
+                    () = sandboxes::run(Arc::clone(&served)) => {}
                     ended = server::serve(Arc::clone(&served), listener) => {
                         if let Err(err) = ended {
                             eprintln!("the API server ended: {err}");
@@ -152,6 +154,35 @@ impl KubeApi {
     pub fn limit_pods(&self, namespace: &str, pods: usize) {
         let key = Key { plural: "resourcequotas", namespace: namespace.to_owned(), name: "pods".into() };
         self.cluster.add("v1", "ResourceQuota", &key, json!({ "spec": { "hard": { "pods": pods.to_string() } } }));
+    }
+
+    /// From now on the registry wants this login of clients. Nodes need none.
+    pub fn demand_login(&self, user: &str, password: &str) {
+        // The first one stays.
+        let _ = self.cluster.registry_login.set(registry::basic(user, password));
+    }
+
+    /// The kinds and the controller of agent-sandbox are installed.
+    pub fn install_agent_sandbox(&self) {
+        self.cluster.agent_sandbox.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Adds an object, which the server completes.
+    ///
+    /// # Panics
+    /// For a kind that the server does not have.
+    pub fn add(&self, plural: &str, namespace: &str, name: &str, object: Value) {
+        let kind = kinds::KINDS.iter().find(|it| it.plural == plural).expect("the server has the kind");
+        self.cluster.add(&kind.api_version(), kind.name, &Key::new(kind, namespace, name), object);
+    }
+
+    /// An object is gone, and nothing that it owns yet: the work of the garbage collector comes later.
+    ///
+    /// # Panics
+    /// For a kind that the server does not have.
+    pub fn remove(&self, plural: &str, namespace: &str, name: &str) {
+        let kind = kinds::KINDS.iter().find(|it| it.plural == plural).expect("the server has the kind");
+        let _ = self.cluster.store.remove(&Key::new(kind, namespace, name));
     }
 
     /// A Pod is evicted.

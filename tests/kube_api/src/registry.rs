@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderValue, Response, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coracle_runtime::Image;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -34,6 +36,20 @@ pub(crate) async fn serve(cluster: &Arc<Cluster>, path: &str) -> Result<Response
             Ok(json_response(404, &errors))
         }
     }
+}
+
+/// The header of a login.
+pub(crate) fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+/// The answer to a request without the login.
+pub(crate) fn refuse() -> Response<Body> {
+    let errors = json!({ "errors": [{ "code": "UNAUTHORIZED", "message": "authentication required" }] });
+    let mut response = json_response(401, &errors);
+    let demand = HeaderValue::from_static("Basic realm=\"registry\"");
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, demand);
+    response
 }
 
 /// The image that a Pod names.

@@ -64,7 +64,11 @@ async fn handle(State(cluster): State<Arc<Cluster>>, request: Request) -> Respon
 async fn serve_one(cluster: &Arc<Cluster>, parts: &mut Parts, body: &str) -> Result<Response<Body>, Refusal> {
     let path = parts.uri.path().to_owned();
     if let Some(rest) = path.strip_prefix("/v2/") {
-        return registry::serve(cluster, rest).await;
+        let login = parts.headers.get(header::AUTHORIZATION).and_then(|it| it.to_str().ok());
+        return match cluster.registry_login.get() {
+            Some(wanted) if login != Some(wanted) => Ok(registry::refuse()),
+            _ => registry::serve(cluster, rest).await,
+        };
     }
     if ["/healthz", "/readyz", "/livez"].contains(&path.as_str()) {
         return Ok(Response::new(Body::from("ok")));
@@ -95,7 +99,8 @@ async fn serve_one(cluster: &Arc<Cluster>, parts: &mut Parts, body: &str) -> Res
         return Ok(json_response(200, &answer));
     }
     let missing = || Refusal::new(404, "NotFound", "the server could not find the requested resource");
-    let target = Target::parse(&path).ok_or_else(missing)?;
+    let installed = |it: &Target| cluster.has_agent_sandbox() || !it.kind.is_of_agent_sandbox();
+    let target = Target::parse(&path).filter(installed).ok_or_else(missing)?;
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     match target.subresource.as_deref() {
         None | Some("status") => {}

@@ -38,6 +38,15 @@ pub(crate) fn validate(kind: &Kind, object: &Value) -> Result<(), Refusal> {
     if kind.name == "Pod" {
         pod(&object["spec"], &mut causes);
     }
+    let required: &[&str] = match kind.name {
+        "SandboxClaim" => &["/spec/warmPoolRef/name"],
+        "SandboxWarmPool" => &["/spec/sandboxTemplateRef/name"],
+        "SandboxTemplate" | "Sandbox" => &["/spec/podTemplate/spec"],
+        _ => &[],
+    };
+    for path in required.iter().filter(|it| object.pointer(it).is_none()) {
+        causes.required(path.trim_start_matches('/').replace('/', "."));
+    }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if causes.0.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind.name, name, &causes.0)) }
 }

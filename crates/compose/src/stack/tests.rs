@@ -89,6 +89,7 @@ impl Script {
             limits: Limits::default(),
             execs: 0,
             health: at.1,
+            lifetime_over: None,
             isolation: None,
         }
     }

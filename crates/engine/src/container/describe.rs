@@ -59,6 +59,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         limits: engine.cgroups.enforced(config.limits),
         execs: if let State::Running { run, process } = &state { entered(&stored.dir, run, process) } else { 0 },
         health: health(stored)?,
+        lifetime_over: None,
         isolation: Some(config.runtime.map_or(IsolationKind::Namespaces, OciRuntime::isolation)),
     })
 }

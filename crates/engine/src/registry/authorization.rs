@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_runtime::Secret;
+use coracle_runtime::host::registry_login::{CredentialKind, RegistryLogin, deserialize_secret};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
@@ -12,7 +13,6 @@ use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
 use super::challenge::Challenge;
-use super::credentials::{CredentialKind, Credentials, secret};
 use super::http::{HttpClient, RequestBody, host_of};
 use super::name::{RepositoryName, is_local_host};
 use crate::source::{Result, SourceError};
@@ -37,9 +37,9 @@ pub(super) struct TokenService {
 
 #[derive(Deserialize)]
 struct TokenAnswer {
-    #[serde(default, deserialize_with = "secret")]
+    #[serde(default, deserialize_with = "deserialize_secret")]
     token: Option<Secret>,
-    #[serde(default, deserialize_with = "secret")]
+    #[serde(default, deserialize_with = "deserialize_secret")]
     access_token: Option<Secret>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum NextStep {
 pub(super) fn next_step(
     name: &RepositoryName,
     challenge: Option<Challenge>,
-    credentials: Option<&Credentials>,
+    credentials: Option<&RegistryLogin>,
 ) -> Result<NextStep> {
     let unmet = |why: &str| SourceError::Challenge { host: name.registry.clone(), why: why.to_owned() };
     match (challenge, credentials.map(|it| (&it.kind, it))) {
@@ -92,7 +92,7 @@ impl TokenService {
         &self,
         http: &HttpClient,
         name: &RepositoryName,
-        credentials: Option<&Credentials>,
+        credentials: Option<&RegistryLogin>,
     ) -> Result<Authorization> {
         let host = host_of(&self.realm);
         let (url, request) = self.request(name, credentials)?;
@@ -118,7 +118,11 @@ impl TokenService {
     }
 
     /// A query, or for an identity token a form, which no log of a proxy keeps.
-    fn request(&self, name: &RepositoryName, credentials: Option<&Credentials>) -> Result<(Url, Request<RequestBody>)> {
+    fn request(
+        &self,
+        name: &RepositoryName,
+        credentials: Option<&RegistryLogin>,
+    ) -> Result<(Url, Request<RequestBody>)> {
         let scope = format!("repository:{}:pull", name.repository);
         let service = self.service.as_deref().map(|it| ("service", it));
         let mut url = self.realm.clone();
@@ -177,8 +181,8 @@ mod tests {
         RepositoryName::from_image(&ImageRef::parse(text).unwrap()).unwrap()
     }
 
-    fn credentials(kind: CredentialKind) -> Credentials {
-        Credentials { kind, origin: "`a file`".into() }
+    fn credentials(kind: CredentialKind) -> RegistryLogin {
+        RegistryLogin { kind, origin: "`a file`".into() }
     }
 
     fn realm(text: &str) -> Option<Challenge> {

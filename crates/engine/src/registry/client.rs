@@ -10,12 +10,12 @@ use serde::Deserialize;
 use tokio::sync::{Mutex, OnceCell};
 use url::Url;
 
+use coracle_runtime::host::registry_login::{LoginError, LoginFiles};
 use coracle_runtime::is_public;
 
 use super::authorization::{Authorization, NextStep, next_step};
 use super::challenge::Challenge;
 use super::connector::AddressRule;
-use super::credentials::CredentialFiles;
 use super::http::{HttpClient, RequestBody, Timeouts, host_of, tls_config};
 use super::name::{RepositoryName, is_local_host};
 use crate::options::RegistryOptions;
@@ -35,7 +35,7 @@ pub(super) struct RepositoryClient {
     /// For what a public registry leads to.
     public: HttpClient,
     redirect_rule: OnceCell<AddressRule>,
-    credentials: CredentialFiles,
+    logins: LoginFiles,
     authorization: Mutex<Option<Authorization>>,
 }
 
@@ -74,7 +74,7 @@ impl RepositoryClient {
             registry: HttpClient::new(tls.clone(), options, AddressRule::Anywhere, timeouts),
             public: HttpClient::new(tls, options, AddressRule::PublicOnly, timeouts),
             redirect_rule: OnceCell::new(),
-            credentials: CredentialFiles::new(home, options),
+            logins: LoginFiles::new(home, options.logins()),
             authorization: Mutex::new(None),
             name,
         })
@@ -121,7 +121,11 @@ impl RepositoryClient {
         if let Some(newer) = current.as_ref().filter(|it| !same(it)) {
             return Ok(newer.clone());
         }
-        let credentials = self.credentials.find(&self.name).await?;
+        let found = self.logins.find(self.name.login_path()).await;
+        let credentials = found.map_err(|LoginError { origin, why }| {
+            let host = self.name.registry.clone();
+            SourceError::Credentials { host, origin, why }
+        })?;
         let fresh = match next_step(&self.name, Challenge::parse(refused), credentials.as_ref())? {
             NextStep::Done(authorization) => authorization,
             NextStep::FetchToken(service) => {

@@ -11,7 +11,6 @@
 //! | `download` | blobs, resumed where a transfer breaks off |
 //! | `client` | requests with redirects and authorization |
 //! | `authorization`, `challenge` | what a registry demands, and tokens |
-//! | `credentials`, `credential_helper` | what the person has logged in with |
 //! | `http`, `connector` | connections: proxies, certificates, forbidden addresses |
 //!
 //! **Invariant:** credentials go to the registry, and to the token service that it names, by TLS or within this machine. A
@@ -23,8 +22,6 @@ mod authorization;
 mod challenge;
 mod client;
 mod connector;
-mod credential_helper;
-mod credentials;
 mod download;
 mod http;
 mod name;

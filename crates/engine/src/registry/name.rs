@@ -3,21 +3,13 @@
 use std::net::Ipv4Addr;
 
 use coracle_runtime::ImageRef;
+use coracle_runtime::host::registry_login::{HUB, HUB_ALIASES, RegistryPath};
 use url::Url;
 
 use crate::source::{BlobDigest, Result, SourceError};
 
-/// The name of Docker Hub in images' names.
-const HUB: &str = "docker.io";
-
-/// Its other names there.
-const HUB_ALIASES: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
-
 /// The host that answers for it.
 const HUB_HOST: &str = "registry-1.docker.io";
-
-/// The key of its credentials.
-const HUB_KEY: &str = "https://index.docker.io/v1/";
 
 /// An image's place in a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,31 +66,15 @@ impl RepositoryName {
         Url::parse(&url).map_err(|err| SourceError::malformed("name", &err))
     }
 
-    /// The words by which helpers know the registry.
-    pub(super) fn helper_key(&self) -> &str {
-        if self.registry == HUB { HUB_KEY } else { &self.registry }
-    }
-
-    /// Keys of credentials in their order, as [`normal_key`] writes them: files of Podman may name a part of the path.
-    pub(super) fn credential_keys(&self) -> Vec<String> {
-        let whole = format!("{}/{}", self.registry, self.repository);
-        let ends = whole.match_indices('/').map(|it| it.0).chain([whole.len()]);
-        let mut keys: Vec<_> = ends.map(|end| whole[..end].to_owned()).collect();
-        keys.reverse();
-        keys
+    /// The name by which the person's logins are found.
+    pub(super) fn login_path(&self) -> RegistryPath<'_> {
+        RegistryPath { registry: &self.registry, repository: &self.repository }
     }
 }
 
 /// Whether a host is this machine, by its name.
 pub(super) fn is_local_host(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|it: Ipv4Addr| it.is_loopback())
-}
-
-/// The key of a file of credentials, in the form of [`RepositoryName::credential_keys`].
-pub(super) fn normal_key(key: &str) -> String {
-    let bare = key.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
-    let bare = bare.strip_suffix("/v1").or_else(|| bare.strip_suffix("/v2")).unwrap_or(bare);
-    if HUB_ALIASES.contains(&bare) { HUB.to_owned() } else { bare.to_owned() }
 }
 
 #[cfg(test)]
@@ -135,20 +111,5 @@ mod tests {
         assert_eq!((pinned.registry.as_str(), pinned.repository.as_str()), ("h.example:1", "a/b"));
         let id = ImageRef::parse(digest.as_str()).unwrap();
         assert!(matches!(RepositoryName::from_image(&id), Err(SourceError::NotFound { .. })));
-    }
-
-    #[test]
-    fn credentials_are_looked_up_from_the_closest_key_on() {
-        assert_eq!(name("quay.io/a/b").credential_keys(), ["quay.io/a/b", "quay.io/a", "quay.io"]);
-        assert_eq!(name("debian").credential_keys(), ["docker.io/library/debian", "docker.io/library", "docker.io"]);
-        for (key, normal) in [
-            ("https://index.docker.io/v1/", "docker.io"),
-            ("registry-1.docker.io", "docker.io"),
-            ("https://quay.io", "quay.io"),
-            ("http://localhost:5000/v2/", "localhost:5000"),
-            ("quay.io/a", "quay.io/a"),
-        ] {
-            assert_eq!(normal_key(key), normal, "{key}");
-        }
     }
 }

@@ -82,12 +82,7 @@ impl SocketDial {
         }
         match self.runtime.inspect(&(&self.id).into()).await {
             Err(err @ Error::NoSuchContainer(_)) => err,
-            Ok(it) if !it.running() => Error::NotRunning {
-                status: it.status,
-                exit_code: it.exit_code,
-                oom_killed: it.oom_killed,
-                output: None,
-            },
+            Ok(it) if !it.running() => it.not_running(),
             Ok(it) if at.is_empty() && it.pid.is_some_and(listens) => socket_removed(),
             _ => failure,
         }

@@ -32,6 +32,15 @@ fi
 echo "the image has none of setpriv, chpst and python3, by which a command gets another user" >&2
 exit 126"#;
 
+/// Takes `$1` bytes of its input, which are variables as words of a shell: in the address of the request they would be in
+/// logs of the cluster. `dd` reads not one byte more, unlike `head`. The command has no input.
+const WITH_VARIABLES: &str = r#"count=$1; shift
+eval "set -- env $(dd bs=1 count="$count" 2>/dev/null) \"\$@\""; exec "$@" </dev/null"#;
+
+/// The same where the rest of the input is the command's.
+const WITH_INPUT_AND_VARIABLES: &str = r#"count=$1; shift
+eval "set -- env $(dd bs=1 count="$count" 2>/dev/null) \"\$@\""; exec "$@""#;
+
 /// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise. What the command leaves is read, too: the
 /// connection carries no output while its input is stuck.
 const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | { "$@"; code=$?; cat >/dev/null 2>&1; exit "$code"; }"#;
@@ -60,12 +69,15 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
     }
     let (mark, begun) = (random_hex::<16>(), Instant::now());
     let input = whole(exec.stdin.take()).await?;
-    let argv = words(&exec, &mark, input.as_deref());
-    if let Some(long) = argv.iter().find(|it| it.len() > MAX_WORD) {
-        let source = std::io::Error::other(format!("{} bytes in one argument", long.len()));
+    let variables = variables(&exec);
+    let argv = words(&exec, &mark, &variables, input.as_deref());
+    let variable_sizes = exec.env.iter().map(|(name, value)| name.len() + value.len());
+    if let Some(long) = argv.iter().map(String::len).chain(variable_sizes).find(|it| *it > MAX_WORD) {
+        let source = std::io::Error::other(format!("{long} bytes in one argument"));
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
-    let mut process = spawn(cluster, &pod, &argv, input.is_some()).await?.with_exit_line(&mark);
+    let input = [variables.into_bytes(), input.unwrap_or_default()].concat();
+    let mut process = spawn(cluster, &pod, &argv, !input.is_empty()).await?.with_exit_line(&mark);
     let feeder = feed(process.stdin(), input);
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
     let target = PodCommand { cluster, pod: &pod, exec: &exec };
@@ -81,9 +93,9 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
 }
 
 /// The input is written while output is read: a command that ends early leaves the rest.
-fn feed(stdin: Option<Stdin>, input: Option<Vec<u8>>) -> tokio::task::JoinHandle<()> {
+fn feed(stdin: Option<Stdin>, input: Vec<u8>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
-        let (Some(mut stdin), Some(input)) = (stdin, input) else { return };
+        let Some(mut stdin) = stdin else { return };
         if stdin.write_all(&input).await.is_ok() {
             let _ = stdin.flush().await;
         }
@@ -112,8 +124,14 @@ async fn read_whole(stream: impl AsyncRead + Unpin) -> Result<Vec<u8>> {
     }
 }
 
+/// The variables of a command as words of a shell.
+fn variables(exec: &Exec) -> String {
+    let quoted = |(name, value): (_, _)| format!("'{}'", format!("{name}={value}").replace('\'', r"'\''"));
+    exec.env.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
 /// The command behind the shells that prepare it.
-fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
+fn words(exec: &Exec, mark: &str, variables: &str, input: Option<&[u8]>) -> Vec<String> {
     let shell = |script: &str, arguments: Vec<String>| {
         let words = ["/bin/sh", "-c", script, "coracle"].map(str::to_owned);
         words.into_iter().chain(arguments).collect::<Vec<_>>()
@@ -121,8 +139,10 @@ fn words(exec: &Exec, mark: &str, input: Option<&[u8]>) -> Vec<String> {
     let command = exec.command.clone().into_argv();
     let input = input.map(|it| shell(WITH_INPUT, vec![it.len().to_string()]));
     let enter = shell(ENTER, vec![exec.workdir.to_string()]);
-    let variables = exec.env.iter().map(|(name, value)| format!("{name}={value}"));
-    let env = ["env".to_owned(), format!("{MARK}={mark}")].into_iter().chain(variables);
+    let script = if input.is_some() { WITH_INPUT_AND_VARIABLES } else { WITH_VARIABLES };
+    let count = variables.len();
+    let variables = (count > 0).then(|| shell(script, vec![count.to_string()]));
+    let env = ["env".to_owned(), format!("{MARK}={mark}")].into_iter().chain(variables.into_iter().flatten());
     let Ids { uid, gid } = exec.user;
     let user = shell(AS_USER, vec![uid.to_string(), gid.to_string()]);
     let report = shell(REPORT_EXIT, vec![mark.to_owned()]);
@@ -208,12 +228,15 @@ fn lost(output: ExecOutput) -> Error {
 }
 
 fn not_running(pod: &Pod, output: Option<ExecOutput>) -> Error {
-    let container = container_of(pod).ok();
-    Error::NotRunning {
-        status: status(pod),
-        exit_code: container.as_ref().and_then(|it| it.exit_code),
-        oom_killed: container.is_some_and(|it| it.oom_killed),
-        output: output.filter(|it| it.stdout.total_bytes() > 0).map(Box::new),
+    let ended = container_of(pod).map(|it| it.not_running());
+    match ended {
+        Ok(Error::NotRunning { status, exit_code, oom_killed, .. }) => Error::NotRunning {
+            status,
+            exit_code,
+            oom_killed,
+            output: output.filter(|it| it.stdout.total_bytes() > 0).map(Box::new),
+        },
+        Ok(err) | Err(err) => err,
     }
 }
 
@@ -230,8 +253,10 @@ mod tests {
             Ids { uid: 7, gid: 8 },
             ContainerPath::parse("/work").unwrap(),
         );
-        exec.env.insert("A".into(), "b c".into());
-        let words = words(&exec, "the-mark", Some(b"12345"));
+        exec.env.insert("A".into(), "b 'c".into());
+        let variables = variables(&exec);
+        assert_eq!(variables, r"'A=b '\''c'");
+        let words = words(&exec, "the-mark", &variables, Some(b"12345"));
         let values: Vec<_> =
             words.iter().map(String::as_str).filter(|it| !it.contains('\n') && it.len() < 40).collect();
         assert_eq!(
@@ -244,7 +269,10 @@ mod tests {
                 "8",
                 "env",
                 "CORACLE_MARK=the-mark",
-                "A=b c",
+                "/bin/sh",
+                "-c",
+                "coracle",
+                "11",
                 "/bin/sh",
                 "-c",
                 "coracle",

@@ -8,8 +8,9 @@ use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyEgressRule, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
     NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Resource as _;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{CORACLE, LABELS, MANAGED_BY, NAME, NETWORK, NETWORK_LABEL, is_label, object_name};
@@ -75,13 +76,17 @@ pub(crate) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolic
     })
 }
 
-/// The Service without an address that makes DNS answer names of members.
-pub(crate) fn service(network: &NetworkCreate) -> serde_json::Result<Service> {
+/// The Service without an address that makes DNS answer names of members. It goes with its policy, which is the network.
+pub(crate) fn service(network: &NetworkCreate, policy: &NetworkPolicy) -> serde_json::Result<Service> {
     let selector = [(NETWORK_LABEL.to_owned(), object_name(network.name.as_str()))];
     // Old servers want a port, even of a Service without an address.
     let port = ServicePort { name: Some("any".into()), port: 1, ..ServicePort::default() };
+    let owners = policy.controller_owner_ref(&()).map(|it| {
+        // No controller looks after it, and nothing waits for its end.
+        vec![OwnerReference { controller: None, block_owner_deletion: None, ..it }]
+    });
     Ok(Service {
-        metadata: named(network)?,
+        metadata: ObjectMeta { owner_references: owners, ..named(network)? },
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".into()),
             publish_not_ready_addresses: Some(true),

@@ -14,6 +14,9 @@ use crate::settings::KubeSettings;
 /// Time that a Pod gets between TERM and KILL when the cluster ends it.
 const GRACE_SECONDS: i64 = 10;
 
+/// Seconds that a limit lets every Pod run. One second is the deadline by which `stop` ends a Pod.
+const SHORTEST_LIFETIME: i32 = 2;
+
 /// A container to be made, and what the cluster has to know beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodRequest<'a> {
@@ -42,6 +45,7 @@ pub(crate) fn pod(request: PodRequest<'_>) -> Result<Pod> {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
+        active_deadline_seconds: lifetime(request),
         hostname: Some(hostname(spec)),
         subdomain: network.clone(),
         dns_config: network.map(|it| search_domain(&it, request.namespace)),
@@ -57,6 +61,13 @@ pub(crate) fn pod(request: PodRequest<'_>) -> Result<Pod> {
         ..PodSpec::default()
     };
     Ok(Pod { metadata: metadata(request)?, spec: Some(pod), status: None })
+}
+
+/// Seconds that the container may run. The cluster keeps this limit when no client is left. As a deadline it can be lowered
+/// and never raised, so it is no lease.
+pub(crate) fn lifetime(request: PodRequest<'_>) -> Option<i64> {
+    let limit = request.settings.max_lifetime.filter(|_| !request.placed.spec().persistent)?;
+    Some(i64::from(i32::try_from(limit.as_secs()).unwrap_or(i32::MAX).max(SHORTEST_LIFETIME)))
 }
 
 /// What a Pod cannot do is refused before anything is made.

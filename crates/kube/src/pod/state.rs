@@ -1,5 +1,7 @@
 //! The state of a Pod, as far as it decides what can be done with its container.
 
+use std::time::Duration;
+
 use coracle_runtime::{ContainerStatus, Error};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus as StatusOf, Pod};
 
@@ -15,6 +17,9 @@ const HOPELESS: [&str; 7] = [
     "CreateContainerError",
     "RunContainerError",
 ];
+
+/// Seconds of the deadline by which a Pod is stopped. No limit of lifetimes is as short.
+pub(crate) const STOP_DEADLINE: u64 = 1;
 
 /// How far a Pod is on its way to a running container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +41,8 @@ pub(crate) enum PodState {
 pub(crate) struct ProgramExit {
     pub(crate) exit_code: Option<i64>,
     pub(crate) oom_killed: bool,
+    /// The limit of its lifetime, if the cluster ended it at that.
+    pub(crate) lifetime_over: Option<Duration>,
     /// Reason and message of the Pod or of the container that failed.
     pub(crate) why: String,
 }
@@ -55,6 +62,7 @@ pub(crate) fn main_state(pod: &Pod) -> PodState {
         return PodState::Ended(ProgramExit {
             exit_code: ended.map(|it| i64::from(it.exit_code)),
             oom_killed: ended.is_some_and(|it| it.reason.as_deref() == Some("OOMKilled")),
+            lifetime_over: lifetime_over(pod),
             why: texts.collect::<Vec<_>>().join(": "),
         });
     }
@@ -72,6 +80,13 @@ pub(crate) fn main_state(pod: &Pod) -> PodState {
         Some(_) => PodState::Starting,
         None => PodState::Unscheduled(unscheduled(pod)),
     }
+}
+
+/// `None` for a deadline by which [`stop`](crate::stop::stop) ended it.
+fn lifetime_over(pod: &Pod) -> Option<Duration> {
+    let reason = pod.status.as_ref()?.reason.as_deref();
+    let limit = u64::try_from(pod.spec.as_ref()?.active_deadline_seconds?).ok()?;
+    (reason == Some("DeadlineExceeded") && limit > STOP_DEADLINE).then(|| Duration::from_secs(limit))
 }
 
 fn unscheduled(pod: &Pod) -> Option<String> {

@@ -59,6 +59,27 @@ fn a_container_with_a_guest() {
 }
 
 #[test]
+fn a_pod_has_its_longest_lifetime_unless_it_is_persistent() {
+    let settings = KubeSettings { max_lifetime: Some(Duration::from_secs(600)), ..KubeSettings::default() };
+    let deadline = |spec: CreateSpec| {
+        let pod = made(&placed(spec, true, NetworkAttachment::Alone), &settings).unwrap();
+        pod.spec.unwrap().active_deadline_seconds
+    };
+    assert_eq!(deadline(spec()), Some(600));
+    assert_eq!(deadline(CreateSpec { persistent: true, ..spec() }), None);
+    let ended = |deadline: u64| {
+        let mut pod = made(&placed(spec(), true, NetworkAttachment::Alone), &settings).unwrap();
+        pod.spec.as_mut().unwrap().active_deadline_seconds = i64::try_from(deadline).ok();
+        let status = json!({ "phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long" });
+        pod.status = serde_json::from_value(status).unwrap();
+        container_of(&pod).unwrap().not_running()
+    };
+    assert!(matches!(ended(600), Error::LifetimeOver { limit } if limit.as_secs() == 600));
+    // As `stop` ends one.
+    assert!(matches!(ended(super::STOP_DEADLINE), Error::NotRunning { status: ContainerStatus::Exited, .. }));
+}
+
+#[test]
 fn a_container_of_one_user_with_all_that_a_pod_can_have() {
     let path = |it: &str| ContainerPath::parse(it).unwrap();
     let volume = VolumeMount {

@@ -1,10 +1,14 @@
 //! Registries, asked for what they tell of an image. Layers are the nodes' affair.
 
 mod config;
+mod login;
 
+use std::collections::BTreeMap;
 use std::fs::File;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_runtime::host::registry_login::LoginFiles;
 use coracle_runtime::{Error, Excerpt, ImageRef, Result};
 use futures_util::TryStreamExt as _;
 use oci_client::client::{ClientConfig, ClientProtocol};
@@ -16,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::io::ReaderStream;
 
 pub(crate) use self::config::RegistryImage;
+use self::login::{Login, login};
 use crate::error::refusal;
 use crate::settings::KubeSettings;
 
@@ -33,20 +38,51 @@ type Answer = (OciImageManifest, String, String, Option<String>);
 
 /// Registries of images.
 pub(crate) struct Registry {
+    insecure: Vec<String>,
+    logins: LoginFiles,
+    /// A client keeps the first login of each registry, so each repository has its own, with the login that it has.
+    clients: Mutex<BTreeMap<String, (RegistryAuth, Client)>>,
+}
+
+/// A repository that can be talked to.
+struct OpenRepository {
     client: Client,
+    reference: Reference,
+    auth: RegistryAuth,
+    /// Where the login comes from, or why there is none: for messages.
+    login: String,
 }
 
 impl Registry {
     pub(crate) fn new(settings: &KubeSettings) -> Self {
         // The client takes the process's provider, of which ours is the only one. An error says that there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let config = ClientConfig {
-            protocol: ClientProtocol::HttpsExcept(settings.insecure_registries.clone()),
+        let (insecure, logins) = (settings.insecure_registries.clone(), settings.logins.clone());
+        Self { insecure, logins, clients: Mutex::default() }
+    }
+
+    /// The repository of an image, with the person's login as it is now.
+    async fn open(&self, name: &ImageRef) -> Result<OpenRepository, String> {
+        let reference: Reference = name.as_str().parse().map_err(|err| format!("{err}"))?;
+        let Login { auth, origin } = login(&self.logins, &self.insecure, &reference).await?;
+        let key = format!("{}/{}", reference.registry(), reference.repository());
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = clients.get(&key).filter(|it| it.0 == auth).map(|it| it.1.clone());
+        let client = known.unwrap_or_else(|| {
+            let client = Client::new(self.config());
+            clients.insert(key, (auth.clone(), client.clone()));
+            client
+        });
+        Ok(OpenRepository { client, reference, auth, login: origin })
+    }
+
+    fn config(&self) -> ClientConfig {
+        ClientConfig {
+            protocol: ClientProtocol::HttpsExcept(self.insecure.clone()),
             connect_timeout: Some(CONNECT),
             read_timeout: Some(Duration::from_secs(30)),
             ..ClientConfig::default()
-        };
-        Self { client: Client::new(config) }
+        }
     }
 
     /// `None` for an image that the registry does not have.
@@ -56,27 +92,15 @@ impl Registry {
     pub(crate) async fn find(&self, name: &ImageRef, within: Duration) -> Result<Option<RegistryImage>> {
         let failed =
             |why: String| Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(why.as_bytes()) };
-        let reference: Reference = name.completed().as_str().parse().map_err(|err| failed(format!("{err}")))?;
-        let answer = timeout(within, self.ask(&reference)).await;
+        let repository = self.open(&name.completed()).await.map_err(failed)?;
+        let answer = timeout(within, repository.find()).await;
         match answer.map_err(|_| Error::TimedOut { verb: "pull", after: within })? {
             Ok((manifest, digest, config, list_digest)) => {
                 let size = manifest.layers.iter().map(|it| u64::try_from(it.size).unwrap_or(0)).sum();
                 Ok(Some(RegistryImage { digest, list_digest, config, size_bytes: size }))
             }
             Err(err) if is_missing(&err) => Ok(None),
-            Err(err) => Err(failed(causes(&err))),
-        }
-    }
-
-    /// A registry that fails is asked again: some do while another client writes the same name.
-    async fn ask(&self, reference: &Reference) -> std::result::Result<Answer, OciDistributionError> {
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            let asked = self.client.pull_manifest_and_config_and_list_digest(reference, &RegistryAuth::Anonymous);
-            match (asked.await, pauses.next()) {
-                (Err(OciDistributionError::ServerError { code: 500.., .. }), Some(pause)) => sleep(pause).await,
-                (answer, _) => return answer,
-            }
+            Err(err) => Err(failed(repository.causes(&err))),
         }
     }
 
@@ -85,14 +109,14 @@ impl Registry {
     /// # Errors
     /// [`Error::Engine`] when the registry does not take it.
     pub(crate) async fn push_blob(&self, name: &ImageRef, file: File, descriptor: &OciDescriptor) -> Result<()> {
-        let reference = self.to_push(name).await?;
-        if self.client.blob_exists(&reference, &descriptor.digest).await.unwrap_or(false) {
+        let to = self.to_push(name).await?;
+        if to.client.blob_exists(&to.reference, &descriptor.digest).await.unwrap_or(false) {
             return Ok(());
         }
         let parts = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PART).map_err(Into::into);
         let size = u64::try_from(descriptor.size).ok();
-        let pushed = self.client.push_blob_stream(&reference, parts, &descriptor.digest, size).await;
-        pushed.map(drop).map_err(|err| not_pushed(&err))
+        let pushed = to.client.push_blob_stream(&to.reference, parts, &descriptor.digest, size).await;
+        pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
     /// The same of a small blob.
@@ -100,8 +124,9 @@ impl Registry {
     /// # Errors
     /// As [`push_blob`](Self::push_blob).
     pub(crate) async fn push_bytes(&self, name: &ImageRef, bytes: Vec<u8>, descriptor: &OciDescriptor) -> Result<()> {
-        let reference = self.to_push(name).await?;
-        self.client.push_blob(&reference, bytes, &descriptor.digest).await.map(drop).map_err(|err| not_pushed(&err))
+        let to = self.to_push(name).await?;
+        let pushed = to.client.push_blob(&to.reference, bytes, &descriptor.digest).await;
+        pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
     /// Names an image whose blobs are there.
@@ -109,19 +134,48 @@ impl Registry {
     /// # Errors
     /// As [`push_blob`](Self::push_blob).
     pub(crate) async fn push_manifest(&self, name: &ImageRef, manifest: OciImageManifest) -> Result<()> {
-        let reference = self.to_push(name).await?;
-        self.client.push_manifest(&reference, &manifest.into()).await.map(drop).map_err(|err| not_pushed(&err))
+        let to = self.to_push(name).await?;
+        let pushed = to.client.push_manifest(&to.reference, &manifest.into()).await;
+        pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
-    async fn to_push(&self, name: &ImageRef) -> Result<Reference> {
-        let reference: Reference = name.as_str().parse().map_err(|err| refusal("push", &format!("{err}")))?;
-        self.client.store_auth_if_needed(reference.resolve_registry(), &RegistryAuth::Anonymous).await;
-        Ok(reference)
+    async fn to_push(&self, name: &ImageRef) -> Result<OpenRepository> {
+        let to = self.open(name).await.map_err(|why| refusal("push", &why))?;
+        to.client.store_auth_if_needed(to.reference.resolve_registry(), &to.auth).await;
+        Ok(to)
     }
 }
 
-fn not_pushed(err: &OciDistributionError) -> Error {
-    refusal("push", &causes(err))
+impl OpenRepository {
+    /// A registry that fails is asked again: some do while another client writes the same name.
+    async fn find(&self) -> std::result::Result<Answer, OciDistributionError> {
+        let mut pauses = PAUSES.into_iter();
+        loop {
+            let asked = self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth);
+            match (asked.await, pauses.next()) {
+                (Err(OciDistributionError::ServerError { code: 500.., .. }), Some(pause)) => sleep(pause).await,
+                (answer, _) => return answer,
+            }
+        }
+    }
+
+    fn not_pushed(&self, err: &OciDistributionError) -> Error {
+        refusal("push", &self.causes(err))
+    }
+
+    /// All causes, and the login where the registry is not content with it.
+    fn causes(&self, err: &OciDistributionError) -> String {
+        let text = causes(err);
+        let is_refused = match err {
+            OciDistributionError::UnauthorizedError { .. } | OciDistributionError::AuthenticationFailure(_) => true,
+            OciDistributionError::ServerError { code, .. } => matches!(code, 401 | 403),
+            OciDistributionError::RegistryError { envelope, .. } => {
+                envelope.errors.iter().any(|it| matches!(it.code, OciErrorCode::Unauthorized | OciErrorCode::Denied))
+            }
+            _ => false,
+        };
+        if is_refused { format!("{text} ({})", self.login) } else { text }
+    }
 }
 
 fn is_missing(err: &OciDistributionError) -> bool {

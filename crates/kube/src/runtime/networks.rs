@@ -17,6 +17,9 @@ use crate::unsupported::unsupported;
 
 const VERB: &str = "network";
 
+/// Attempts to make a Service whose name one of a removed network has.
+const ATTEMPTS: usize = 3;
+
 #[async_trait]
 impl Networks for KubeRuntime {
     async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
@@ -41,22 +44,17 @@ impl Networks for KubeRuntime {
             return Err(unsupported(Capability::PartedNetwork));
         }
         let unreadable = |err: serde_json::Error| Error::Unreadable { verb: VERB, detail: err.to_string() };
-        let (policy, service) = (policy(create).map_err(unreadable)?, service(create).map_err(unreadable)?);
+        let policy = policy(create).map_err(unreadable)?;
         let cluster = self.cluster();
         let (policies, params) = (cluster.api::<NetworkPolicy>().await?, PostParams::default());
         let made = match retry(VERB, WRITE, || policies.create(&params, &policy)).await? {
             Err(err) if is_conflict(&err) => return Err(Error::NetworkTaken(create.name.clone())),
             made => made.map_err(|err| api_error(VERB, err))?,
         };
-        let services = cluster.api::<Service>().await?;
-        match retry(VERB, WRITE, || services.create(&params, &service)).await? {
-            // Of a network whose removal did not come to its end.
-            Err(err) if is_conflict(&err) => {}
-            Err(err) => {
-                let _ = remove(cluster, &object_name(create.name.as_str())).await;
-                return Err(api_error(VERB, err));
-            }
-            Ok(_) => {}
+        let service = service(create, &made).map_err(unreadable)?;
+        if let Err(err) = create_service(cluster, &service).await {
+            let _ = remove(cluster, &object_name(create.name.as_str())).await;
+            return Err(err);
         }
         network(&made).ok_or_else(|| Error::Unreadable { verb: VERB, detail: "the policy lost its annotations".into() })
     }
@@ -72,12 +70,29 @@ impl Networks for KubeRuntime {
     }
 }
 
+async fn create_service(cluster: &Cluster, service: &Service) -> Result<()> {
+    let (services, params) = (cluster.api::<Service>().await?, PostParams::default());
+    let delete = DeleteParams::default();
+    let name = service.metadata.name.clone().unwrap_or_default();
+    for _ in 0..ATTEMPTS {
+        match retry(VERB, WRITE, || services.create(&params, service)).await? {
+            // Of a network that was removed: the cluster would remove it in a moment, and this network had no names.
+            Err(err) if is_conflict(&err) => {
+                absent(retry(VERB, WRITE, || services.delete(&name, &delete)).await?)?;
+            }
+            made => return made.map(drop).map_err(|err| api_error(VERB, err)),
+        }
+    }
+    Err(refusal(VERB, &format!("the Service `{name}` of another network does not go")))
+}
+
+/// The policy is the network. If this process ends between the two, the cluster removes the Service, which the policy owns.
 async fn remove(cluster: &Cluster, object: &str) -> Result<()> {
     let params = DeleteParams::default();
-    let services = cluster.api::<Service>().await?;
-    absent(retry(VERB, WRITE, || services.delete(object, &params)).await?)?;
     let policies = cluster.api::<NetworkPolicy>().await?;
-    absent(retry(VERB, WRITE, || policies.delete(object, &params)).await?)
+    absent(retry(VERB, WRITE, || policies.delete(object, &params)).await?)?;
+    let services = cluster.api::<Service>().await?;
+    absent(retry(VERB, WRITE, || services.delete(object, &params)).await?)
 }
 
 /// One that is missing is no error.

@@ -168,6 +168,7 @@ impl ContainerJson {
             },
             execs: 0,
             health: None,
+            lifetime_over: None,
             isolation: Some(IsolationKind::VirtualMachine),
         })
     }

@@ -282,6 +282,7 @@ fn seen(id: &ContainerId, placed: &Placed, image: &StoredImage, network: String)
         limits: spec.limits,
         execs: 0,
         health: None,
+        lifetime_over: None,
         isolation: None,
     }
 }

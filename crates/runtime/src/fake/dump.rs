@@ -343,6 +343,7 @@ fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) ->
         limits: Limits { memory: dump.memory_bytes.map(ByteSize), cpus: dump.cpus, pids: dump.pids },
         execs: 0,
         health: None,
+        lifetime_over: None,
         isolation: None,
     })
 }

@@ -124,6 +124,7 @@ impl EngineState {
             limits: Limits::default(),
             execs: 0,
             health: service["healthcheck"].is_object().then_some(Health::Healthy),
+            lifetime_over: None,
             isolation: None,
         };
         let ports: Vec<Port> = service["ports"].as_array().into_iter().flatten().filter_map(port).collect();

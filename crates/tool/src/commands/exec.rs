@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_lifecycle::Record;
 use coracle_runtime::{
     AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, ExecTarget, Exit, Handle, Ids, Input, JobId,
     LimitKind, Redactor,
@@ -21,7 +22,7 @@ use crate::config::Config;
 use crate::context::{Context, Frontend};
 use crate::dispatch::{Operation, SharedFields};
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, StoppedContainer};
 use crate::humanize::{duration, millis};
 use crate::protected_paths;
 use crate::redaction;
@@ -122,7 +123,7 @@ impl Operation for Exec {
             Ok(output) => output,
             Err(err) => {
                 let err = lost_with_container(cx, container, err).await;
-                return Err(failed(err, record.name.as_str(), &redactor));
+                return Err(failed(err, &record, &redactor));
             }
         };
         if output.exit == Exit::Cancelled {
@@ -165,7 +166,7 @@ pub(crate) async fn lost_with_container(
     handle: &Handle,
     err: coracle_runtime::Error,
 ) -> coracle_runtime::Error {
-    use coracle_runtime::Error::{GuestFailed, GuestLost, NotRunning};
+    use coracle_runtime::Error::{GuestFailed, GuestLost, LifetimeOver, NotRunning};
     if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
         return err;
     }
@@ -176,6 +177,7 @@ pub(crate) async fn lost_with_container(
             let output = if let GuestLost { output, .. } = err { output } else { None };
             NotRunning { status, exit_code, oom_killed, output }
         }
+        Some(over @ LifetimeOver { .. }) => over,
         _ => err,
     }
 }
@@ -252,7 +254,7 @@ pub(crate) fn sandbox_response(output: &ExecOutput, container: String, exec: (Id
 }
 
 /// What a command had printed when its container ended is still the caller's.
-fn failed(err: coracle_runtime::Error, container: &str, redactor: &Redactor) -> Failure {
+fn failed(err: coracle_runtime::Error, record: &Record, redactor: &Redactor) -> Failure {
     let so_far = match &err {
         coracle_runtime::Error::NotRunning { output: Some(output), .. }
         | coracle_runtime::Error::GuestLost { output: Some(output), .. } => {
@@ -261,7 +263,15 @@ fn failed(err: coracle_runtime::Error, container: &str, redactor: &Redactor) -> 
         }
         _ => None,
     };
-    let failure = Failure::from(err).known("container", container);
+    let oom_killed = match &err {
+        coracle_runtime::Error::NotRunning { oom_killed, .. } => Some(*oom_killed),
+        _ => None,
+    };
+    let mut failure = Failure::from(err).known("container", &record.name);
+    if let Some(oom_killed) = oom_killed {
+        let (name, engine) = (record.name.as_str(), Some(record.engine));
+        failure = failure.hint_stopped(StoppedContainer { name, engine, oom_killed });
+    }
     match so_far {
         Some((stdout, stderr)) => failure.known("stdout", stdout).known("stderr", stderr),
         None => failure,

@@ -7,6 +7,7 @@ use coracle_runtime::ImageRef;
 use serde::Deserialize;
 
 use super::macros::table;
+use crate::arg_types::Seconds;
 
 table! {
     /// `kubernetes.*`
@@ -23,6 +24,10 @@ table! {
         insecure_registries: Vec<String>,
         /// Image that has the guest at `/coracle-guest`; without one the guest is sent to each Pod.
         guest_image: Option<ImageRef>,
+        /// Name of a SandboxWarmPool of agent-sandbox whose Pods become containers; needs `guest_image`.
+        warm_pool: Option<String>,
+        /// The cluster ends a container that is not persistent after so long, whatever runs in it; 0 for never.
+        max_lifetime: Seconds = Seconds::new(7 * 86400),
         /// Runtime class of the Pods, such as `gvisor`.
         runtime_class: Option<String>,
         /// Secret of the namespace with the registry's login.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use coracle_runtime::{ContainerRuntime, Error};
 
+#[cfg(target_os = "linux")]
+use super::logins::login_options;
 use crate::config::Config;
 #[cfg(target_os = "linux")]
 use crate::config::EngineRuntime;
@@ -59,24 +61,21 @@ fn options(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> coracle_engi
     }
 }
 
-/// Variables of the programs that hold the person's logins, or export images of other engines.
-#[cfg(target_os = "linux")]
-const PROGRAM_VARIABLES: [&str; 5] = ["HOME", "PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DBUS_SESSION_BUS_ADDRESS"];
-
 /// How images are fetched, from the person's own environment.
 #[cfg(target_os = "linux")]
 fn registries(host: &Host) -> coracle_engine::RegistryOptions {
     let text = |name: &str| host.env.get(name).map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
     let either = |name: &str| text(name).or_else(|| text(&name.to_lowercase())).filter(|it| !it.is_empty());
-    let program_env = PROGRAM_VARIABLES.iter().filter_map(|it| Some(((*it).to_owned(), text(it)?.into())));
+    let logins = login_options(host);
     coracle_engine::RegistryOptions {
         proxy: coracle_engine::ProxyOptions {
             https: either("HTTPS_PROXY"),
             no_proxy: either("NO_PROXY").unwrap_or_default(),
         },
         extra_ca_files: either("SSL_CERT_FILE").map(PathBuf::from).into_iter().collect(),
-        auth_files: host.runtime_dir.iter().map(|it| it.join("containers/auth.json")).collect(),
-        program_env: program_env.collect(),
+        docker_config: logins.docker_config,
+        auth_files: logins.auth_files,
+        program_env: logins.program_env,
         ..coracle_engine::RegistryOptions::default()
     }
 }

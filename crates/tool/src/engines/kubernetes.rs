@@ -16,6 +16,8 @@ pub(crate) struct ClusterFacts {
     pub(crate) namespace_exists: Option<bool>,
     /// Rights that are missing there, as `verb resource`.
     pub(crate) missing_rights: Vec<String>,
+    /// Pods of the warm pool that are ready, or why it cannot be used; unset without such a pool.
+    pub(crate) warm_pool: Option<std::result::Result<u32, String>>,
 }
 
 /// The cluster that the configuration names. Asks it nothing.
@@ -39,6 +41,10 @@ pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts
         namespace: found.namespace,
         namespace_exists: found.namespace_exists,
         missing_rights: missing.collect(),
+        warm_pool: found.warm_pool.map(|it| match it {
+            coracle_kube::PoolReadiness::Usable(ready) => Ok(ready),
+            coracle_kube::PoolReadiness::Unusable(why) => Err(why),
+        }),
     })
 }
 
@@ -68,6 +74,7 @@ pub(super) fn open_recorded(host: &Host, config: &Config, endpoint: &str) -> Res
 #[cfg(feature = "kubernetes")]
 fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
     use coracle_kube::KubeToleration;
+    use coracle_runtime::host::registry_login::LoginFiles;
 
     let kubernetes = &config.kubernetes;
     let by_variable = host.env.get("KUBECONFIG").map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
@@ -85,8 +92,11 @@ fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
         context: kubernetes.context.clone(),
         namespace: kubernetes.namespace.clone(),
         registry: kubernetes.registry.clone(),
+        logins: LoginFiles::new(&host.home, super::logins::login_options(host)),
         insecure_registries: kubernetes.insecure_registries.clone(),
         guest_image: kubernetes.guest_image.clone(),
+        warm_pool: kubernetes.warm_pool.clone(),
+        max_lifetime: kubernetes.max_lifetime.unless_zero(),
         runtime_class: kubernetes.runtime_class.clone(),
         image_pull_secret: kubernetes.image_pull_secret.clone(),
         node_selector: kubernetes.node_selector.clone(),

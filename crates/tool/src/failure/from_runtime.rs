@@ -43,7 +43,10 @@ impl From<Error> for Failure {
                 .detail("status", status)
                 .detail("exit_code", exit_code)
                 .detail("oom_killed", oom_killed)
-                .hint_stopped("NAME", oom_killed),
+                .hint_stopped(StoppedContainer { name: "NAME", engine: None, oom_killed }),
+            Error::LifetimeOver { limit } => {
+                failure.detail("limit_s", limit.as_secs()).hint_setting(LIFETIME_OVER, "kubernetes.max_lifetime")
+            }
             Error::NameTaken(_) => {
                 failure.detail("kind", "container").hint("leave `name` out to get a fresh one, or choose another")
             }
@@ -80,6 +83,9 @@ impl From<Error> for Failure {
             Error::Unschedulable { excerpt } => failure
                 .detail("engine_error", excerpt.as_str())
                 .hint("ask for less memory or fewer cores, `destroy` others, or check `kubernetes.node_selector`"),
+            Error::WarmPool { pool, reason } => {
+                failure.detail("pool", pool).detail("reason", reason).hint_setting(WARM_POOL, "kubernetes.warm_pool")
+            }
             Error::NodeLost { node, reason } => failure
                 .detail("node", node)
                 .detail("reason", reason)
@@ -127,19 +133,43 @@ const YOU_START_APPLE: &str = "run `container system start`, then try again";
 const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
 const FILES_REMOVED: &str = "nothing can run in it any more; `destroy` it and `create` another. What `destroy` saved \
      before is kept, and a directory of the host that was mounted has lost what was removed in it";
+const WARM_POOL: &str = "docs/kubernetes.md says what a pool needs; without the setting each container has its own Pod";
+const LIFETIME_OVER: &str = "`destroy` it and `create` another; one with `persistent` has no such limit";
 const CLUSTER_DOWN: &str =
     "check `kubernetes.kubeconfig` and `kubernetes.context`, and that this machine reaches the API server";
 const NOT_BUILT_IN: &str = "build it with `cargo build --features kubernetes`, or choose another engine";
 const TOO_OLD: &str = "update it";
 
+/// A container in which nothing runs, for a hint.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoppedContainer<'a> {
+    pub(crate) name: &'a str,
+    /// Unset where it is not known.
+    pub(crate) engine: Option<EngineKind>,
+    pub(crate) oom_killed: bool,
+}
+
+impl StoppedContainer<'_> {
+    fn starts_again(self) -> bool {
+        self.engine.is_none_or(|it| !Capability::lacked_by(it).contains(&Capability::Restart))
+    }
+}
+
 impl Failure {
-    /// A container that stopped: a person starts it again, an agent goes on with another.
-    pub(crate) fn hint_stopped(self, name: &str, oom_killed: bool) -> Self {
+    /// A container that stopped: a person starts it again where its engine can, an agent goes on with another.
+    pub(crate) fn hint_stopped(self, stopped: StoppedContainer<'_>) -> Self {
+        let StoppedContainer { name, oom_killed, .. } = stopped;
         let (more, option) = match oom_killed {
             true => ("it ran out of memory; ", "; more memory takes a new one: `coracle create --memory-limit 8g`"),
             false => ("", ""),
         };
         let larger = if oom_killed { " with a higher `memory_limit`" } else { "" };
+        if !stopped.starts_again() {
+            return self.hint(format!(
+                "{more}`destroy` it and `create` another{larger}: this engine starts no container again, and its files \
+                 ended with it, but for those of volumes"
+            ));
+        }
         self.hint_for(
             format!(
                 "{more}`destroy` it, which saves its work, and `create` another{larger}; only the person can start it \
@@ -156,7 +186,8 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::NotInstalled { .. }
         | Error::NotBuiltIn { .. }
         | Error::Unavailable { .. }
-        | Error::NotConnected { .. } => Code::EngineUnavailable,
+        | Error::NotConnected { .. }
+        | Error::WarmPool { .. } => Code::EngineUnavailable,
         Error::TooOld { .. } => Code::EngineTooOld,
         Error::Forbidden { .. } | Error::AdmissionDenied { .. } => Code::EngineDenied,
         Error::QuotaExceeded { .. } | Error::Unschedulable { .. } => Code::QuotaExceeded,
@@ -164,7 +195,7 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::NotEncodable { .. } => Code::PathNotEncodable,
         Error::CleanupFailed { .. } => Code::CleanupFailed,
         Error::NoSuchContainer(_) => Code::NotFound,
-        Error::NotRunning { .. } => Code::NotRunning,
+        Error::NotRunning { .. } | Error::LifetimeOver { .. } => Code::NotRunning,
         Error::NameTaken(_) | Error::NetworkTaken(_) => Code::NameTaken,
         Error::PortTaken(_) => Code::PortTaken,
         Error::PullFailed { .. } => Code::PullFailed,
@@ -341,6 +372,9 @@ mod tests {
         let stopped =
             Error::NotRunning { status: ContainerStatus::Exited, exit_code: Some(137), oom_killed: true, output: None };
         check(stopped, "not_running", "container is not running (status `exited`)", "memory_limit");
+        let limit = std::time::Duration::from_secs(604_800);
+        let message = "the container was ended after 604800 s, the longest that one may run";
+        check(Error::LifetimeOver { limit }, "not_running", message, "persistent");
         let gone = Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
         let message =
             "the container's own files were removed from inside, as `rm -rf /` does: the socket of the guest is gone";

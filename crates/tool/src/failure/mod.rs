@@ -19,7 +19,7 @@ use coracle_runtime::{PolicyRefusal, Problem, failure};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub(crate) use self::from_runtime::code as code_of;
+pub(crate) use self::from_runtime::{StoppedContainer, code as code_of};
 pub(crate) use self::from_slots::slot_failure;
 pub use self::from_tools::tool_hint;
 pub use self::reader::HintReader;

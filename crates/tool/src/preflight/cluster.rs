@@ -14,11 +14,13 @@ pub(super) async fn checks(cx: &Context, engine: Option<&EngineInfo>) -> Vec<Che
     match cx.engines().inspect_cluster().await {
         Ok(found) => {
             let enforcement = "the cluster takes policies; whether its network enforces them cannot be seen from here";
-            vec![
+            let mut checks = vec![
                 namespace(&found),
                 rights(&found.missing_rights),
                 Check::new("network_policy", Status::Info, enforcement),
-            ]
+            ];
+            checks.extend(found.warm_pool.map(warm_pool));
+            checks
         }
         Err(err) => vec![Check::new("rights", Status::Fail, err.to_string())],
     }
@@ -42,6 +44,14 @@ fn rights(missing: &[String]) -> Check {
         .with_guidance("docs/kubernetes.md has the Role that grants these rights")
 }
 
+fn warm_pool(found: Result<u32, String>) -> Check {
+    match found {
+        Ok(ready) => Check::new("warm_pool", Status::Pass, format!("{ready} of its Pods are ready")),
+        Err(why) => Check::new("warm_pool", Status::Fail, why)
+            .with_guidance("docs/kubernetes.md says what a pool needs; or leave `kubernetes.warm_pool` out"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,10 +62,13 @@ mod tests {
             namespace: "agents".into(),
             namespace_exists: exists,
             missing_rights: missing.iter().map(|it| (*it).to_owned()).collect(),
+            warm_pool: None,
         };
         assert_eq!(namespace(&found(Some(true), &[])).status, Status::Pass);
         assert_eq!(namespace(&found(None, &[])).status, Status::Info);
         assert!(namespace(&found(Some(false), &[])).guidance.unwrap().contains("create namespace agents"));
+        assert_eq!(warm_pool(Ok(3)).status, Status::Pass);
+        assert_eq!(warm_pool(Err("no agent-sandbox".into())).status, Status::Fail);
         assert_eq!(rights(&[]).status, Status::Pass);
         let failed = rights(&found(None, &["create pods/exec", "delete pods"]).missing_rights);
         assert!(failed.status == Status::Fail && failed.detail.ends_with("create pods/exec, delete pods"));

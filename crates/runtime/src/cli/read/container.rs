@@ -191,6 +191,7 @@ impl ContainerJson {
             limits: self.host_config.limits(),
             execs: self.exec_ids.map_or(0, |it| it.len()),
             health: self.state.health.or(self.state.healthcheck).and_then(HealthJson::read),
+            lifetime_over: None,
             isolation: isolation(self.oci_runtime.as_deref().unwrap_or(&self.host_config.runtime)),
         })
     }

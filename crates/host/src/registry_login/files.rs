@@ -1,4 +1,4 @@
-//! What the person has logged in with: `~/.docker/config.json`, Podman's `auth.json`, and the helpers that they name.
+//! Files of logins in Docker's format.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -7,45 +7,22 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-use super::credential_helper;
-use super::name::{RepositoryName, normal_key};
-use crate::options::RegistryOptions;
-use crate::source::{Result, SourceError};
+use super::name::{RegistryPath, normal_key};
+use super::{CredentialKind, LoginError, LoginOptions, RegistryLogin, helper};
 
 /// Bytes of a file of credentials.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Credentials, and where they come from.
-#[derive(Clone, Debug)]
-pub(super) struct Credentials {
-    pub(super) kind: CredentialKind,
-    /// For messages: a file or a helper.
-    pub(super) origin: String,
-}
-
-/// The forms that credentials have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CredentialKind {
-    Password {
-        user: String,
-        password: Secret,
-    },
-    /// Exchanged for tokens of the registry.
-    IdentityToken(Secret),
-    /// A token of the registry.
-    RegistryToken(Secret),
-}
-
-/// Where credentials are looked for.
-#[derive(Clone, Debug)]
-pub(super) struct CredentialFiles {
+/// Where logins are looked for: nowhere by default.
+#[derive(Clone, Debug, Default)]
+pub struct LoginFiles {
     /// In the order of the search.
     files: Vec<PathBuf>,
-    options: RegistryOptions,
+    options: LoginOptions,
 }
 
 #[derive(Default, Deserialize)]
@@ -61,55 +38,60 @@ struct ConfigFile {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct AuthEntry {
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "deserialize_secret")]
     auth: Option<Secret>,
     username: String,
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "deserialize_secret")]
     password: Option<Secret>,
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "deserialize_secret")]
     identitytoken: Option<Secret>,
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "deserialize_secret")]
     registrytoken: Option<Secret>,
 }
 
 /// A secret of a JSON document. `None` for an empty one.
-pub(super) fn secret<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Secret>, D::Error> {
+///
+/// # Errors
+/// When it is no text.
+pub fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
     let text = String::deserialize(from)?;
     Ok((!text.is_empty()).then(|| text.into()))
 }
 
-impl CredentialFiles {
-    pub(super) fn new(home: &Path, options: &RegistryOptions) -> Self {
-        let mut files = vec![home.join(".docker/config.json")];
+impl LoginFiles {
+    /// The files of a person with that home.
+    #[must_use]
+    pub fn new(home: &Path, options: LoginOptions) -> Self {
+        let docker = options.docker_config.clone().unwrap_or_else(|| home.join(".docker"));
+        let mut files = vec![docker.join("config.json")];
         files.extend(options.auth_files.iter().cloned());
         files.push(home.join(".config/containers/auth.json"));
-        Self { files, options: options.clone() }
+        Self { files, options }
     }
 
-    /// The credentials for a repository: of the first file that has some.
+    /// The login for a repository: of the first file that has one.
     ///
     /// # Errors
-    /// [`SourceError::Credentials`] for a file that cannot be read, or a helper that fails.
-    pub(super) async fn find(&self, name: &RepositoryName) -> Result<Option<Credentials>> {
+    /// [`LoginError`] for a file that cannot be read, or a helper that fails.
+    pub async fn find(&self, name: RegistryPath<'_>) -> Result<Option<RegistryLogin>, LoginError> {
         for file in &self.files {
             let origin = format!("`{}`", file.display());
-            let failed =
-                |why: String| SourceError::Credentials { host: name.registry.clone(), origin: origin.clone(), why };
+            let failed = |why: String| LoginError { origin: origin.clone(), why };
             let Some(config) = read_config(file).map_err(failed)? else { continue };
             if let Some(helper) = config.helper(name)
-                && let Some(kind) = credential_helper::get(&helper, name, &self.options).await?
+                && let Some(kind) = helper::get(&helper, name, &self.options).await?
             {
-                return Ok(Some(Credentials { kind, origin: format!("`docker-credential-{helper}`") }));
+                return Ok(Some(RegistryLogin { kind, origin: format!("`docker-credential-{helper}`") }));
             }
             if let Some(kind) = config.entry(name).map_err(failed)? {
-                return Ok(Some(Credentials { kind, origin }));
+                return Ok(Some(RegistryLogin { kind, origin }));
             }
         }
         Ok(None)
     }
 }
 
-fn read_config(path: &Path) -> std::result::Result<Option<ConfigFile>, String> {
+fn read_config(path: &Path) -> Result<Option<ConfigFile>, String> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(err) if matches!(err.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
@@ -130,13 +112,13 @@ fn read_config(path: &Path) -> std::result::Result<Option<ConfigFile>, String> {
 
 impl ConfigFile {
     /// The helper for a registry: its own, or the one for all.
-    fn helper(&self, name: &RepositoryName) -> Option<String> {
+    fn helper(&self, name: RegistryPath<'_>) -> Option<String> {
         let own = self.cred_helpers.iter().find(|it| normal_key(it.0) == name.registry).map(|it| it.1);
         own.or(self.creds_store.as_ref()).filter(|it| !it.is_empty()).cloned()
     }
 
-    fn entry(&self, name: &RepositoryName) -> std::result::Result<Option<CredentialKind>, String> {
-        for key in name.credential_keys() {
+    fn entry(&self, name: RegistryPath<'_>) -> Result<Option<CredentialKind>, String> {
+        for key in name.keys() {
             let entry = self.auths.iter().find(|it| normal_key(it.0) == key).map(|it| it.1);
             if let Some(kind) = entry.map(AuthEntry::kind).transpose()?.flatten() {
                 return Ok(Some(kind));
@@ -147,7 +129,7 @@ impl ConfigFile {
 }
 
 impl AuthEntry {
-    fn kind(&self) -> std::result::Result<Option<CredentialKind>, String> {
+    fn kind(&self) -> Result<Option<CredentialKind>, String> {
         let Self { auth, username, password, identitytoken, registrytoken } = self;
         if let Some(token) = registrytoken {
             return Ok(Some(CredentialKind::RegistryToken(token.clone())));
@@ -164,20 +146,10 @@ impl AuthEntry {
 }
 
 /// `user:password` in base64.
-fn decode(auth: &Secret) -> std::result::Result<CredentialKind, String> {
+fn decode(auth: &Secret) -> Result<CredentialKind, String> {
     let odd = "its `auth` is not `user:password` in base64";
     let bytes = Zeroizing::new(BASE64_STANDARD.decode(auth.reveal().trim_ascii()).map_err(|_| odd)?);
     let text = std::str::from_utf8(&bytes).map_err(|_| odd)?.trim_end_matches('\0');
     let (user, password) = text.split_once(':').ok_or(odd)?;
     Ok(CredentialKind::of_user(user, password.into()))
-}
-
-impl CredentialKind {
-    /// What a user and a secret stand for: one user's name says that the secret is an identity token.
-    pub(super) fn of_user(user: &str, secret: Secret) -> Self {
-        if user == "<token>" {
-            return Self::IdentityToken(secret);
-        }
-        Self::Password { user: user.to_owned(), password: secret }
-    }
 }

@@ -2,16 +2,14 @@
 
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program_in;
-use coracle_runtime::host::process::{Invocation, Stdin, run};
-use coracle_runtime::{Input, Secret};
+use coracle_types::{Input, Secret};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 
-use super::credentials::{CredentialKind, secret};
-use super::name::RepositoryName;
-use crate::options::RegistryOptions;
-use crate::source::{Result, SourceError};
+use super::name::RegistryPath;
+use super::{CredentialKind, LoginError, LoginOptions, deserialize_secret};
+use crate::find_program::find_program_in;
+use crate::process::{Invocation, Stdin, run};
 
 /// A helper may ask the person to unlock something.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -23,25 +21,21 @@ const MAX_ANSWER: usize = 64 << 10;
 #[serde(rename_all = "PascalCase")]
 struct HelperResponse {
     username: String,
-    #[serde(deserialize_with = "secret")]
+    #[serde(deserialize_with = "deserialize_secret")]
     secret: Option<Secret>,
 }
 
 /// Asks a helper for the credentials of a registry. `None` if it has none.
 ///
 /// # Errors
-/// [`SourceError::Credentials`]: it is missing, fails, or answers something else.
+/// [`LoginError`]: it is missing, fails, or answers something else.
 pub(super) async fn get(
     helper: &str,
-    name: &RepositoryName,
-    options: &RegistryOptions,
-) -> Result<Option<CredentialKind>> {
+    name: RegistryPath<'_>,
+    options: &LoginOptions,
+) -> Result<Option<CredentialKind>, LoginError> {
     let program = format!("docker-credential-{helper}");
-    let failed = |why: String| SourceError::Credentials {
-        host: name.registry.clone(),
-        origin: format!("`{}`", program.escape_debug()),
-        why,
-    };
+    let failed = |why: String| LoginError { origin: format!("`{}`", program.escape_debug()), why };
     if !helper.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
         return Err(failed("this is no name of a helper".into()));
     }

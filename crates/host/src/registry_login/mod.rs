@@ -1,0 +1,74 @@
+//! The person's logins of registries: `~/.docker/config.json`, Podman's `auth.json`, and the helpers that they name.
+//!
+//! **Invariant:** no error and no message has a part of a login.
+
+mod files;
+mod helper;
+mod name;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use coracle_types::Secret;
+
+pub use self::files::{LoginFiles, deserialize_secret};
+pub use self::name::{HUB, HUB_ALIASES, RegistryPath};
+
+/// Where logins are looked for, beside the home.
+#[derive(Clone, Debug, Default)]
+pub struct LoginOptions {
+    /// Directory of Docker's `config.json`; `~/.docker` if unset.
+    pub docker_config: Option<PathBuf>,
+    /// More files in the format of Docker's: Podman's is `$XDG_RUNTIME_DIR/containers/auth.json`.
+    pub auth_files: Vec<PathBuf>,
+    /// Directories of `docker-credential-*`, before the usual ones of the system.
+    pub program_dirs: Vec<PathBuf>,
+    /// Environment of these programs.
+    pub program_env: BTreeMap<String, OsString>,
+}
+
+/// A login, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct RegistryLogin {
+    /// The login.
+    pub kind: CredentialKind,
+    /// For messages: a file or a helper.
+    pub origin: String,
+}
+
+/// The forms that credentials have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialKind {
+    /// A user with a password.
+    Password {
+        /// The user.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// Exchanged for tokens of the registry.
+    IdentityToken(Secret),
+    /// A token of the registry.
+    RegistryToken(Secret),
+}
+
+impl CredentialKind {
+    /// What a user and a secret stand for: one user's name says that the secret is an identity token.
+    fn of_user(user: &str, secret: Secret) -> Self {
+        if user == "<token>" {
+            return Self::IdentityToken(secret);
+        }
+        Self::Password { user: user.to_owned(), password: secret }
+    }
+}
+
+/// A file that cannot be read, or a helper that is missing, fails, or answers something else.
+#[derive(Debug, thiserror::Error)]
+#[error("{origin}: {why}")]
+pub struct LoginError {
+    /// The file or the helper.
+    pub origin: String,
+    /// The reason.
+    pub why: String,
+}

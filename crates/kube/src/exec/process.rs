@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use coracle_runtime::host::drain::{ProgramPipe, RunningProgram};
@@ -9,7 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::AttachedProcess;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exit_line::without_exit_line;
 
@@ -24,6 +25,8 @@ pub(crate) struct PodProcess {
     attached: AttachedProcess,
     /// Its error output, once it is filtered.
     stderr: Option<ProgramPipe>,
+    /// What the server says of its end.
+    status: ProcessExit,
     exit: ProcessExit,
 }
 
@@ -37,14 +40,15 @@ impl PodProcess {
             };
             status.map(|it| exit_code(&it))
         };
-        Self { attached, stderr: None, exit: exit.boxed().shared() }
+        let status = exit.boxed().shared();
+        Self { attached, stderr: None, exit: status.clone(), status }
     }
 
     /// One whose exit code is also a line with that mark, see [`without_exit_line`].
     pub(super) fn with_exit_line(mut self, mark: &str) -> Self {
-        let Some(stderr) = self.attached.stderr() else { return self };
-        let (stderr, line) = without_exit_line(Box::new(stderr), mark);
-        let status = self.exit.clone();
+        let Some(stderr) = self.attached_stderr() else { return self };
+        let (stderr, line) = without_exit_line(stderr, mark);
+        let status = self.status.clone();
         let exit = async move {
             tokio::pin!(status);
             tokio::select! {
@@ -68,9 +72,13 @@ impl PodProcess {
 
     /// Its outputs, once.
     pub(crate) fn outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>) {
-        let stdout = self.attached.stdout().map(|it| Box::new(it) as ProgramPipe);
-        let stderr = self.stderr.take().or_else(|| self.attached.stderr().map(|it| Box::new(it) as ProgramPipe));
+        let stdout = self.attached.stdout().map(|it| ProcessOutput::pipe(it, &self.status));
+        let stderr = self.stderr.take().or_else(|| self.attached_stderr());
         (stdout, stderr)
+    }
+
+    fn attached_stderr(&mut self) -> Option<ProgramPipe> {
+        self.attached.stderr().map(|it| ProcessOutput::pipe(it, &self.status))
     }
 
     /// Its exit code; `None` when the connection broke before.
@@ -94,6 +102,33 @@ impl RunningProgram for PodProcess {
     }
 }
 
+/// An output that also ends when its connection breaks: the client library leaves it open then.
+struct ProcessOutput<R> {
+    reader: R,
+    /// Until it has told. After a proper end of the command the output's own comes.
+    status: Option<ProcessExit>,
+    is_broken: bool,
+}
+
+impl<R: AsyncRead + Send + Sync + Unpin + 'static> ProcessOutput<R> {
+    fn pipe(reader: R, status: &ProcessExit) -> ProgramPipe {
+        Box::new(Self { reader, status: Some(status.clone()), is_broken: false })
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for ProcessOutput<R> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let it = self.get_mut();
+        if let Poll::Ready(read) = Pin::new(&mut it.reader).poll_read(cx, buffer) {
+            return Poll::Ready(read);
+        }
+        if let Some(Poll::Ready(code)) = it.status.as_mut().map(|status| status.poll_unpin(cx)) {
+            (it.status, it.is_broken) = (None, code.is_none());
+        }
+        if it.is_broken { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
 /// `Success`, or a failure with a cause `ExitCode`. What cannot be started has no such cause.
 fn exit_code(status: &Status) -> i32 {
     if status.status.as_deref() == Some("Success") {
@@ -112,6 +147,28 @@ fn is_missing_program(message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_output_ends_with_its_connection_and_not_before_its_bytes() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        for (code, expected) in [(None, "all"), (Some(0), "all of it")] {
+            let (reader, mut writer) = tokio::io::simplex(64);
+            let status: ProcessExit = std::future::ready(code).boxed().shared();
+            let mut output = ProcessOutput::pipe(reader, &status);
+            writer.write_all(b"all").await.unwrap();
+            let read = tokio::spawn(async move {
+                let mut text = String::new();
+                output.read_to_string(&mut text).await.map(|_| text)
+            });
+            tokio::task::yield_now().await;
+            if code.is_some() {
+                writer.write_all(b" of it").await.unwrap();
+                writer.shutdown().await.unwrap();
+            }
+            assert_eq!(read.await.unwrap().unwrap(), expected);
+        }
+    }
 
     #[test]
     fn the_exit_code_is_a_cause_of_the_status() {

@@ -23,7 +23,8 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/client/src/scan.rs", 1),
     // What a registry is sent: passwords and tokens, and their form in the person's own files.
     ("crates/engine/src/registry/authorization.rs", 3),
-    ("crates/engine/src/registry/credentials.rs", 1),
+    ("crates/host/src/registry_login/files.rs", 1),
+    ("crates/kube/src/registry/login.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
@@ -40,6 +41,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/tool/src/engines/embedded.rs", 1),
     // The person's `KUBECONFIG`: a list of files.
     ("crates/tool/src/engines/kubernetes.rs", 1),
+    ("crates/tool/src/engines/logins.rs", 1),
     // What the person's own git is started with, and what is remembered of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),

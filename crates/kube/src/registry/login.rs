@@ -10,13 +10,13 @@ use oci_client::Reference;
 use oci_client::secrets::RegistryAuth;
 
 /// A login, or none.
-pub(super) struct Login {
+pub(super) struct ImageLogin {
     pub(super) auth: RegistryAuth,
     /// Where it comes from, or why there is none.
     pub(super) origin: String,
 }
 
-impl Login {
+impl ImageLogin {
     fn none(origin: String) -> Self {
         Self { auth: RegistryAuth::Anonymous, origin }
     }
@@ -26,16 +26,20 @@ impl Login {
 ///
 /// # Errors
 /// When a file or a helper fails, or has what this client cannot use: nothing is asked without the login that a person has.
-pub(super) async fn login(files: &LoginFiles, insecure: &[String], reference: &Reference) -> Result<Login, String> {
+pub(super) async fn login(
+    files: &LoginFiles,
+    insecure: &[String],
+    reference: &Reference,
+) -> Result<ImageLogin, String> {
     let registry = reference.registry();
     let key = if HUB_ALIASES.contains(&registry) { HUB } else { registry };
     let path = RegistryPath { registry: key, repository: reference.repository() };
     let Some(found) = files.find(path).await.map_err(|err| err.to_string())? else {
-        return Ok(Login::none(format!("there is no login: `docker login {registry}` adds one")));
+        return Ok(ImageLogin::none(format!("there is no login: `docker login {registry}` adds one")));
     };
     if insecure.iter().any(|it| it == registry) && !is_local(registry) {
         let why = format!("the login of {} is not sent: `{registry}` is reached by plain http", found.origin);
-        return Ok(Login::none(why));
+        return Ok(ImageLogin::none(why));
     }
     let text = |secret: &Secret| String::from_utf8_lossy(secret.reveal()).into_owned();
     let auth = match &found.kind {
@@ -46,7 +50,7 @@ pub(super) async fn login(files: &LoginFiles, insecure: &[String], reference: &R
             return Err(format!("the login of {origin} is an identity token, and a cluster's images need a password"));
         }
     };
-    Ok(Login { auth, origin: format!("with the login of {}", found.origin) })
+    Ok(ImageLogin { auth, origin: format!("with the login of {}", found.origin) })
 }
 
 /// Whether a registry is this machine, by its name.
@@ -61,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    async fn of(config: &str, registry: &str, insecure: &[&str]) -> Result<Login, String> {
+    async fn of(config: &str, registry: &str, insecure: &[&str]) -> Result<ImageLogin, String> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join(".docker")).unwrap();
         std::fs::write(dir.path().join(".docker/config.json"), config).unwrap();

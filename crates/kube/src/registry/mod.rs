@@ -20,7 +20,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::io::ReaderStream;
 
 pub(crate) use self::config::RegistryImage;
-use self::login::{Login, login};
+use self::login::{ImageLogin, login};
 use crate::error::refusal;
 use crate::settings::KubeSettings;
 
@@ -64,7 +64,7 @@ impl Registry {
     /// The repository of an image, with the person's login as it is now.
     async fn open(&self, name: &ImageRef) -> Result<OpenRepository, String> {
         let reference: Reference = name.as_str().parse().map_err(|err| format!("{err}"))?;
-        let Login { auth, origin } = login(&self.logins, &self.insecure, &reference).await?;
+        let ImageLogin { auth, origin } = login(&self.logins, &self.insecure, &reference).await?;
         let key = format!("{}/{}", reference.registry(), reference.repository());
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let known = clients.get(&key).filter(|it| it.0 == auth).map(|it| it.1.clone());

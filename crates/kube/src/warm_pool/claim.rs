@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use tokio::time::{Instant, sleep};
 
 use super::binding::{BoundPod, adopt, bound_pod};
-use super::fit::misfit;
+use super::compatibility::misfit;
 use super::objects::{ClaimLifecycle, ClaimSpec, ClaimStatus, ObjectName, SandboxClaim, claims, objects};
 use super::readiness::{NO_GUEST_IMAGE, template_of};
 use super::release::delete_claim;

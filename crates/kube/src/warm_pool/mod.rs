@@ -8,7 +8,7 @@
 
 mod binding;
 mod claim;
-mod fit;
+mod compatibility;
 mod objects;
 mod quantity;
 mod readiness;

@@ -52,13 +52,13 @@ pub(super) struct ClaimLifecycle {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ClaimStatus {
-    pub(super) conditions: Vec<Condition>,
+    pub(super) conditions: Vec<ClaimCondition>,
     pub(super) sandbox: ObjectName,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Condition {
+pub(super) struct ClaimCondition {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) status: String,

@@ -85,11 +85,16 @@ async fn k02_a_node_that_is_lost_under_a_command_is_told_and_leaves_no_orphan() 
     on_a_played_cluster(Person::new("[security]\nallow_discard = true\n"), async |tool, api| {
         let name = tool.created(json!({})).await;
         let node = node_of(api, &name);
-        assert_eq!(tool.prints(&name, "echo in").await, "in");
-        api.lose_node(&node);
-        let answer = tool.exec(&name, "true").await;
-        assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"node_lost".into()), "{answer:#}");
-        assert!(answer["hint"].as_str().is_some_and(|it| !it.is_empty()), "{answer:#}");
+        let lose_node = async {
+            while !tool.prints(&name, "ls /tmp").await.contains("begun") {}
+            api.lose_node(&node);
+        };
+        let running = tool.exec(&name, "touch /tmp/begun; sleep 600");
+        let (running, ()) = tokio::join!(running, lose_node);
+        for answer in [running, tool.exec(&name, "true").await] {
+            assert_eq!((&answer["success"], &answer["code"]), (&false.into(), &"node_lost".into()), "{answer:#}");
+            assert!(answer["hint"].as_str().is_some_and(|it| !it.is_empty()), "{answer:#}");
+        }
         let destroyed = tool.call(json!({ "operation": "destroy", "container": name, "discard": true })).await;
         api.return_node(&node);
         while !api.objects("pods").is_empty() {

@@ -201,13 +201,13 @@ fn fixes(problems: &[DoctorFinding]) -> Vec<DoctorFix> {
 mod tests {
     use super::*;
 
-    fn problems(checks: Value) -> Vec<DoctorFinding> {
+    fn problems(checks: &Value) -> Vec<DoctorFinding> {
         DoctorFinding::all(json!({ "checks": checks }).as_object().unwrap())
     }
 
     #[test]
     fn each_problem_has_its_fix_once_and_what_is_well_has_none() {
-        let found = problems(json!([
+        let found = problems(&json!([
             { "name": "configuration", "status": "pass", "detail": "fine", "guidance": null },
             { "name": "daemon_running", "status": "fail", "detail": "no answer", "guidance": "start it" },
             { "name": "engine_version", "status": "fail", "detail": "skipped: daemon_running failed", "guidance": null },
@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn an_old_engine_that_works_is_left_alone() {
-        let old = problems(json!([{ "name": "engine_version", "status": "warn", "detail": "20.10", "guidance": "x" }]));
+        let old =
+            problems(&json!([{ "name": "engine_version", "status": "warn", "detail": "20.10", "guidance": "x" }]));
         assert_eq!(fixes(&old), []);
     }
 }

@@ -63,7 +63,7 @@ fn fill(cluster: &Arc<Cluster>, key: &Key, pool: &Value) {
     let ready = members.iter().filter(|(it, _)| is_ready(cluster, it)).count();
     let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(1);
     for _ in members.len() as u64..wanted {
-        make(cluster, key, pool, owner(pool), true);
+        make(cluster, key, pool, &owner(pool), true);
     }
     let status = json!({ "replicas": members.len(), "readyReplicas": ready });
     let _ = cluster.store.update(key, |it| {
@@ -104,7 +104,7 @@ fn bind(cluster: &Arc<Cluster>, key: &Key, claim: &Value) {
             });
             Some(sandbox.name)
         }
-        None => make(cluster, &pool_key, &pool, owner(claim), false),
+        None => make(cluster, &pool_key, &pool, &owner(claim), false),
     };
     let Some(sandbox) = sandbox else { return };
     let _ = cluster.store.update(key, |it| {
@@ -115,7 +115,7 @@ fn bind(cluster: &Arc<Cluster>, key: &Key, claim: &Value) {
 }
 
 /// A new Sandbox from the template of a pool.
-fn make(cluster: &Cluster, pool_key: &Key, pool: &Value, owner: Value, pooled: bool) -> Option<String> {
+fn make(cluster: &Cluster, pool_key: &Key, pool: &Value, owner: &Value, pooled: bool) -> Option<String> {
     let template = pool["spec"]["sandboxTemplateRef"]["name"].as_str().unwrap_or_default().to_owned();
     let template = Key { plural: "sandboxtemplates", namespace: pool_key.namespace.clone(), name: template };
     let template = cluster.store.get(&template)?;

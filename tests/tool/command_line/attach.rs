@@ -97,6 +97,8 @@ async fn an_editor_is_left_and_seen_again() {
         let mut second = Typing::start(tool, &["attach", &name]);
         second.until("first line").await;
         second.keys("oadded\x1b").await;
+        // It is back in its command mode: an Escape is its own only when nothing follows at once.
+        second.until("- /tmp/text [Modified]").await;
         second.keys(":wq\r").await;
         assert_eq!(second.end().await.0, Some(0));
         assert_eq!(tool.prints(&name, "cat /tmp/text").await, "first line\nadded");

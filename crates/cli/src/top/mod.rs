@@ -137,6 +137,27 @@ fn put(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
+/// The keys of what was typed: several come at once when they are typed fast. An end of the input is an empty one.
+fn keys(mut typed: &[u8]) -> Vec<&[u8]> {
+    let mut keys = Vec::new();
+    loop {
+        let length = match typed {
+            [b'\x1b', b'[' | b'O', rest @ ..] => {
+                let last = rest.iter().position(|it| (0x40..=0x7e).contains(it));
+                last.map_or(typed.len(), |at| at + 3)
+            }
+            [_, ..] => 1,
+            [] => 0,
+        };
+        let (key, rest) = typed.split_at(length);
+        keys.push(key);
+        if rest.is_empty() {
+            return keys;
+        }
+        typed = rest;
+    }
+}
+
 impl Top<'_> {
     /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
@@ -173,15 +194,19 @@ impl Top<'_> {
                 }
                 () = cancel.cancelled() => return Ok(None),
             };
-            match self.on_keys(&typed).await {
-                KeyAction::Stay => {}
-                KeyAction::Attach(container) => return Ok(Some(container)),
-                KeyAction::Quit => return Ok(None),
+            for key in keys(&typed) {
+                match self.on_key(key).await {
+                    // A question is answered by a person who has read it.
+                    KeyAction::Stay if self.question.is_some() => break,
+                    KeyAction::Stay => {}
+                    KeyAction::Attach(container) => return Ok(Some(container)),
+                    KeyAction::Quit => return Ok(None),
+                }
             }
         }
     }
 
-    async fn on_keys(&mut self, typed: &[u8]) -> KeyAction {
+    async fn on_key(&mut self, typed: &[u8]) -> KeyAction {
         if let Some(question) = self.question.take() {
             self.model.message = None;
             if matches!(typed, b"y" | b"Y") {
@@ -328,5 +353,17 @@ impl Top<'_> {
             return Ok(Value::Object(answer.json));
         }
         Err(answer.json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_come_at_once_are_taken_one_by_one() {
+        assert_eq!(keys(b"lc\x1b[A\x1bOBq"), [&b"l"[..], b"c", b"\x1b[A", b"\x1bOB", b"q"]);
+        assert_eq!(keys(b"\x1b"), [b"\x1b"]);
+        assert_eq!(keys(b""), [b""]);
     }
 }

@@ -16,8 +16,10 @@ use crate::find::find_pod;
 use crate::guest::{deliver, waits_for_guest};
 use crate::pod::status;
 
-/// Unpacks exactly `$1` bytes in the directory `$2`, with the owners and modes that they name.
-const UNPACK: &str = r#"cd -- "$2" || exit 3; head -c "$1" | tar -x -p -f -"#;
+/// Unpacks exactly `$1` bytes in the directory `$2`, with the owners and modes that they name. All of them are read, also when
+/// that fails: a node does not report the end of a command whose input is stuck.
+const UNPACK: &str = r#"cd -- "$2" || { head -c "$1" >/dev/null; exit 3; }
+head -c "$1" | { tar -x -p -f -; code=$?; cat >/dev/null; exit "$code"; }"#;
 
 /// Time of a copy without progress.
 const SILENCE: Duration = Duration::from_secs(600);

@@ -27,7 +27,7 @@ pub(super) fn without_exit_line(mut pipe: ProgramPipe, mark: &str) -> (ProgramPi
         while let Ok(count @ 1..) = pipe.read(&mut part).await {
             let passed = match &sender {
                 Some(_) => filter.pass(&part[..count]),
-                None => Passed { bytes: part[..count].to_vec(), code: None },
+                None => FilteredOutput { bytes: part[..count].to_vec(), code: None },
             };
             if let Some(code) = passed.code
                 && let Some(sender) = sender.take()
@@ -43,7 +43,7 @@ pub(super) fn without_exit_line(mut pipe: ProgramPipe, mark: &str) -> (ProgramPi
     (Box::new(output), code)
 }
 
-struct Passed {
+struct FilteredOutput {
     bytes: Vec<u8>,
     code: Option<i32>,
 }
@@ -55,24 +55,24 @@ struct ExitLineFilter {
 }
 
 impl ExitLineFilter {
-    fn pass(&mut self, bytes: &[u8]) -> Passed {
+    fn pass(&mut self, bytes: &[u8]) -> FilteredOutput {
         self.held.extend_from_slice(bytes);
         let begins = |at: usize| self.start.iter().zip(&self.held[at..]).all(|(a, b)| a == b);
         let Some(at) = (0..self.held.len()).find(|at| self.held[*at] == b'\n' && begins(*at)) else {
-            return Passed { bytes: std::mem::take(&mut self.held), code: None };
+            return FilteredOutput { bytes: std::mem::take(&mut self.held), code: None };
         };
         let rest = self.held.get(at + self.start.len()..).unwrap_or_default();
         let end = rest.iter().take(MAX_CODE).position(|it| *it == b'\n');
         let code = end.and_then(|end| std::str::from_utf8(&rest[..end]).ok()?.parse().ok());
         let behind = end.map(|end| at + self.start.len() + end + 1);
         if end.is_none() && rest.len() < MAX_CODE {
-            return Passed { bytes: self.held.drain(..at).collect(), code: None };
+            return FilteredOutput { bytes: self.held.drain(..at).collect(), code: None };
         }
         let mut bytes = std::mem::take(&mut self.held);
         if let (Some(_), Some(behind)) = (code, behind) {
             bytes.drain(at..behind);
         }
-        Passed { bytes, code }
+        FilteredOutput { bytes, code }
     }
 }
 

@@ -34,7 +34,7 @@ const PART: usize = 256 << 10;
 const PAUSES: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_secs(2)];
 
 /// Manifest, its digest, configuration, and the digest of the list that the manifest is in.
-type Answer = (OciImageManifest, String, String, Option<String>);
+type ManifestResponse = (OciImageManifest, String, String, Option<String>);
 
 /// Registries of images.
 pub(crate) struct Registry {
@@ -148,7 +148,7 @@ impl Registry {
 
 impl OpenRepository {
     /// A registry that fails is asked again: some do while another client writes the same name.
-    async fn find(&self) -> std::result::Result<Answer, OciDistributionError> {
+    async fn find(&self) -> std::result::Result<ManifestResponse, OciDistributionError> {
         let mut pauses = PAUSES.into_iter();
         loop {
             let asked = self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth);

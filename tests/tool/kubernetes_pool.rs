@@ -89,6 +89,12 @@ async fn k06_what_belongs_to_a_network_goes_with_it_and_volumes_stay() {
         assert_eq!(service["ownerReferences"][0]["uid"], policy["metadata"]["uid"]);
         runtime.remove_network("team").await.unwrap();
         assert!(api.objects("services").is_empty());
+        // A Service of another owner is neither taken nor removed.
+        api.add("services", NAMESPACE, "theirs", json!({ "apiVersion": "v1", "kind": "Service" }));
+        let theirs = NetworkCreate { name: NetworkName::parse("theirs").unwrap(), ..network };
+        assert!(runtime.create_network(&theirs).await.is_err());
+        assert!(runtime.find_network(&theirs.name).await.unwrap().is_none());
+        assert_eq!(api.objects("services").len(), 1);
         ran("k06", tool.case.engine());
     })
     .await;

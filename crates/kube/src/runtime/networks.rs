@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use coracle_runtime::{Capability, Error, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 
 use super::KubeRuntime;
 use crate::cluster::Cluster;
@@ -72,18 +72,15 @@ impl Networks for KubeRuntime {
 
 async fn create_service(cluster: &Cluster, service: &Service) -> Result<()> {
     let (services, params) = (cluster.api::<Service>().await?, PostParams::default());
-    let delete = DeleteParams::default();
     let name = service.metadata.name.clone().unwrap_or_default();
     for _ in 0..ATTEMPTS {
         match retry(VERB, WRITE, || services.create(&params, service)).await? {
             // Of a network that was removed: the cluster would remove it in a moment, and this network had no names.
-            Err(err) if is_conflict(&err) => {
-                absent(retry(VERB, WRITE, || services.delete(&name, &delete)).await?)?;
-            }
+            Err(err) if is_conflict(&err) => remove_service(cluster, &name).await?,
             made => return made.map(drop).map_err(|err| api_error(VERB, err)),
         }
     }
-    Err(refusal(VERB, &format!("the Service `{name}` of another network does not go")))
+    Err(refusal(VERB, &format!("the namespace has another Service `{name}`: give the network another name")))
 }
 
 /// The policy is the network. If this process ends between the two, the cluster removes the Service, which the policy owns.
@@ -91,8 +88,23 @@ async fn remove(cluster: &Cluster, object: &str) -> Result<()> {
     let params = DeleteParams::default();
     let policies = cluster.api::<NetworkPolicy>().await?;
     absent(retry(VERB, WRITE, || policies.delete(object, &params)).await?)?;
+    remove_service(cluster, object).await
+}
+
+/// Deletes the Service of a network. One of that name that Coracle did not make stays.
+async fn remove_service(cluster: &Cluster, name: &str) -> Result<()> {
     let services = cluster.api::<Service>().await?;
-    absent(retry(VERB, WRITE, || services.delete(object, &params)).await?)
+    let found = retry(VERB, READ, || services.get_opt(name)).await?.map_err(|err| api_error(VERB, err))?;
+    let is_ours =
+        |it: &Service| it.metadata.labels.as_ref().and_then(|it| it.get(MANAGED_BY)).is_some_and(|it| it == CORACLE);
+    let Some(service) = found.filter(is_ours) else { return Ok(()) };
+    let preconditions = Preconditions { uid: service.metadata.uid, resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match retry(VERB, WRITE, || services.delete(name, &params)).await? {
+        // Another has its name by now.
+        Err(err) if is_conflict(&err) => Ok(()),
+        deleted => absent(deleted),
+    }
 }
 
 /// One that is missing is no error.

@@ -53,8 +53,8 @@ const TOLD_WITHIN: Duration = Duration::from_millis(1500);
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// The code of a command that was killed, as all are whose container ends.
-const KILLED: i32 = 128 + 9;
+/// The codes of a command that was ended by TERM or KILL, as all are whose container ends.
+const ENDED: [i32; 2] = [128 + 15, 128 + 9];
 
 /// Input of unknown length is read before, up to this size.
 const MAX_INPUT: u64 = 64 << 20;
@@ -187,7 +187,8 @@ impl PodCommand<'_> {
             return Ok(output);
         }
         if !(0..=128).contains(&code) {
-            return match self.ended_pod(id, code).await? {
+            let within = if code < 0 || ENDED.contains(&code) { TOLD_WITHIN } else { Duration::ZERO };
+            return match self.ended_pod(id, within).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None if code < 0 => Err(lost(output)),
                 None => Ok(output),
@@ -199,16 +200,15 @@ impl PodCommand<'_> {
             Ok(it) if it.exit == Exit::Code(0) => Ok(output),
             Ok(it) if it.exit == Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
             // A container that has ended answers as one without a shell, or refuses the probe.
-            other => match self.ended_pod(id, KILLED).await? {
+            other => match self.ended_pod(id, TOLD_WITHIN).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None => other.and(Err(Error::NoShell)),
             },
         }
     }
 
-    /// The Pod, if its container has ended. Only after codes of such an end that is waited for.
-    async fn ended_pod(self, id: &ContainerId, code: i32) -> Result<Option<Pod>> {
-        let within = if code < 0 || code == KILLED { TOLD_WITHIN } else { Duration::ZERO };
+    /// The Pod, if its container has ended, or does within that time.
+    async fn ended_pod(self, id: &ContainerId, within: Duration) -> Result<Option<Pod>> {
         let begun = Instant::now();
         loop {
             let pod = find_pod(self.cluster, &id.into()).await?;

@@ -161,7 +161,8 @@ async fn k04_two_hundred_creates_at_once_keep_a_quota_and_leave_nothing() {
         }
         assert_eq!(codes.values().sum::<usize>(), MANY);
         assert!(codes.get("made").is_some_and(|it| (1..=ALLOWED).contains(it)), "{codes:?}");
-        let known = ["made", "quota_exceeded", "limit_reached"];
+        // On a slow machine some wait too long for their turn.
+        let known = ["made", "quota_exceeded", "limit_reached", "busy"];
         assert!(codes.keys().all(|it| known.contains(&it.as_str())), "{codes:?}");
         assert!(codes.contains_key("quota_exceeded"), "{codes:?}");
         assert!(api.audit().iter().any(|it| it.code == 429));

@@ -1,4 +1,4 @@
-//! Keys of a person, as they are typed: nothing is read while nobody waits for it.
+//! Keys of a person, as they are typed. They are read only while a caller waits for them.
 
 use std::io;
 use std::time::Duration;

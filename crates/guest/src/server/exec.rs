@@ -132,7 +132,7 @@ impl OutputSubscriber {
         Self { supervisor: supervisor.clone(), job, number, show, sent }
     }
 
-    /// Sees all output from there on, and holds up nothing: somebody else waits for the command.
+    /// Sees all output from there on, and holds up nothing: another caller waits for the command.
     pub(crate) fn observer(supervisor: &Arc<Supervisor>, job: Arc<Job>, sent: [u64; 2]) -> Self {
         Self { supervisor: supervisor.clone(), job, number: 0, show: OutputMode::All, sent }
     }

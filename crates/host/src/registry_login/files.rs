@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
 use super::name::{RegistryPath, normal_key};
-use super::{CredentialKind, LoginError, LoginOptions, RegistryLogin, helper};
+use super::{CredentialKind, LoginError, LoginOptions, RegistryLogin, credential_helper};
 
 /// Bytes of a file of credentials.
 const MAX_FILE: u64 = 1 << 20;
@@ -79,7 +79,7 @@ impl LoginFiles {
             let failed = |why: String| LoginError { origin: origin.clone(), why };
             let Some(config) = read_config(file).map_err(failed)? else { continue };
             if let Some(helper) = config.helper(name)
-                && let Some(kind) = helper::get(&helper, name, &self.options).await?
+                && let Some(kind) = credential_helper::get(&helper, name, &self.options).await?
             {
                 return Ok(Some(RegistryLogin { kind, origin: format!("`docker-credential-{helper}`") }));
             }

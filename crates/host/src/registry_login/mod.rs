@@ -2,8 +2,8 @@
 //!
 //! **Invariant:** no error and no message has a part of a login.
 
+mod credential_helper;
 mod files;
-mod helper;
 mod name;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use crate::cluster::{Cluster, now};
 use crate::conditions::{set_condition, set_container};
 use crate::pod_plan::{PodPlan, container_status, pod_dir, words};
 use crate::registry;
-use crate::runs::{ContainerRun, PodRun};
+use crate::runs::{ContainerRun, PodRun, RunOptions};
 use crate::scheduler;
 use crate::store::Key;
 
@@ -177,11 +177,7 @@ impl Kubelet {
         let argv = [words(&spec["command"]), words(&spec["args"])].concat();
         let mut exec = Exec::new(Command::Argv(argv), run.user, run.workdir.clone());
         exec.keep_bytes = 64 << 10;
-        if spec["stdin"] == true {
-            let (ours, theirs) = tokio::io::duplex(256 << 10);
-            *run.stdin.lock().unwrap_or_else(PoisonError::into_inner) = Some(ours);
-            exec.stdin = Some(Input::Stream(Box::new(theirs)));
-        }
+        exec.stdin = run.take_input().map(|it| Input::Stream(Box::new(it)));
         let (live, mut chunks) = mpsc::channel(16);
         exec.live = Some(live);
         let printing = async {
@@ -280,7 +276,8 @@ impl Kubelet {
         }
         let started: Container = self.cluster.backing.start(&planned).await?;
         let workdir = ContainerPath::parse(&started.workdir).unwrap_or_else(|_| ContainerPath::root());
-        let run = Arc::new(ContainerRun::new(started.id, user_of(&started.user), workdir, is_init));
+        let options = RunOptions { is_init, has_stdin: is_init && spec["stdin"] == true };
+        let run = Arc::new(ContainerRun::new(started.id, user_of(&started.user), workdir, options));
         self.run.add(spec["name"].as_str().unwrap_or_default(), Arc::clone(&run));
         Ok(run)
     }

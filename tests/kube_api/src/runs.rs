@@ -10,6 +10,16 @@ use tokio::sync::{Notify, broadcast, watch};
 /// Output of an init container that is kept.
 const LOG: usize = 1 << 20;
 
+/// Bytes of input under way.
+const INPUT: usize = 256 << 10;
+
+/// What is told of a container when it is started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunOptions {
+    pub(crate) is_init: bool,
+    pub(crate) has_stdin: bool,
+}
+
 /// The containers of a Pod that were started.
 #[derive(Debug, Default)]
 pub(crate) struct PodRun {
@@ -36,8 +46,9 @@ pub(crate) struct ContainerRun {
     pub(crate) workdir: ContainerPath,
     /// It is an init container, whose output is kept here.
     pub(crate) is_init: bool,
-    /// For who attaches.
-    pub(crate) stdin: Mutex<Option<DuplexStream>>,
+    /// Its input: an end for who attaches, and one for its command. Both are there before it can be attached to, as on a
+    /// node.
+    stdin: Mutex<(Option<DuplexStream>, Option<DuplexStream>)>,
     log: Mutex<Vec<u8>>,
     live: broadcast::Sender<Chunk>,
     /// Its exit code, once it has ended.
@@ -45,9 +56,11 @@ pub(crate) struct ContainerRun {
 }
 
 impl ContainerRun {
-    pub(crate) fn new(id: ContainerId, user: Ids, workdir: ContainerPath, is_init: bool) -> Self {
-        let (stdin, log) = (Mutex::default(), Mutex::default());
-        Self { id, user, workdir, is_init, stdin, log, live: broadcast::channel(64).0, exit: watch::channel(None).0 }
+    pub(crate) fn new(id: ContainerId, user: Ids, workdir: ContainerPath, options: RunOptions) -> Self {
+        let (attached, read) = options.has_stdin.then(|| tokio::io::duplex(INPUT)).unzip();
+        let (live, exit) = (broadcast::channel(64).0, watch::channel(None).0);
+        let (stdin, log, is_init) = (Mutex::new((attached, read)), Mutex::default(), options.is_init);
+        Self { id, user, workdir, is_init, stdin, log, live, exit }
     }
 
     pub(crate) fn print(&self, chunk: Chunk) {
@@ -67,8 +80,14 @@ impl ContainerRun {
         self.live.subscribe()
     }
 
-    pub(crate) fn take_stdin(&self) -> Option<DuplexStream> {
-        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The end of its input that who attaches first writes to.
+    pub(crate) fn take_attached(&self) -> Option<DuplexStream> {
+        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).0.take()
+    }
+
+    /// The end of its input that its command reads.
+    pub(crate) fn take_input(&self) -> Option<DuplexStream> {
+        self.stdin.lock().unwrap_or_else(PoisonError::into_inner).1.take()
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -185,7 +185,7 @@ fn executed(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
 
 /// Attaches to what a container prints and reads.
 fn attached(work: &Work) -> (mpsc::Receiver<Output>, Option<DuplexStream>) {
-    let input = if work.has_stdin { work.run.take_stdin() } else { None };
+    let input = if work.has_stdin { work.run.take_attached() } else { None };
     let (send, output) = mpsc::channel(16);
     let (mut live, mut exit) = (work.run.listen(), work.run.exit.subscribe());
     tokio::spawn(async move {

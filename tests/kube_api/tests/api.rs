@@ -10,7 +10,9 @@ use coracle_runtime::{ContainerRuntime, FakeRuntime};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::{AttachParams, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    AttachParams, AttachedProcess, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
@@ -108,17 +110,21 @@ async fn exec_of_version_4_keeps_its_input_open() {
     assert_eq!((out.as_str(), exit_code(status).as_deref()), ("four", Some("3")));
 }
 
-#[tokio::test]
-async fn an_init_container_reads_what_is_attached_to_it_and_then_the_pod_runs() {
-    let api = start(ClusterOptions::default());
-    let pods: Api<Pod> = Api::default_namespaced(client(&api).await);
-    let with_init = pod("init", |it| {
+/// A Pod whose init container prints what it reads in capitals.
+fn with_init(name: &str) -> Pod {
+    pod(name, |it| {
         it["spec"]["initContainers"] = json!([{
             "name": "bring", "image": "busybox:latest", "command": ["sh", "-c", "head -c 3 | tr a-z A-Z"],
             "stdin": true, "stdinOnce": true,
         }]);
-    });
-    pods.create(&PostParams::default(), &with_init).await.unwrap();
+    })
+}
+
+#[tokio::test]
+async fn an_init_container_reads_what_is_attached_to_it_and_then_the_pod_runs() {
+    let api = start(ClusterOptions::default());
+    let pods: Api<Pod> = Api::default_namespaced(client(&api).await);
+    pods.create(&PostParams::default(), &with_init("init")).await.unwrap();
     reached(&pods, "init", |it| {
         let statuses = it.status.as_ref().and_then(|it| it.init_container_statuses.clone()).unwrap_or_default();
         statuses.first().is_some_and(|it| it.state.as_ref().is_some_and(|it| it.running.is_some()))
@@ -126,12 +132,35 @@ async fn an_init_container_reads_what_is_attached_to_it_and_then_the_pod_runs() 
     .await;
     let params = AttachParams::default().container("bring").stdin(true).stderr(false);
     let mut attached = pods.attach("init", &params).await.unwrap();
+    assert_eq!(answer(&mut attached, b"abc").await, "ABC");
+    running(&pods, "init").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn input_reaches_an_init_container_that_begins_just_now() {
+    let api = start(ClusterOptions::default());
+    let pods: Api<Pod> = Api::default_namespaced(client(&api).await);
+    let params = AttachParams::default().container("bring").stdin(true).stderr(false);
+    let attach = async |name: String| {
+        pods.create(&PostParams::default(), &with_init(&name)).await.unwrap();
+        loop {
+            if let Ok(mut attached) = pods.attach(&name, &params).await {
+                return answer(&mut attached, b"abc").await;
+            }
+        }
+    };
+    let answers = futures_util::future::join_all((0..50).map(|at| attach(format!("init{at}"))));
+    let answers = tokio::time::timeout(Duration::from_secs(60), answers).await.unwrap();
+    assert_eq!(answers, vec!["ABC"; 50]);
+}
+
+/// What a program that is attached to prints after that input.
+async fn answer(attached: &mut AttachedProcess, input: &[u8]) -> String {
     let (mut stdin, mut stdout) = (attached.stdin().unwrap(), attached.stdout().unwrap());
-    stdin.write_all(b"abc").await.unwrap();
+    stdin.write_all(input).await.unwrap();
     let mut out = String::new();
     stdout.read_to_string(&mut out).await.unwrap();
-    assert_eq!(out, "ABC");
-    running(&pods, "init").await;
+    out
 }
 
 #[tokio::test]

@@ -1,7 +1,6 @@
 //! The way to a container's guest: `connect`, run by one exec that stays open.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_protocol::{SOCKET_GONE, paths};
@@ -16,15 +15,11 @@ use crate::cluster::Cluster;
 use crate::exec::spawn;
 use crate::find::find_pod;
 use crate::pod::{PodState, container_of, main_state, node_lost};
+use crate::wait::{BETWEEN_LOOKS, END_TOLD_WITHIN};
 use crate::watchdog::WatchedProcess;
 
 /// Bytes of error output that are kept; its end is reported.
 const MAX_STDERR: usize = 64 << 10;
-
-/// Nodes tell that a container has ended up to a second after its connections have.
-const TOLD_WITHIN: Duration = Duration::from_millis(1500);
-
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 pub(crate) fn link(cluster: &Arc<Cluster>, id: &ContainerId, settings: LinkSettings) -> Link {
     Link::new(Arc::new(ExecDial { cluster: Arc::clone(cluster), id: id.clone() }), settings)
@@ -47,7 +42,11 @@ impl Dial for ExecDial {
             return Err(lost);
         }
         let argv = [paths::PROGRAM, "connect"].map(str::to_owned);
-        let mut process = spawn(&self.cluster, &pod, &argv, true).await?;
+        let mut process = match spawn(&self.cluster, &pod, &argv, true).await {
+            // A node refuses a command in a container that has just ended before it tells of the end.
+            Err(err @ Error::Engine { .. }) => return Err(self.diagnose(err).await),
+            started => started?,
+        };
         let (stdin, (stdout, stderr)) = (process.stdin(), process.outputs());
         let (Some(writer), Some(reader)) = (stdin, stdout) else {
             return Err(Error::GuestFailed { reason: "the exec has no streams".into() });
@@ -65,7 +64,7 @@ impl Dial for ExecDial {
         {
             return Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
         }
-        let deadline = Instant::now() + TOLD_WITHIN;
+        let deadline = Instant::now() + END_TOLD_WITHIN;
         loop {
             if let Some(cause) = self.cause().await {
                 return cause;

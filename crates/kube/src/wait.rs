@@ -14,6 +14,12 @@ use crate::find::{get_pod, is_present};
 /// A Pod that does not change is looked at this often: a watch may have been cut off silently.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
+/// Nodes tell of a container's end up to a second after its commands and connections have ended.
+pub(crate) const END_TOLD_WITHIN: Duration = Duration::from_millis(1500);
+
+/// Between two looks at a Pod whose end may not be told yet.
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
 /// A wait for the state of one Pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodWait<'a> {

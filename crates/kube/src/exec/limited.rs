@@ -18,6 +18,7 @@ use crate::cluster::Cluster;
 use crate::find::find_pod;
 use crate::pod::{container_of, status};
 use crate::unsupported::unsupported;
+use crate::wait::{BETWEEN_LOOKS, END_TOLD_WITHIN};
 
 /// Becomes the user `$1`:`$2`, by what the image has for that, and goes on with the words behind them.
 const AS_USER: &str = r#"uid=$1 gid=$2; shift 2
@@ -48,11 +49,6 @@ const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | { "$@"; code=$?;
 /// The API server gets all words in the address of the request.
 const MAX_WORD: usize = 96 << 10;
 
-/// Nodes report the end of a container up to a second after that of its commands.
-const TOLD_WITHIN: Duration = Duration::from_millis(1500);
-
-const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-
 /// The codes of a command that was ended by TERM or KILL, as all are whose container ends.
 const ENDED: [i32; 2] = [128 + 15, 128 + 9];
 
@@ -77,7 +73,10 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
         return Err(Error::Host { what: "the command or a variable is longer than 96 KiB".into(), source });
     }
     let input = [variables.into_bytes(), input.unwrap_or_default()].concat();
-    let mut process = spawn(cluster, &pod, &argv, !input.is_empty()).await?.with_exit_line(&mark);
+    let mut process = match spawn(cluster, &pod, &argv, !input.is_empty()).await {
+        Err(err) => return Err(not_started(cluster, id, err).await),
+        Ok(process) => process.with_exit_line(&mark),
+    };
     let feeder = feed(process.stdin(), input);
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
     let target = PodCommand { cluster, pod: &pod, exec: &exec };
@@ -90,6 +89,18 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
     feeder.abort();
     let output = ExecOutput::plain(end.into(), outputs, tree_ended, begun.elapsed());
     target.judge(id, end, output).await
+}
+
+/// Why a command did not start. A node refuses one in a container that has just ended before it tells of the end.
+async fn not_started(cluster: &Cluster, id: &ContainerId, refused: Error) -> Error {
+    if !matches!(refused, Error::Engine { .. }) {
+        return refused;
+    }
+    match ended_pod(cluster, id, END_TOLD_WITHIN).await {
+        Ok(Some(pod)) => not_running(&pod, None),
+        Ok(None) => refused,
+        Err(err) => err,
+    }
 }
 
 /// The input is written while output is read: a command that ends early leaves the rest.
@@ -187,8 +198,8 @@ impl PodCommand<'_> {
             return Ok(output);
         }
         if !(0..=128).contains(&code) {
-            let within = if code < 0 || ENDED.contains(&code) { TOLD_WITHIN } else { Duration::ZERO };
-            return match self.ended_pod(id, within).await? {
+            let within = if code < 0 || ENDED.contains(&code) { END_TOLD_WITHIN } else { Duration::ZERO };
+            return match ended_pod(self.cluster, id, within).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None if code < 0 => Err(lost(output)),
                 None => Ok(output),
@@ -200,26 +211,26 @@ impl PodCommand<'_> {
             Ok(it) if it.exit == Exit::Code(0) => Ok(output),
             Ok(it) if it.exit == Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
             // A container that has ended answers as one without a shell, or refuses the probe.
-            other => match self.ended_pod(id, TOLD_WITHIN).await? {
+            other => match ended_pod(self.cluster, id, END_TOLD_WITHIN).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None => other.and(Err(Error::NoShell)),
             },
         }
     }
+}
 
-    /// The Pod, if its container has ended, or does within that time.
-    async fn ended_pod(self, id: &ContainerId, within: Duration) -> Result<Option<Pod>> {
-        let begun = Instant::now();
-        loop {
-            let pod = find_pod(self.cluster, &id.into()).await?;
-            if status(&pod) != ContainerStatus::Running {
-                return Ok(Some(pod));
-            }
-            if begun.elapsed() >= within {
-                return Ok(None);
-            }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+/// The Pod, if its container has ended, or does within that time.
+async fn ended_pod(cluster: &Cluster, id: &ContainerId, within: Duration) -> Result<Option<Pod>> {
+    let begun = Instant::now();
+    loop {
+        let pod = find_pod(cluster, &id.into()).await?;
+        if status(&pod) != ContainerStatus::Running {
+            return Ok(Some(pod));
         }
+        if begun.elapsed() >= within {
+            return Ok(None);
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
     }
 }
 

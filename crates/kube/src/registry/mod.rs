@@ -134,8 +134,8 @@ impl Registry {
     /// # Errors
     /// As [`push_blob`](Self::push_blob).
     pub(crate) async fn push_manifest(&self, name: &ImageRef, manifest: OciImageManifest) -> Result<()> {
-        let to = self.to_push(name).await?;
-        let pushed = to.client.push_manifest(&to.reference, &manifest.into()).await;
+        let (to, manifest) = (self.to_push(name).await?, manifest.into());
+        let pushed = again_later(|| to.client.push_manifest(&to.reference, &manifest)).await;
         pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
@@ -147,16 +147,8 @@ impl Registry {
 }
 
 impl OpenRepository {
-    /// A registry that fails is asked again: some do while another client writes the same name.
     async fn find(&self) -> std::result::Result<ManifestResponse, OciDistributionError> {
-        let mut pauses = PAUSES.into_iter();
-        loop {
-            let asked = self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth);
-            match (asked.await, pauses.next()) {
-                (Err(OciDistributionError::ServerError { code: 500.., .. }), Some(pause)) => sleep(pause).await,
-                (answer, _) => return answer,
-            }
-        }
+        again_later(|| self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth)).await
     }
 
     fn not_pushed(&self, err: &OciDistributionError) -> Error {
@@ -175,6 +167,28 @@ impl OpenRepository {
             _ => false,
         };
         if is_refused { format!("{text} ({})", self.login) } else { text }
+    }
+}
+
+/// Asks a registry again that fails for a moment, after each of [`PAUSES`].
+async fn again_later<T, F: Future<Output = std::result::Result<T, OciDistributionError>>>(
+    ask: impl Fn() -> F,
+) -> std::result::Result<T, OciDistributionError> {
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        match (ask().await, pauses.next()) {
+            (Err(err), Some(pause)) if is_passing(&err) => sleep(pause).await,
+            (answer, _) => return answer,
+        }
+    }
+}
+
+/// While another client writes the same name, some registries fail, or do not know a layer that they have just taken.
+fn is_passing(err: &OciDistributionError) -> bool {
+    match err {
+        OciDistributionError::ServerError { code: 500.., .. } => true,
+        OciDistributionError::ServerError { code: 400, message, .. } => message.contains("\"MANIFEST_BLOB_UNKNOWN\""),
+        _ => false,
     }
 }
 
@@ -197,4 +211,31 @@ fn causes(err: &OciDistributionError) -> String {
         cause = it.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16, message: &str) -> OciDistributionError {
+        OciDistributionError::ServerError {
+            code,
+            url: "http://r.example/v2/a/manifests/1".into(),
+            message: message.into(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_that_does_not_know_a_layer_yet_is_asked_again_and_one_that_refuses_is_not() {
+        let unknown = r#"{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}"#;
+        for (code, message, expected) in [(400, unknown, 4), (503, "", 4), (400, "{}", 1), (403, unknown, 1)] {
+            let asked = std::cell::Cell::new(0);
+            let answer: std::result::Result<(), _> = again_later(|| {
+                asked.set(asked.get() + 1);
+                std::future::ready(Err(refused(code, message)))
+            })
+            .await;
+            assert_eq!((answer.is_err(), asked.get()), (true, expected), "{code} {message}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 """What the Python client measures: many containers at once on one engine, and one command after another on several.
 
-clients_bench.py OUT DIR COUNT CALLS ENGINE ... writes OUT as JSON. DIR is the home of a configuration that allows COUNT containers; the
-containers are made on the first engine.
+clients_bench.py OUT DIR COUNT CALLS ENGINE[=IMAGE] ... writes OUT as JSON. DIR is the home of a configuration that allows COUNT
+containers; the containers are made on the first engine.
 """
 
 import asyncio
@@ -86,9 +86,10 @@ async def many(engine, count):
 
 def own_program(engine, container, calls):
     """Times of the engine's own program, in milliseconds; none where it has none."""
-    if shutil.which(engine) is None:
+    words = ["kubectl", "exec", container, "--", "true"] if engine == "kubernetes" else [engine, "exec", container, "true"]
+    if shutil.which(words[0]) is None:
         return []
-    return [elapsed(lambda: subprocess.run([engine, "exec", container, "true"], check=True)) for _ in range(calls)]
+    return [elapsed(lambda: subprocess.run(words, check=True)) for _ in range(calls)]
 
 
 def elapsed(act):
@@ -98,7 +99,9 @@ def elapsed(act):
 
 
 def one(engine, calls):
-    with coracle.sync.Client(engine=engine) as client, coracle.sync.Container(client, mount_cwd=False) as container:
+    engine, _, image = engine.partition("=")
+    options = {"mount_cwd": False} | ({"image": image} if image else {})
+    with coracle.sync.Client(engine=engine) as client, coracle.sync.Container(client, **options) as container:
         container.exec(["true"])
         before = processor(server())
         ours = [elapsed(lambda: container.exec(["true"])) for _ in range(calls)]

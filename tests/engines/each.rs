@@ -53,11 +53,11 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncF
     }
     // Engines wait for their programs and not for each other.
     let mut outcomes = join_all(engines.iter().map(|it| on_engine(&test, it, &check))).await;
-    if outcomes.iter().all(|it| matches!(it, Ok(Outcome::LeftOut)))
-        && only.is_none()
-        && let Some(other) = tier::stand_in(&test, &named, tier::day()).filter(|it| !engines.contains(it))
-    {
-        outcomes.push(on_engine(&test, &other, &check).await);
+    let others = tier::stand_ins(&test, &named, tier::day()).into_iter().filter(|it| !engines.contains(it));
+    for other in others.filter(|_| only.is_none()) {
+        if outcomes.iter().all(|it| matches!(it, Ok(Outcome::LeftOut))) {
+            outcomes.push(on_engine(&test, &other, &check).await);
+        }
     }
     if let Some(panic) = outcomes.into_iter().filter_map(Result::err).next().or(failure) {
         resume_unwind(panic);

@@ -1,11 +1,13 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them, with
-//! `CORACLE_TEST_DAY` on Docker and Podman by turns. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake and the embedded engine, and on some days on Docker, Podman or the
-//! embedded engine without root, which a hash of the test's name and the day choose. `cargo xtask test` sets the day.
+//! `CORACLE_TEST_DAY` on Docker and Podman by turns. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake
+//! each day and on the embedded engine every second day, and each day on the embedded one where the fake does not do it. On
+//! some days such a test also meets Docker, Podman or the embedded engine without root. A hash of the test's name and the day
+//! choose. `cargo xtask test` sets the day.
 //!
-//! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the others
-//! need what a cluster lacks, or are the same code on every engine.
+//! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the
+//! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
 
 use coracle_runtime::EngineKind;
 use sha2::{Digest, Sha256};
@@ -13,6 +15,8 @@ use sha2::{Digest, Sha256};
 use super::kubernetes::KUBERNETES;
 use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
+
+const EMBEDDED: &str = "embedded";
 
 /// Modules whose tests run on each engine.
 const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation", "session_containers", "scripted"];
@@ -38,7 +42,7 @@ pub(super) enum Tier {
     Contract,
     /// Runs on the embedded engine, also without root, and on the others in turn.
     Embedded,
-    /// Runs on the fake and the embedded engine, and on the others and without root in turn.
+    /// Runs on the fake, on the embedded engine every second day, and on the others and without root in turn.
     EndToEnd,
 }
 
@@ -74,8 +78,12 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let fits = |it: &String| only.is_none_or(|kind| it == "fake" || it == kind.as_str());
     let named: Vec<String> = named.into_iter().filter(fits).collect();
     let tier = Tier::of(test);
-    let (Some(day), None) = (day, only) else { return named };
-    let has_embedded = named.iter().any(|it| it == "embedded");
+    let (Some(day), None) = (day, only) else {
+        let is_alone = named.iter().all(|it| it == "fake" || it == KUBERNETES);
+        let meets_cluster = is_alone || only.is_some() || is_for_cluster(test);
+        return named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
+    };
+    let has_embedded = named.iter().any(|it| it == EMBEDDED);
     let turn = u64::from(Sha256::digest(test)[0]) + day;
     let meets_cluster = is_of_cluster(test, turn);
     let named: Vec<String> = named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
@@ -89,10 +97,14 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let round = if has_embedded { ROUND } else { in_turn.len() };
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
     // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
-    let daily = ["fake", "embedded", KUBERNETES, ROOTLESS];
+    let daily = ["fake", KUBERNETES, ROOTLESS];
+    let runs_embedded = tier == Tier::Embedded || turn.is_multiple_of(2) || !named.iter().any(|it| it == "fake");
     let runs_without_root = tier == Tier::Embedded || !has_embedded;
     let is_run = |it: &&String| {
-        daily.contains(&it.as_str()) || Some(*it) == chosen || (runs_without_root && *it == EMBEDDED_ROOTLESS)
+        daily.contains(&it.as_str())
+            || Some(*it) == chosen
+            || (runs_embedded && *it == EMBEDDED)
+            || (runs_without_root && *it == EMBEDDED_ROOTLESS)
     };
     named.iter().filter(is_run).cloned().collect()
 }
@@ -104,16 +116,26 @@ pub(crate) fn meets_a_cluster(test: &str) -> bool {
 
 /// Whether a test meets a cluster on the day of that turn.
 fn is_of_cluster(test: &str, turn: u64) -> bool {
-    let is_contract = test.starts_with("conformance::");
-    is_contract || (turn.is_multiple_of(CLUSTER_ROUND) && ON_CLUSTER.iter().any(|it| test.starts_with(it)))
+    is_contract(test) || (turn.is_multiple_of(CLUSTER_ROUND) && is_for_cluster(test))
 }
 
-/// The engine that a test meets instead where those of its day do not do what it is about: each day one of those in turn.
-pub(super) fn stand_in(test: &str, named: &[String], day: Option<u64>) -> Option<String> {
-    let day = day?;
+fn is_for_cluster(test: &str) -> bool {
+    is_contract(test) || ON_CLUSTER.iter().any(|it| test.starts_with(it))
+}
+
+fn is_contract(test: &str) -> bool {
+    test.starts_with("conformance::")
+}
+
+/// The engines that a test meets one after the other until one does what it is about, where those of its day do not: the
+/// embedded one, then each day another of those in turn.
+pub(super) fn stand_ins(test: &str, named: &[String], day: Option<u64>) -> Vec<String> {
+    let Some(day) = day else { return Vec::new() };
+    let embedded = named.iter().filter(|it| *it == EMBEDDED);
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
-    let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok()?;
-    in_turn.get(turn.checked_rem(in_turn.len())?).copied().cloned()
+    let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok();
+    let chosen = turn.and_then(|it| in_turn.get(it.checked_rem(in_turn.len())?).copied());
+    embedded.chain(chosen).cloned().collect()
 }
 
 #[cfg(test)]
@@ -140,7 +162,8 @@ mod tests {
     fn with_the_embedded_engine_each_day_the_others_have_one_in_a_round() {
         let all = ["fake", "docker", "podman", "embedded", "container"];
         let days: Vec<_> = (20_000..20_024).map(|day| of(TEST, &all, Some(day))).collect();
-        assert!(days.iter().all(|it| it.starts_with("fake ") && it.ends_with("embedded")), "{days:?}");
+        assert!(days.iter().all(|it| it.starts_with("fake")), "{days:?}");
+        assert!(days.windows(2).all(|it| it[0].ends_with("embedded") != it[1].ends_with("embedded")), "{days:?}");
         for engine in IN_TURN {
             assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
         }
@@ -165,8 +188,11 @@ mod tests {
         let all = ["fake", "embedded", "kubernetes"];
         assert_eq!(of("conformance::exec::one", &all, Some(1)), all.join(" "));
         for other in ["guest::ending::one", "session_containers::one", TEST] {
-            assert!((1..=24).all(|day| of(other, &all, Some(day)) == "fake embedded"), "{other}");
+            assert!((1..=24).all(|day| !of(other, &all, Some(day)).contains("kubernetes")), "{other}");
+            assert_eq!(of(other, &all, None), "fake embedded");
+            assert_eq!(of(other, &["fake", "kubernetes"], None), "fake kubernetes");
         }
+        assert_eq!(of("tool::exec::one", &all, None), all.join(" "));
         let days = (1..=24).filter(|day| of("tool::exec::one", &all, Some(*day)).ends_with("kubernetes")).count();
         assert_eq!(days, 2);
     }
@@ -174,10 +200,11 @@ mod tests {
     #[test]
     fn where_the_engines_of_a_day_do_not_do_it_another_is_there() {
         let all = ["fake", "docker", "podman", "embedded"].map(str::to_owned);
-        let on = [20_000, 20_001].map(|day| stand_in(TEST, &all, Some(day)).unwrap());
-        assert!(on.iter().all(|it| IN_TURN.contains(&it.as_str())) && on[0] != on[1], "{on:?}");
-        assert_eq!(stand_in(TEST, &all, None), None);
-        assert_eq!(stand_in(TEST, &all[3..], Some(1)), None);
+        let on = [20_000, 20_001].map(|day| stand_ins(TEST, &all, Some(day)));
+        assert!(on.iter().all(|it| it[0] == "embedded" && IN_TURN.contains(&it[1].as_str())), "{on:?}");
+        assert_ne!(on[0], on[1]);
+        assert_eq!(stand_ins(TEST, &all, None), [""; 0]);
+        assert_eq!(stand_ins(TEST, &all[3..], Some(1)), ["embedded"]);
     }
 
     #[test]
@@ -189,8 +216,8 @@ mod tests {
         assert_eq!(of("conformance::exec::one", &without_root, Some(1)), without_root.join(" "));
         assert_eq!(of("escapes::copies::one", &without_root, Some(1)), without_root.join(" "));
         let days: Vec<_> = (1..=24).map(|day| of(TEST, &without_root, Some(day))).collect();
-        assert_eq!(days.iter().filter(|it| *it == "fake embedded embedded-rootless").count(), 1, "{days:?}");
-        assert_eq!(days.iter().filter(|it| *it == "fake embedded").count(), 23, "{days:?}");
+        assert_eq!(days.iter().filter(|it| it.ends_with("embedded-rootless")).count(), 1, "{days:?}");
+        assert_eq!(days.iter().filter(|it| it.contains("embedded")).count(), 12, "{days:?}");
         for day in [1, 2] {
             assert_eq!(of(TEST, &["fake", "embedded-rootless"], Some(day)), "fake embedded-rootless");
             assert_eq!(of(TEST, &["fake", "podman"], Some(day)), "fake podman");

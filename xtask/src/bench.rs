@@ -3,7 +3,8 @@
 //! cached image, provisioned and removed, compared with the engines' own programs. `bench list [ROUNDS]`: lists of a
 //! hundred containers. `bench workspace [ROUNDS]`: files of a session read, written and searched. `bench workflows
 //! [ROUNDS]`: worktrees, and twenty sandboxes at once. `bench engine [ROUNDS]`: the embedded engine beside `crun` and the
-//! engines' own programs, as root and as another user. `bench clients [CONTAINERS]`: many containers of one client.
+//! engines' own programs, as root and as another user. `bench clients [CONTAINERS]`: many containers of one client, and commands
+//! over its open connection; with `CORACLE_ENGINES=docker,kubernetes` also in a Pod of the cluster for tests.
 //!
 //! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
 //! nothing else. `bench page NAME` writes it once more.

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
 //!
-//! Everything is tried on the fake and the embedded engine, and a part of it each day on the others; with `--all-engines`
-//! everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
+//! Everything is tried on the fake or the embedded engine, and a part of it each day on both and on the others; with
+//! `--all-engines` everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
 
 pub(crate) mod all_engines;
 mod matrix;

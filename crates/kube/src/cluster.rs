@@ -9,6 +9,7 @@ use kube::{Api, Client, Resource};
 use tokio::sync::OnceCell;
 
 use crate::client::Address;
+use crate::lost_nodes::LostNodes;
 use crate::registry::Registry;
 use crate::settings::KubeSettings;
 
@@ -17,6 +18,7 @@ pub(crate) struct Cluster {
     pub(crate) settings: KubeSettings,
     pub(crate) address: Address,
     pub(crate) registry: Registry,
+    pub(crate) lost_nodes: LostNodes,
     client: OnceCell<Client>,
     /// Names of Pods, by their container's id. A hint: each use looks whether the Pod still has that id.
     pods: Mutex<BTreeMap<ContainerId, String>>,
@@ -34,8 +36,8 @@ impl Cluster {
     pub(crate) fn open(settings: KubeSettings) -> Result<Self> {
         let address = Address::read(&settings)?;
         let registry = Registry::new(&settings);
-        let (client, pods, images) = Default::default();
-        Ok(Self { settings, address, registry, client, pods, images })
+        let (lost_nodes, client, pods, images) = Default::default();
+        Ok(Self { settings, address, registry, lost_nodes, client, pods, images })
     }
 
     pub(crate) fn namespace(&self) -> &str {

@@ -30,6 +30,7 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
     let (settings, namespace) = (&cluster.settings, cluster.namespace());
     let request = PodRequest { placed, settings, namespace, id: &id, image: &pull_name, image_env: &image.env };
     let mut pod = pod(request)?;
+    pod.spec.get_or_insert_default().affinity = cluster.lost_nodes.affinity();
     ensure_policy(cluster, placed.network()).await?;
     if let Some(pool) = &settings.warm_pool {
         match claim(cluster, pool, request, &pod).await? {

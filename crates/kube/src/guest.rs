@@ -78,7 +78,7 @@ async fn attach(cluster: &Cluster, pod: &Pod) -> Result<PodProcess> {
         .await?;
         match pods.attach(&name, &params).await {
             Ok(attached) => return Ok(PodProcess::new(attached)),
-            Err(err) if is_running && !is_transient(&err) => return Err(refused(pod, "attach", err)),
+            Err(err) if is_running && !is_transient(&err) => return Err(refused(cluster, pod, "attach", err)),
             Err(err) => tracing::debug!(%err, "the init container does not run yet"),
         }
         sleep(pause).await;

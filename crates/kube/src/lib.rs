@@ -24,6 +24,7 @@ mod info;
 mod link;
 mod list;
 mod logs;
+mod lost_nodes;
 mod names;
 mod network;
 mod pod;

@@ -19,7 +19,8 @@ pub(crate) async fn logs(cluster: &Cluster, id: &ContainerId, max_bytes: usize) 
     let name = pod.metadata.name.clone().unwrap_or_default();
     let params = LogParams { container: Some(MAIN.into()), tail_lines: Some(LINES), ..LogParams::default() };
     let pods = cluster.api::<Pod>().await?;
-    let text = retry("logs", READ, || pods.logs(&name, &params)).await?.map_err(|err| refused(&pod, "logs", err))?;
+    let text =
+        retry("logs", READ, || pods.logs(&name, &params)).await?.map_err(|err| refused(cluster, &pod, "logs", err))?;
     let bytes = text.into_bytes();
     Ok(bytes[bytes.len().saturating_sub(max_bytes)..].to_vec())
 }

@@ -288,6 +288,7 @@ fn is_lost(err: &Error) -> bool {
             | Error::FilesRemoved { .. }
             | Error::NotRunning { .. }
             | Error::LifetimeOver { .. }
+            | Error::NodeLost { .. }
             | Error::NoSuchContainer(_)
     )
 }
@@ -295,7 +296,11 @@ fn is_lost(err: &Error) -> bool {
 /// The failure for an error of an engine or a guest.
 pub(crate) fn failed(err: &Error, may_have_run: bool) -> Box<Failure> {
     if is_lost(err) {
-        let message = "The container went away during the call. The next call gets a new one.";
+        let what = match err {
+            Error::NodeLost { node, .. } => format!("The node `{node}` of the container was lost"),
+            _ => "The container went away".to_owned(),
+        };
+        let message = format!("{what} during the call. The next call gets a new container.");
         return Failure::new(Code::WorkspaceLost, message).detail("may_have_run", may_have_run).into();
     }
     Failure::new(Code::Internal, format!("The workspace failed: {err}.")).into()

@@ -1,6 +1,7 @@
 //! `cargo xtask bench clients [CONTAINERS]`: what a program of the Python client sees: many containers at once, and commands over its open
 //! connection beside the engine's own program.
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs;
 
@@ -10,6 +11,7 @@ use serde_json::Value;
 use super::report::number;
 use super::{cell, machine, quantile};
 use crate::engines;
+use crate::engines::kubernetes::{self, RunningCluster};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
 
@@ -18,28 +20,56 @@ pub(super) const CONTAINERS: u32 = 1000;
 
 const CALLS: u32 = 1000;
 
+const KUBERNETES: &str = "kubernetes";
+
 pub(super) fn run(containers: u32) -> Result<()> {
     let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
     let engines: Vec<&str> = engines.split(',').filter(|it| !it.is_empty()).collect();
+    let mut cluster = None;
     for engine in &engines {
-        engines::up(Some(engine))?;
+        match *engine {
+            KUBERNETES => cluster = Some(kubernetes::running()?),
+            engine => engines::up(Some(engine))?,
+        }
     }
     guest::build_small(&[guest::GUEST, guest::WORKER])?;
-    sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"]).run()?;
+    let features = cluster.iter().flat_map(|_| ["--features", KUBERNETES]);
+    sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].into_iter().chain(features))
+        .run()?;
     let home = target().join("bench/clients");
     let config = home.join(".config/coracle");
     fs::create_dir_all(&config)?;
     let allowed = containers + 10;
-    fs::write(config.join("config.toml"), format!("max_containers = {allowed}\nmax_containers_total = {allowed}\n"))?;
+    let limits = format!("max_containers = {allowed}\nmax_containers_total = {allowed}\n");
+    fs::write(config.join("config.toml"), limits + &cluster.as_ref().map(table).unwrap_or_default())?;
     let measured = target().join("bench/clients.json");
     let (script, out) = (root().join("tests/clients/clients_bench.py"), measured.display().to_string());
     let words = [script.display().to_string(), out, home.display().to_string(), containers.to_string()];
     let words = words.into_iter().chain([CALLS.to_string(), "embedded".to_owned()]);
-    sh("python3", words.chain(engines.iter().map(|it| (*it).to_owned())))
+    let mut python = sh("python3", words.chain(engines.iter().map(|it| with_image(it, cluster.as_ref()))))
         .env("PYTHONPATH", root().join("clients/python"))
-        .env("CORACLE_BIN", target().join("release/coracle"))
-        .run()?;
+        .env("CORACLE_BIN", target().join("release/coracle"));
+    if let Some(RunningCluster { kubeconfig, programs, .. }) = &cluster {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let path = env::join_paths([programs.clone()].into_iter().chain(env::split_paths(&path)))?;
+        python = python.env("KUBECONFIG", kubeconfig).env("PATH", path);
+    }
+    python.run()?;
     write()
+}
+
+/// The cluster's table of the configuration.
+fn table(cluster: &RunningCluster) -> String {
+    let registry = cluster.image.split('/').next().unwrap_or_default();
+    format!("[kubernetes]\nkubeconfig = \"{}\"\ninsecure_registries = [\"{registry}\"]\n", cluster.kubeconfig.display())
+}
+
+/// An engine, with an image that the cluster's nodes can fetch.
+fn with_image(engine: &str, cluster: Option<&RunningCluster>) -> String {
+    match cluster.filter(|_| engine == KUBERNETES) {
+        Some(cluster) => format!("{engine}={}", cluster.image),
+        None => engine.to_owned(),
+    }
 }
 
 /// Writes the page of what was measured last.
@@ -81,6 +111,14 @@ fn page(measured: &Value, machine: &str) -> Result<String> {
         let processor = number(floats(it, "processor_ms")?.iter().sum());
         let engine = it["engine"].as_str().unwrap_or_default();
         let _ = writeln!(page, "| {engine} | {} | {} | {times} | {processor} |", cell(&ours), cell(&own));
+    }
+    let median = |engine| -> Result<Option<f64>> {
+        let found = list("/calls")?.iter().find(|it| it["engine"] == engine);
+        Ok(found.map(|it| floats(it, "ms")).transpose()?.and_then(|it| quantile(&it, 0.5)))
+    };
+    if let Some((pod, container)) = median(KUBERNETES)?.zip(median("docker")?) {
+        let _ =
+            writeln!(page, "\nA command in a Pod takes {} times as long as one on Docker.", number(pod / container));
     }
     Ok(page)
 }

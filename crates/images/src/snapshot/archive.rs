@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
@@ -17,6 +15,7 @@ use super::image::{SnapshotImage, SnapshotOrigin};
 use super::{Error, SnapshotReservation, Snapshots};
 use crate::base_image::local_name;
 use crate::profile::Purpose;
+use crate::relabel::{off_thread, relabel};
 
 /// Labels of ours that an archive has. The others are about this machine and this person.
 const TRAVELLING: [&str; 8] = [
@@ -97,13 +96,7 @@ impl Snapshots {
         let mut labels = snapshot.image.labels.clone();
         let prefix = self.signer.key("");
         labels.retain(|key, _| key.strip_prefix(&prefix).is_none_or(|it| TRAVELLING.contains(&it)));
-        let name = snapshot.reference.to_string();
-        off_thread(move |is_cancelled| {
-            let mut image = ImageArchive::open_saved(spool)?;
-            image.set_labels(&labels);
-            image.write(&name, &into, is_cancelled)
-        })
-        .await
+        Ok(relabel(spool, &snapshot.reference, labels, into).await?)
     }
 }
 
@@ -161,24 +154,5 @@ impl SnapshotReservation<'_> {
         labels.extend(own.into_iter().chain(described).map(|(name, value)| (signer.key(name), value)));
         signer.sign(runtime.kind(), &mut labels);
         (labels, id)
-    }
-}
-
-/// Runs what blocks. A caller that stops waiting ends it.
-async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce(&AtomicBool) -> Result<T, ImageArchiveError> + Send + 'static,
-) -> Result<T, Error> {
-    let is_cancelled = Arc::new(AtomicBool::new(false));
-    let _given_up = CancelOnDrop(Arc::clone(&is_cancelled));
-    let done = tokio::task::spawn_blocking(move || work(&is_cancelled)).await;
-    Ok(done.map_err(|err| ImageArchiveError::from(std::io::Error::other(err)))??)
-}
-
-#[derive(Debug)]
-struct CancelOnDrop(Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -37,21 +37,28 @@ pub(crate) async fn spawn(cluster: &Cluster, pod: &Pod, argv: &[String], stdin: 
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let started = tokio::time::timeout(READ, pods.exec(name, argv, &params)).await;
     let started = started.map_err(|_| Error::TimedOut { verb: "exec", after: READ })?;
-    started.map(PodProcess::new).map_err(|err| refused(pod, "exec", err))
+    let attached = started.map_err(|err| refused(cluster, pod, "exec", err))?;
+    cluster.lost_nodes.forget(node_of(pod));
+    Ok(PodProcess::new(attached))
 }
 
 /// What a refused connection to a Pod means. The server does not say which node it could not reach.
-pub(crate) fn refused(pod: &Pod, verb: &'static str, err: kube::Error) -> Error {
+pub(crate) fn refused(cluster: &Cluster, pod: &Pod, verb: &'static str, err: kube::Error) -> Error {
     if is_not_found(&err) {
         return Error::NoSuchContainer(pod.metadata.name.clone().unwrap_or_default());
     }
     match api_error(verb, err) {
-        Error::NodeLost { node, reason } => {
-            let of_pod = pod.spec.as_ref().and_then(|it| it.node_name.clone());
-            Error::NodeLost { node: of_pod.unwrap_or(node), reason }
+        Error::NodeLost { reason, .. } => {
+            let node = node_of(pod);
+            cluster.lost_nodes.add(node);
+            Error::NodeLost { node: node.to_owned(), reason }
         }
         err => err,
     }
+}
+
+fn node_of(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).unwrap_or("unknown")
 }
 
 /// Runs a short command of ours and waits for it.

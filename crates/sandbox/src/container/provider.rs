@@ -277,6 +277,7 @@ fn lost(err: &coracle_runtime::Error) -> Failure {
         | Error::FilesRemoved { .. }
         | Error::NotRunning { .. }
         | Error::LifetimeOver { .. }
+        | Error::NodeLost { .. }
         | Error::NoSuchContainer(_) => Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}.")),
         err => Failure::new(Code::CommandFailed, err.to_string()),
     }

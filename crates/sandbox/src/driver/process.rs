@@ -187,9 +187,11 @@ impl LinkWorker {
 /// Why there is no end to be told.
 fn lost(err: &Error) -> Failure {
     match err {
-        Error::GuestLost { .. } | Error::NotRunning { .. } | Error::LifetimeOver { .. } | Error::NoSuchContainer(_) => {
-            Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}."))
-        }
+        Error::GuestLost { .. }
+        | Error::NotRunning { .. }
+        | Error::LifetimeOver { .. }
+        | Error::NodeLost { .. }
+        | Error::NoSuchContainer(_) => Failure::new(Code::SandboxLost, format!("The sandbox was lost: {err}.")),
         err => Failure::new(Code::WorkerDied, format!("The worker cannot be run: {err}.")),
     }
 }

@@ -290,7 +290,7 @@ impl GitOutput {
 pub(super) fn lost(err: Error) -> Failure {
     match err {
         Error::Refused(fault) if fault.code == ErrorCode::NoProgram => no_git(),
-        Error::GuestLost { .. } | Error::NotRunning { .. } | Error::LifetimeOver { .. } => {
+        Error::GuestLost { .. } | Error::NotRunning { .. } | Error::LifetimeOver { .. } | Error::NodeLost { .. } => {
             Failure::new(Code::SandboxLost, err.to_string())
         }
         err => Failure::internal(err),

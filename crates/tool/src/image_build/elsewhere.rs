@@ -1,9 +1,12 @@
 //! Images for an engine that builds none: an engine of this machine builds them, and they are pushed into the registry that the
 //! nodes of the other read.
 
+use std::collections::BTreeMap;
+
 use coracle_images::{BuildOutcome, ImageOrigin, ImageRequest};
 use coracle_provision::certs::ExtraCertificates;
-use coracle_runtime::{Capability, EngineKind, Error, Image, ImageRef};
+use coracle_runtime::labels::Signer;
+use coracle_runtime::{Capability, EngineKind, Error, Image};
 
 use super::build_containers::LifecycleContainers;
 use super::builder::Builder;
@@ -52,20 +55,59 @@ pub(super) async fn build(
     let outcome = cx.unless_cancelled(Box::pin(builder.images().build(request, &mut containers))).await;
     containers.remove().await;
     let outcome = outcome?;
-    let (image, name) = outcome.image();
-    let published = publish(cx, &ready, image, name, backend.ready).await?;
+    let published = publish(cx, &ready, &outcome, backend).await?;
     Ok(outcome.with_image(published))
 }
 
 /// The image as the other engine has it: it is pushed, unless it was before.
-async fn publish(cx: &Context, from: &Ready, image: &Image, name: &ImageRef, to: &Ready) -> Result<Image, Failure> {
-    let there = to.runtime.find_images(std::slice::from_ref(name)).await?;
+async fn publish(cx: &Context, from: &Ready, built: &BuildOutcome, to: Backend<'_>) -> Result<Image, Failure> {
+    let ((image, name), target) = (built.image(), &*to.ready.runtime);
+    let kinds = [from.runtime.kind(), target.kind()];
+    let labels = renewed(to.store.signer(), image.labels.clone(), kinds);
+    let there = target.find_images(std::slice::from_ref(name)).await?;
     // Labels of ours have the key and the time of the build.
-    if let Some(same) = there.into_iter().find(|it| it.labels == image.labels && !it.labels.is_empty()) {
+    if let Some(same) = there.into_iter().find(|it| it.labels == labels && !it.labels.is_empty()) {
         return Ok(same);
     }
     cx.call.progress.message(format!("pushing {name} to the registry")).await;
-    let spool = tempfile::tempfile_in(cx.state()?.scratch()).map_err(Failure::internal)?;
-    from.runtime.save_image(&image.id, spool.try_clone().map_err(Failure::internal)?).await?;
-    cx.unless_cancelled(async { Ok(to.runtime.load_image(spool, name).await?) }).await
+    let spool = || tempfile::tempfile_in(cx.state()?.scratch()).map_err(Failure::internal);
+    let (saved, spool) = (spool()?, spool()?);
+    from.runtime.save_image(&image.id, saved.try_clone().map_err(Failure::internal)?).await?;
+    cx.unless_cancelled(async {
+        let written = spool.try_clone().map_err(Failure::internal)?;
+        coracle_images::relabel(saved, name, labels, written).await.map_err(Failure::internal)?;
+        Ok(target.load_image(spool, name).await?)
+    })
+    .await
+}
+
+/// Labels for another engine. A signature holds for one, and each checks it.
+fn renewed(
+    signer: &Signer,
+    mut labels: BTreeMap<String, String>,
+    [from, to]: [EngineKind; 2],
+) -> BTreeMap<String, String> {
+    if signer.verify(from, &labels) {
+        signer.sign(to, &mut labels);
+    }
+    labels
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::{LabelNamespace, Secret};
+
+    use super::*;
+
+    #[test]
+    fn the_signature_of_our_own_image_alone_is_renewed_for_the_other_engine() {
+        let signer = |key| Signer::new(LabelNamespace::parse("coracle").unwrap(), Secret::new(vec![key; 32]), 1000);
+        for (key, is_ours) in [(1, true), (2, false)] {
+            let mut labels = BTreeMap::from([("coracle.kind".to_owned(), "cache".to_owned())]);
+            signer(key).sign(EngineKind::Docker, &mut labels);
+            let there = renewed(&signer(1), labels.clone(), [EngineKind::Docker, EngineKind::Kubernetes]);
+            assert_eq!(signer(1).verify(EngineKind::Kubernetes, &there), is_ours);
+            assert_eq!(there == labels, !is_ours);
+        }
+    }
 }

@@ -62,6 +62,8 @@ pub(super) fn up() -> Result<()> {
 /// A cluster that runs, for programs that use it.
 pub(crate) struct RunningCluster {
     pub(crate) kubeconfig: PathBuf,
+    /// The directory of `kubectl`.
+    pub(crate) programs: PathBuf,
     /// An image that its nodes can fetch.
     pub(crate) image: String,
 }
@@ -70,7 +72,8 @@ pub(crate) struct RunningCluster {
 pub(crate) fn running() -> Result<RunningCluster> {
     up()?;
     let layout = Layout::here()?;
-    Ok(RunningCluster { kubeconfig: layout.kubeconfig(), image: format!("{HOST_REGISTRY}/{}", image::BUSYBOX) })
+    let image = format!("{HOST_REGISTRY}/{}", image::BUSYBOX);
+    Ok(RunningCluster { kubeconfig: layout.kubeconfig(), programs: layout.program(""), image })
 }
 
 /// Ends all that [`up`] started and removes all but the programs.

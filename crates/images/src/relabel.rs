@@ -1,0 +1,47 @@
+//! Writes archives of images anew, under other labels.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use coracle_runtime::ImageRef;
+use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
+
+/// Writes the image of an engine's archive under a name and with these labels in place of its own.
+///
+/// # Errors
+/// When it cannot be read or written, and for a layer of another digest.
+pub async fn relabel(
+    saved: File,
+    name: &ImageRef,
+    labels: BTreeMap<String, String>,
+    into: File,
+) -> Result<(), ImageArchiveError> {
+    let name = name.to_string();
+    off_thread(move |is_cancelled| {
+        let mut image = ImageArchive::open_saved(saved)?;
+        image.set_labels(&labels);
+        image.write(&name, &into, is_cancelled)
+    })
+    .await
+}
+
+/// Runs what blocks. A caller that stops waiting ends it.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce(&AtomicBool) -> Result<T, ImageArchiveError> + Send + 'static,
+) -> Result<T, ImageArchiveError> {
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let _given_up = CancelOnDrop(Arc::clone(&is_cancelled));
+    let done = tokio::task::spawn_blocking(move || work(&is_cancelled)).await;
+    done.map_err(|err| ImageArchiveError::from(std::io::Error::other(err)))?
+}
+
+#[derive(Debug)]
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

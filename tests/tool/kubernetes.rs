@@ -123,6 +123,7 @@ async fn k03_a_session_goes_on_elsewhere_when_its_node_is_lost_and_tells_it_once
         assert_eq!((&first["success"], &first["workspace"]["generation"]), (&true.into(), &2.into()), "{first:#}");
         let codes: Vec<&Value> = first["warnings"].as_array().unwrap().iter().map(|it| &it["code"]).collect();
         assert!(codes.contains(&&Value::from("workspace_recreated")), "{first:#}");
+        assert!(first["warnings"].to_string().contains("(node_lost)"), "{first:#}");
         let again = agent.call("ls", json!({})).await;
         assert_eq!(again["warnings"], json!([]), "{again:#}");
         api.return_node(&node);

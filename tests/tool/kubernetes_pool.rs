@@ -74,7 +74,7 @@ async fn k06_what_belongs_to_a_network_goes_with_it_and_volumes_stay() {
         assert_eq!(service["metadata"]["ownerReferences"][0]["kind"], "NetworkPolicy", "{service:#}");
         // The process ends after the first of two requests.
         let fault = Fault::Webhook("no".into());
-        api.fault(FaultRule { fault, method: "DELETE".into(), path: "/services/".into(), times: 1 });
+        api.fault(FaultRule::once(fault, "GET", "/services/team"));
         assert!(runtime.remove_network("team").await.is_err());
         until(|| api.objects("services").is_empty()).await;
         // A Service that is left of another network does not stand for the new one.

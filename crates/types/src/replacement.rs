@@ -10,6 +10,8 @@ pub enum Reason {
     Crashed,
     /// The kernel ended it for memory.
     Oom,
+    /// The node of the cluster that it was on does not answer.
+    NodeLost,
     /// The engine does not have it any more.
     Vanished,
     /// It was not used for long.
@@ -33,6 +35,7 @@ impl Reason {
         match self {
             Self::Crashed => "crashed",
             Self::Oom => "oom",
+            Self::NodeLost => "node_lost",
             Self::Vanished => "vanished",
             Self::Idle => "idle",
             Self::SpecChanged => "spec_changed",

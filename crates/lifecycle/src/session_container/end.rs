@@ -193,8 +193,10 @@ impl SessionContainers {
         let LastContainer { image: named, image_id, workdir } = record.last_container().ok_or_else(unknown)?;
         let id = image_id.ok_or_else(unknown)?;
         let reference = ImageRef::parse(&named).map_err(|_| unread("the name of their image is not known"))?;
-        let found = runtime.find_images(&[ImageRef::from(id)]).await?;
-        let image = found.into_iter().next().ok_or_else(|| unread("the image of their container is gone"))?;
+        // A cluster knows an image by its id only while one of its Pods runs it, and its registry knows the name.
+        let found = runtime.find_images(&[ImageRef::from(id.clone()), reference.clone()]).await?;
+        let image = found.into_iter().find(|it| it.id == id);
+        let image = image.ok_or_else(|| unread("the image of their container is gone"))?;
         let name = record.name.clone().unwrap_or_else(|| self.fresh_name(record.role));
         let spec = CreateSpec {
             exec_user: record.volume.user,

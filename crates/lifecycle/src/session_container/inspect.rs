@@ -78,9 +78,9 @@ impl SessionContainers {
             }
         };
         Ok(match self.met(runtime, &container).await {
-            Some(link) if restarted => Liveness::Restarted(link),
-            Some(link) => Liveness::Answers(link),
-            None => Liveness::lost(Reason::Crashed, None),
+            Ok(link) if restarted => Liveness::Restarted(link),
+            Ok(link) => Liveness::Answers(link),
+            Err(reason) => Liveness::lost(reason, None),
         })
     }
 
@@ -136,27 +136,29 @@ impl SessionContainers {
         }
     }
 
-    async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Option<Link> {
-        let mut record = record_of(&self.store, runtime, container)?;
+    /// The link to its guest, or what became of it.
+    async fn met(&self, runtime: &dyn ContainerRuntime, container: &Container) -> Result<Link, Reason> {
+        let mut record = record_of(&self.store, runtime, container).ok_or(Reason::Crashed)?;
         let meeting = async {
             let link = self.links.wait_for_guest(runtime, &self.store, &mut record, container).await;
             match link {
-                Ok(link) if pinged(&link, ANSWERS).await => Some(link),
-                Ok(_) => None,
+                Ok(link) if pinged(&link, ANSWERS).await => Ok(link),
+                Ok(_) => Err(Reason::Crashed),
                 Err(err) => {
                     tracing::warn!(container = container.name, %err, "its guest does not answer");
-                    None
+                    let is_lost = matches!(err, crate::Error::Runtime(Engine::NodeLost { .. }));
+                    Err(if is_lost { Reason::NodeLost } else { Reason::Crashed })
                 }
             }
         };
-        let link = timeout(ANSWERS, meeting).await.ok().flatten();
+        let link = timeout(ANSWERS, meeting).await.unwrap_or(Err(Reason::Crashed));
         match &link {
-            Some(_) => {
+            Ok(_) => {
                 if let Err(err) = self.store.update(&record) {
                     tracing::debug!(container = container.name, %err, "its PID 1 is not noted");
                 }
             }
-            None => {
+            Err(_) => {
                 self.links.forget(&container.id);
                 self.take_back(&record);
             }

@@ -28,7 +28,8 @@ fn values<'a>(text: &'a str, before: &str, end: char) -> Vec<&'a str> {
 
 fn is_elsewhere(target: &str) -> bool {
     let target = target.trim_matches(['"', '\'']);
-    target.starts_with("//") || target.contains("://")
+    // Data within the page may name a namespace.
+    !target.starts_with("data:") && (target.starts_with("//") || target.contains("://"))
 }
 
 /// What a browser fetches from another host to show it. A link that a reader follows is none.
@@ -43,13 +44,15 @@ fn loads(file: &BuiltFile) -> Vec<&str> {
     loaded
 }
 
-/// Files of the book that a page names.
+/// Pages and images of the book that a page names. Scripts and style sheets are mdBook's own: Debian's lacks some.
 fn targets(file: &BuiltFile) -> Vec<&str> {
     if !file.path.ends_with(".html") {
         return Vec::new();
     }
     let mut targets = [values(&file.text, " href=\"", '"'), values(&file.text, " src=\"", '"')].concat();
+    let is_of_mdbook = |it: &str| it.ends_with(".css") || it.ends_with(".js");
     targets.retain(|it| !is_elsewhere(it) && !it.starts_with(['#', '/']) && !it.starts_with("mailto:"));
+    targets.retain(|it| !is_of_mdbook(it));
     targets
 }
 
@@ -76,8 +79,14 @@ mod tests {
         let file = |path: &str, text: &str| BuiltFile { path: path.to_owned(), text: text.to_owned() };
         let built = [
             file("index.html", "<a href=\"https://x\"> <script src=\"a.js\"></script> <a href=\"sub/b.html#c\">"),
-            file("sub/b.html", "<link rel=\"x\" href=\"https://fonts/x.css\"><img src=\"//x/y.png\"><a href=\"../c.html\">"),
-            file("a.css", "x { background: url(\"https://x/y\"); }"),
+            file(
+                "sub/b.html",
+                "<link rel=\"x\" href=\"https://fonts/x.css\"><img src=\"//x/y.png\"><a href=\"../c.html\">",
+            ),
+            file(
+                "a.css",
+                "x { background: url(\"https://x/y\"); } y { background: url('data:image/svg+xml,http://w3') }",
+            ),
         ];
         let files = ["index.html", "sub/b.html", "a.js"].map(str::to_owned).into();
         assert_eq!(

@@ -77,7 +77,8 @@ fn render(codes: &str, hints: &Hints) -> Result<String> {
         let again = retryable.split(|it: char| !it.is_alphanumeric()).any(|it| it == variant);
         page += &format!("\n## `{}`\n\n{meaning}", word(&variant));
         page += if again { " The same call may succeed later.\n" } else { "\n" };
-        let lines: Vec<String> = hints.get(&variant).into_iter().flatten().map(|it| format!("- {}\n", line(it))).collect();
+        let lines: Vec<String> =
+            hints.get(&variant).into_iter().flatten().map(|it| format!("- {}\n", line(it))).collect();
         if !lines.is_empty() {
             page += &format!("\n{}", lines.concat());
         }

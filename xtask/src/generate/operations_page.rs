@@ -80,9 +80,7 @@ fn type_words(schema: &Value) -> String {
     let mut words: Vec<String> = Vec::new();
     for kind in types_of(schema) {
         let word = match kind {
-            SchemaType::Choice(choices) => {
-                choices.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", ")
-            }
+            SchemaType::Choice(choices) => choices.iter().map(|it| format!("`{it}`")).collect::<Vec<_>>().join(", "),
             SchemaType::Text => "text".to_owned(),
             SchemaType::Integer => "integer".to_owned(),
             SchemaType::Number => "number".to_owned(),

@@ -82,7 +82,8 @@ fn plot(title: &str, bars: &[Bar]) -> String {
     for (at, bar) in bars.iter().enumerate() {
         let (top, width) = (HEIGHT * (at as f64 + 0.4), (RIGHT - LEFT) * bar.value / most);
         let (middle, color) = (top + 13.0, if bar.is_ours { "#1f5fbf" } else { "#c2571a" });
-        let _ = writeln!(svg, "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, bar.name);
+        let _ =
+            writeln!(svg, "<text x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>", LEFT - 8.0, bar.name);
         let _ = writeln!(
             svg,
             "<rect x=\"{LEFT:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"18\" fill=\"{color}\"/>",

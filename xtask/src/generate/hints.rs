@@ -162,7 +162,6 @@ impl HintScan {
             Expr::MethodCall(call) => self.code_of(&call.receiver),
             Expr::Call(call) => code_of_call(call),
             Expr::Path(path) => self.variables.get(&path.path.get_ident()?.to_string()).cloned(),
-            Expr::Macro(_) | Expr::Try(_) => None,
             _ => None,
         }
     }

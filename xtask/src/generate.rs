@@ -1,8 +1,14 @@
-//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, and the parts of the clients that follow from it.
+//! `cargo xtask generate`: the OpenAPI document of `coracle serve`, the parts of the clients that follow from it, and the
+//! references of the book.
 //!
-//! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it.
+//! The document is the program's word, which an end-to-end test compares; everything else here is a pure function of it
+//! and of the sources.
 
 mod document;
+mod errors_page;
+mod hints;
+mod operations_page;
+mod plots;
 mod python;
 mod typescript;
 
@@ -54,14 +60,20 @@ fn files() -> Result<Vec<GeneratedFile>> {
     let client = read(&format!("{PYTHON}/client.py"))?;
     let in_python = |path: &str, text| GeneratedFile { path: format!("{PYTHON}/{path}"), text };
     let in_typescript = |path: &str, text| GeneratedFile { path: format!("{TYPESCRIPT}/{path}"), text };
-    Ok(vec![
+    let plots = plots::all()?.into_iter();
+    let mut files: Vec<GeneratedFile> =
+        plots.map(|(name, text)| GeneratedFile { path: format!("docs/plots/{name}"), text }).collect();
+    files.extend([
         in_python("results.py", python::results(&document)),
         in_python("operations.py", python::operations(&document, python::Flavor::Asynchronous)),
         in_python("sync/operations.py", python::operations(&document, python::Flavor::Synchronous)),
         in_python("sync/client.py", python::synchronous(&client)),
         in_typescript("operations.js", typescript::program(&document)),
         in_typescript("operations.d.ts", typescript::types(&document)),
-    ])
+        GeneratedFile { path: "docs/reference/operations.md".into(), text: operations_page::page(&document) },
+        GeneratedFile { path: "docs/reference/errors.md".into(), text: errors_page::page()? },
+    ]);
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod archive;
 mod bench;
+mod book;
 mod ci;
 mod clients;
 mod demo;
@@ -35,10 +36,10 @@ usage: cargo xtask VERB
                                 everything, each end-to-end test on one real engine a day, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
-  generate                      what of the clients in clients/ follows from the types of operations; after
-                                `cargo build`
+  generate                      what of the clients in clients/ and of docs/ follows from the code; after `cargo build`
   guest [--fast]                the supervisor and the worker for containers, for `coracle` to embed; --fast: not
                                 optimised, as tests and the demo use them
+  book [--mdbook PROGRAM]       links of all pages, then the book of docs/ by mdBook, into target/book/html
   bench exec|create [ROUNDS]    times of commands, or of making containers, beside the engines' own programs,
                                 into docs/bench
   eval [ENGINE]                 recorded tasks, played by scripted models over MCP, into docs/bench/agents.md
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
+        "book" => book::run(rest),
         "eval" => eval::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),

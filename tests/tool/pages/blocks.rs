@@ -23,12 +23,19 @@ pub(super) struct Typed {
 /// The beginning of the comment above a block that is not run.
 const NOT_RUN: &str = "<!-- not run:";
 
-/// All of the README and of the pages in `docs`.
+/// All of the README and of the pages in `docs` and below it.
 pub(super) fn blocks() -> Vec<Block> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|it| it.unwrap().path());
-    let mut pages: Vec<_> = pages.filter(|it| it.extension().is_some_and(|it| it == "md")).collect();
-    pages.push(root.join("README.md"));
+    let (mut pages, mut folders) = (vec![root.join("README.md")], vec![root.join("docs")]);
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false if path.extension().is_some_and(|it| it == "md") => pages.push(path),
+                false => {}
+            }
+        }
+    }
     pages.sort();
     let page = |path: &Path| path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
     pages.iter().flat_map(|it| blocks_of(&page(it), &std::fs::read_to_string(it).unwrap())).collect()

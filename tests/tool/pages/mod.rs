@@ -30,10 +30,17 @@ pages! {
     the_readme_does_what_it_shows: "README.md",
     json_calls_do_what_their_page_shows: "docs/calls.md",
     the_command_line_does_what_its_page_shows: "docs/command-line.md",
+    the_first_five_minutes_do_what_their_page_shows: "docs/first-five-minutes.md",
     lifetimes_do_what_their_page_shows: "docs/lifetimes.md",
     networks_do_what_their_page_shows: "docs/networks.md",
+    the_terminal_does_what_its_page_shows: "docs/people.md",
     profiles_do_what_their_page_shows: "docs/profiles.md",
     provisioning_does_what_its_page_shows: "docs/provisioning.md",
+    a_container_without_a_network_is_what_its_recipe_shows: "docs/recipes/no-network.md",
+    a_container_without_a_registry_is_what_its_recipe_shows: "docs/recipes/no-registry.md",
+    postgres_beside_an_app_is_what_its_recipe_shows: "docs/recipes/postgres.md",
+    ten_agents_do_what_their_recipe_shows: "docs/recipes/ten-agents.md",
+    a_repository_is_tried_as_its_recipe_shows: "docs/recipes/try-a-repository.md",
     sandboxes_do_what_their_page_shows: "docs/sandboxes.md",
     saved_work_does_what_its_page_shows: "docs/saved-work.md",
     snapshots_do_what_their_page_shows: "docs/snapshots.md",
@@ -66,7 +73,7 @@ async fn type_page(page: &str) {
         .on_real_engines(async |tool| {
             let needed = match page {
                 "docs/networks.md" => Some(Lack::NamedNetworks),
-                "docs/stacks.md" => Some(Lack::Compose),
+                "docs/recipes/postgres.md" | "docs/stacks.md" => Some(Lack::Compose),
                 _ => None,
             };
             if needed.is_some_and(|it| tool.case.lacks(it)) {

@@ -6,7 +6,6 @@ mod forgotten;
 mod homely;
 mod layers;
 mod macos;
-mod pages;
 mod places;
 mod project;
 mod reveals;

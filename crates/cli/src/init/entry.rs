@@ -161,6 +161,19 @@ mod tests {
     }
 
     #[test]
+    fn the_page_of_clients_has_the_entry_and_the_file_of_each() {
+        let page = include_str!("../../../../docs/mcp-clients.md");
+        for client in ALL {
+            let entry = snippet(client, "coracle");
+            assert!(page.contains(&format!("\n{entry}\n```")), "{}: {entry}", client.name);
+            let host = coracle::Host::below(std::path::Path::new("/home/kim"));
+            let file = client.file(&host);
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(page.contains(client.title.trim_end_matches(" CLI")) && page.contains(name), "{}", file.display());
+        }
+    }
+
+    #[test]
     fn comments_and_other_servers_stay() {
         let zed = "{\n  // mine\n  \"theme\": \"One\", // dark\n  \"context_servers\": {\n    \"other\": { \"command\": \"x\" },\n  },\n}\n";
         assert_snapshot!(written("zed", zed), @r#"

@@ -82,9 +82,11 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use coracle::config::Config;
 
-    use super::{configuration, plain};
+    use super::{PAGE, configuration, plain};
 
     /// With every key that has a value.
     fn uncommented() -> String {
@@ -104,6 +106,51 @@ mod tests {
         assert_eq!(Config::read(&configuration(), false).unwrap(), Config::default());
         assert!(configuration().contains("\n# default time of a command\n#exec.timeout = 300\n"));
         assert!(configuration().contains("\n#security.memory_limit = \"4g\"\n"));
+    }
+
+    /// The keys below a table, as the program lists them where one is unknown.
+    fn keys_below(table: &str, keys: &mut BTreeSet<String>) {
+        let path = if table.is_empty() { "zzz".to_owned() } else { format!("{table}.zzz") };
+        let fault = Config::read(&format!("{path} = 1\n"), false).unwrap_err().into_inner().message;
+        let known = fault.split_once("expected one of ").or_else(|| fault.split_once("expected "));
+        // An object is one key of the page.
+        match known.filter(|_| fault.contains("unknown field `zzz`") && table != "run_code.preload") {
+            Some((_, known)) => {
+                for key in known.split('`').skip(1).step_by(2) {
+                    keys_below(&if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }, keys);
+                }
+            }
+            // A table of any names has tables below them.
+            None if table == "sandbox.profiles" => keys_below(&format!("{table}.name"), keys),
+            None => drop(keys.insert(table.replace(".name.", ".NAME."))),
+        }
+    }
+
+    /// The keys of a page's tables with that header, behind a prefix.
+    fn keys_of(page: &str, header: &str, prefix: &str) -> BTreeSet<String> {
+        let mut in_table = false;
+        let rows = page.lines().filter(|line| {
+            in_table = *line == header || in_table && line.starts_with('|');
+            in_table && line.starts_with("| `")
+        });
+        let keys = rows.flat_map(|line| line.split(" | ").next().unwrap_or_default().split('`').skip(1).step_by(2));
+        keys.map(|it| format!("{prefix}{it}")).collect()
+    }
+
+    #[test]
+    fn the_reference_has_every_key_of_the_program_and_no_other() {
+        let mut program = BTreeSet::new();
+        keys_below("", &mut program);
+        assert!(program.len() > 150, "{program:?}");
+        // Keys of purposes are on the page of these.
+        program.remove("profiles");
+        let mut page = keys_of(PAGE, "| key | default | meaning |", "");
+        page.retain(|it| !it.starts_with("profiles.") && it != "kubernetes.*");
+        let cluster = include_str!("../../../../docs/kubernetes.md");
+        page.extend(keys_of(cluster, "| key of `kubernetes.*` | default | meaning |", "kubernetes."));
+        let missing: Vec<_> = program.difference(&page).collect();
+        let unknown: Vec<_> = page.difference(&program).collect();
+        assert!(missing.is_empty() && unknown.is_empty(), "not on the page: {missing:?}; only there: {unknown:?}");
     }
 
     #[test]

@@ -15,13 +15,13 @@ use self::browser::Browser;
 use super::{IMAGE, Tool, with_engine, without_engine};
 
 /// A running page.
-struct Page {
+struct UiServer {
     child: Child,
     port: u16,
     token: String,
 }
 
-impl Page {
+impl UiServer {
     async fn start(tool: &Tool<'_>) -> Self {
         let mut child = tool.command(["ui"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -60,7 +60,7 @@ fn header(head: &str, name: &str) -> String {
 #[tokio::test]
 async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_get_nothing() {
     without_engine("", async |tool| {
-        let mut page = Page::start(tool).await;
+        let mut page = UiServer::start(tool).await;
         let (port, token) = (page.port, page.token.clone());
         let host = format!("Host: 127.0.0.1:{port}\r\n");
         let (status, head, _) = page.send(&format!("GET /?token={token}"), &host).await;
@@ -111,11 +111,11 @@ async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_get_nothing() {
 async fn a_person_works_with_a_machine_in_a_browser() {
     let mounts = "[[workspace.mounts]]\nhost_path = \"project\"\n";
     with_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n{mounts}"), async |tool| {
-        let Some(mut browser) = Browser::start(&tool.temp()).await else { return };
+        let Some(mut browser) = Browser::start().await else { return };
         let project = tool.work().join("project");
         std::fs::create_dir_all(&project).unwrap();
         std::fs::write(project.join("hello.txt"), "hello\n").unwrap();
-        let mut page = Page::start(tool).await;
+        let mut page = UiServer::start(tool).await;
         browser.open(&page.address()).await;
         browser.until("document.querySelector('h1')?.textContent === 'Machines'").await;
         create(&mut browser).await;
@@ -177,7 +177,7 @@ async fn attach(browser: &mut Browser) {
 }
 
 async fn apply(tool: &Tool<'_>, browser: &mut Browser) {
-    let words = ["workspace", "write-file", "project/hello.txt", "changed\n", "--mode", "overwrite"];
+    let words = ["workspace", "shell-execute", "--", "sh", "-c", "echo changed > hello.txt"];
     let written = tool.run(words, b"").await;
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     browser.go("#/session/default").await;

@@ -15,11 +15,13 @@ export function h(tag, properties = {}, ...children) {
 /** A table whose rows are lists of cells. The first cell of a row is its heading. */
 export function table(caption, columns, rows, empty) {
   if (rows.length === 0) return h("p", { class: "empty" }, empty);
-  const cell = (content, at) => h(at === 0 ? "th" : "td", { ...(at === 0 && { scope: "row" }), "data-label": columns[at] }, content);
-  return h("table", {},
+  const cell = (content, at) =>
+    h(at === 0 ? "th" : "td", { ...(at === 0 ? { scope: "row", role: "rowheader" } : { role: "cell" }), "data-label": columns[at] }, content);
+  // The roles stay where a narrow page lays the table out as blocks.
+  return h("table", { role: "table" },
     h("caption", {}, caption),
-    h("thead", {}, h("tr", {}, columns.map((it) => h("th", { scope: "col" }, it)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))));
+    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((it) => h("th", { scope: "col", role: "columnheader" }, it)))),
+    h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell)))));
 }
 
 /** Replaces the content unless it is the same, so that focus and selection stay. */

@@ -26,13 +26,11 @@ function facts(status, row) {
 }
 
 function report(status) {
-  const entries = Object.entries(status.metadata?.provisioning_report || {});
-  const rows = entries.map(([step, it]) => {
-    const steps = Array.isArray(it) ? it : [it];
-    const words = steps.map((one) => (typeof one === "object" && one ? one.status || JSON.stringify(one) : String(one)));
-    const details = steps.map((one) => one?.detail || one?.error || one?.message).filter(Boolean);
-    return [step.replaceAll("_", " "), words.join(", "), details.map((text) => h("div", {}, typeof text === "string" ? text : JSON.stringify(text)))];
-  });
+  const rows = (status.metadata?.provisioning_report || []).map((it) => [
+    it.name.replaceAll("_", " "),
+    state(it.status, it.status === "success"),
+    [it.detail, it.error, ...(it.items || []).map((one) => [one.name, one.status, one.detail, one.error].filter(Boolean).join(": "))].filter(Boolean).map((text) => h("div", {}, text)),
+  ]);
   return table("What was done when the machine was created", ["Step", "Status", "Details"], rows, "There is no report of it.");
 }
 
@@ -52,8 +50,8 @@ export async function machinePage(place, name) {
   const terminal = terminalSection(name, first.running);
   let ended = false;
   const power = first.running
-    ? button("Stop", async () => { await call("stop", { name }); announce(`${name} is stopped.`); location.reload(); })
-    : button("Start", async () => { await call("start", { name }); announce(`${name} runs.`); location.reload(); });
+    ? button("Stop", async () => { await call("stop", { container: name }); announce(`${name} is stopped.`); location.reload(); })
+    : button("Start", async () => { await call("start", { container: name }); announce(`${name} runs.`); location.reload(); });
   place.append(
     h("h1", {}, name),
     h("div", { class: "actions" }, power,

@@ -107,7 +107,7 @@ function createForm(refresh) {
   field("Ports", "ports", { placeholder: "8080 5432" }),
   h("div", { class: "field whole" }, field("Setup commands, one a line", "setup", { tag: "textarea", rows: "2" })),
   h("div", { class: "field whole checks" },
-    check("Mount the working directory of `coracle ui`", "mount_cwd", false),
+    check("Mount the directory in which coracle ui was started", "mount_cwd", false),
     check("Persistent: it outlives the session", "persistent", false)),
   h("div", { class: "field whole" }, submit));
   return h("section", { "aria-labelledby": "create-title" }, h("h2", { id: "create-title" }, "Create a machine"), form, outcome);

@@ -5,11 +5,9 @@ import { FitAddon } from "./vendor/addon-fit.js";
 const encoder = new TextEncoder();
 
 function colors() {
-  const style = getComputedStyle(document.documentElement);
-  const of = (name) => style.getPropertyValue(name).trim();
   const probe = h("span", {});
   document.body.append(probe);
-  const color = (name) => { probe.style.color = of(name); return getComputedStyle(probe).color; };
+  const color = (name) => { probe.style.color = `var(${name})`; return getComputedStyle(probe).color; };
   const theme = { background: color("--terminal"), foreground: color("--text"), cursor: color("--accent"), selectionBackground: color("--selection") };
   probe.remove();
   return theme;
@@ -23,6 +21,9 @@ export function terminalSection(name, running) {
   async function attach(isNew) {
     close();
     trouble.replaceChildren();
+    place.classList.remove("ended");
+    // The size of what is hidden is not known.
+    place.hidden = false;
     const { Terminal } = await import("./vendor/xterm.js");
     const terminal = new Terminal({ fontSize: 14, theme: colors(), screenReaderMode: true, cursorBlink: false, scrollback: 5000 });
     const fit = new FitAddon();
@@ -59,8 +60,6 @@ export function terminalSection(name, running) {
     document.addEventListener("themechange", recolor);
     const media = matchMedia("(prefers-color-scheme: dark)");
     media.addEventListener("change", recolor);
-    place.classList.remove("ended");
-    place.hidden = false;
     open = () => {
       watcher.disconnect();
       document.removeEventListener("themechange", recolor);

@@ -6,10 +6,9 @@ import { patch } from "./diff.js";
 const of = (id) => call("workflow_status", { workflow: id }).catch(() => null);
 
 function used(status) {
-  const usage = status?.usage;
-  if (!usage) return "";
-  const tokens = (usage.input_tokens || 0) + (usage.output_tokens || 0);
-  return `${tokens.toLocaleString("en")} tokens`;
+  const usage = status?.usage || status?.metered;
+  const tokens = (usage?.input_tokens || 0) + (usage?.output_tokens || 0);
+  return tokens > 0 ? tokens.toLocaleString("en") : "";
 }
 
 function cost(status) {
@@ -23,7 +22,7 @@ export async function workflowsPage(place) {
   const rows = [...worktrees, ...stopped].map((it, at) => [
     h("a", { href: `#/workflow/${it.id}` }, it.id),
     it.branch || statuses[at]?.branch || "",
-    it.commits === undefined ? "" : String(it.commits),
+    it.ahead === undefined ? "" : String(it.ahead),
     state(statuses[at]?.state || (it.branch ? "open" : "stopped"), Boolean(it.branch)),
     used(statuses[at]), cost(statuses[at]),
   ]);
@@ -34,9 +33,10 @@ export async function workflowsPage(place) {
 export async function workflowPage(place, id) {
   const changes = h("div", {});
   const show = async () => {
-    const { files, patch: text } = await call("worktree_diff", { workflow: id });
+    const { files, patch: text, omitted_files: omitted } = await call("worktree_diff", { workflow: id });
     replace(changes,
       files.length === 0 ? h("p", { class: "empty" }, "Nothing is changed.") : text && patch(text, `Changes of workflow ${id}`),
+      omitted.length > 0 && h("p", { class: "help" }, `Not shown, since the patch is long: ${omitted.join(", ")}`),
       files.length > 0 && button("Apply to the checkout", apply, { class: "primary" }));
     announce(`${files.length} changed ${files.length === 1 ? "file" : "files"}.`);
   };

@@ -1,6 +1,6 @@
 //! Chromium without a window, driven over its DevTools protocol.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_tungstenite::WebSocketStream;
@@ -24,6 +25,7 @@ const WIDTHS: [u32; 3] = [400, 900, 1600];
 /// One tab.
 pub(super) struct Browser {
     child: Child,
+    _profile: TempDir,
     socket: WebSocketStream<TcpStream>,
     session: String,
     calls: u64,
@@ -31,14 +33,18 @@ pub(super) struct Browser {
 
 impl Browser {
     /// `None`, and a note, where there is none.
-    pub(super) async fn start(dir: &Path) -> Option<Self> {
-        let profile = dir.join("chromium");
+    pub(super) async fn start() -> Option<Self> {
+        let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
         command
             .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .args(["--remote-debugging-port=0", &format!("--user-data-dir={}", profile.display()), "about:blank"])
-            .env("HOME", dir)
+            .args([
+                "--remote-debugging-port=0",
+                &format!("--user-data-dir={}", profile.path().display()),
+                "about:blank",
+            ])
+            .env("HOME", profile.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -47,7 +53,7 @@ impl Browser {
             coracle_skips::skip(coracle_skips::NEEDS_CHROMIUM);
             return None;
         };
-        let file = profile.join("DevToolsActivePort");
+        let file = profile.path().join("DevToolsActivePort");
         let lines = || std::fs::read_to_string(&file).ok().filter(|it| it.lines().count() == 2);
         eventually("the browser says where it listens", Duration::from_secs(30), async || lines().is_some()).await;
         let lines = lines().unwrap();
@@ -55,7 +61,7 @@ impl Browser {
         let stream = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).await.unwrap();
         let address = format!("ws://127.0.0.1:{port}{}", path.trim());
         let (socket, _) = tokio_tungstenite::client_async(address, stream).await.unwrap();
-        let mut browser = Self { child, socket, session: String::new(), calls: 0 };
+        let mut browser = Self { child, _profile: profile, socket, session: String::new(), calls: 0 };
         let target = browser.call("Target.createTarget", json!({ "url": "about:blank" })).await;
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = browser.call("Target.attachToTarget", attach).await;

@@ -68,6 +68,7 @@ mod strict_create;
 mod terminal;
 mod tokens;
 mod try_repo;
+mod ui;
 mod upgrade;
 mod users;
 mod values;

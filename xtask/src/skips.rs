@@ -73,6 +73,7 @@ fn remedy(reason: &str) -> &'static str {
         "container" | "embedded" | "kubernetes" => " does not do what they are about",
         "needs a container engine" => "; CORACLE_ENGINES names one",
         "needs strace" | "needs iptables" => "; `cargo xtask engines up embedded` installs it",
+        "needs chromium" => "; `cargo xtask test` installs it",
         "needs root and openssh-server" => "; where there is systemd, its package opens the machine for logins",
         _ => "",
     }

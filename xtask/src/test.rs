@@ -28,8 +28,19 @@ use crate::{clients, guest};
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
 
 /// Packages that tests run, read or pack into an image: the host's own packages are the base where no registry answers.
-const PACKAGES: &[&str] =
-    &["bash", "ca-certificates", "curl", "docker-registry", "fish", "git", "python3", "ripgrep", "util-linux", "zsh"];
+const PACKAGES: &[&str] = &[
+    "bash",
+    "ca-certificates",
+    "chromium",
+    "curl",
+    "docker-registry",
+    "fish",
+    "git",
+    "python3",
+    "ripgrep",
+    "util-linux",
+    "zsh",
+];
 
 /// Build targets of a run. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];

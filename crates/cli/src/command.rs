@@ -9,7 +9,7 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, worktree};
+use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, ui, worktree};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -69,6 +69,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         call(),
         mcp(),
         serve(),
+        ui::command(),
     ];
     let admin = ["start", "stop", "adopt"].map(admin::command).into_iter().chain([saved(), audit()]);
     let shown = table.iter().filter(|it| it.audience != Audience::Session);

@@ -63,7 +63,7 @@ const ORDER: &str = "\
     create exec shell attach exec-background jobs logs exec-poll job-wait job-read exec-cancel list top status \
     wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
-    saved audit exec-interactive-hint preflight doctor setup init completions call mcp serve";
+    saved audit exec-interactive-hint preflight doctor setup init completions call mcp serve ui";
 
 /// Where a word stands in a list of words; none that is not in it.
 fn position(words: &str, word: &str) -> Option<usize> {
@@ -150,6 +150,7 @@ pub(super) fn examples(word: &str) -> &'static str {
         "call" => CALL,
         "mcp" => MCP,
         "serve" => SERVE,
+        "ui" => UI,
         _ => "",
     }
 }
@@ -325,6 +326,10 @@ Started by the client libraries for Python and TypeScript. A line is a request, 
   {\"id\": 1, \"call\": {\"operation\": \"exec\", \"container\": \"web\", \"command\": \"make\"}, \"events\": true}
   {\"id\": 2, \"tool\": \"read_file\", \"arguments\": {\"path\": \"README.md\"}}
   {\"id\": 3, \"cancel\": 1}";
+
+const UI: &str = "\
+Example:
+  coracle ui                              prints an address with a token; open it in a browser of this machine";
 
 #[cfg(test)]
 mod tests {

@@ -44,6 +44,7 @@ mod stdio;
 mod terminal;
 mod tools;
 mod top;
+mod ui;
 mod usage_error;
 mod worker;
 mod worktree;
@@ -80,7 +81,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Err(err) => return no_host(&err.into(), words),
     };
     // One call needs one thread; threads take longer to start than a command over a link.
-    let serves = matches!(matches.subcommand_name(), Some("mcp" | "serve"));
+    let serves = matches!(matches.subcommand_name(), Some("mcp" | "serve" | "ui"));
     if serves {
         file_limit::raise();
     }
@@ -153,6 +154,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         }
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,
+        "ui" => ui::run(matches, host, &options).await,
         "doctor" => doctor::run(matches, host, &options).await,
         "init" => init::run(matches, &host, &options),
         "logs" => logs::run(matches, host, &options).await,

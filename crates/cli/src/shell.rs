@@ -4,9 +4,10 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::{Access, Code, Context, Failure, Host, Options, Script, audit, check_policy, operations, stopped};
-use coracle_lifecycle::{ManagedContainer, OnTerminal, Record, exec_on_terminal, find, on_terminal};
-use coracle_runtime::{Capability, ContainerPath, Error, ExecTarget, Handle, Ids};
+use coracle::person_terminal::{enter, guest_link};
+use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
+use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, on_terminal};
+use coracle_runtime::{ContainerPath, Error, Handle};
 use serde_json::{Map, Value, json};
 
 use super::operation_args::COMMAND;
@@ -107,10 +108,7 @@ impl Terminal {
         workdir: Option<&ContainerPath>,
     ) -> Result<ExitCode, Failure> {
         let exec = exec_on_terminal(&found, &self.on_terminal(cx, workdir))?;
-        let engine = found.record.engine;
-        let ExecTarget::Guest(link) = cx.links().inside(&cx.store()?, &mut found).await? else {
-            return Err(Error::Unsupported { engine, capability: Capability::Guest }.into());
-        };
+        let link = guest_link(cx, &mut found).await?;
         let intent = audit::intent(cx, self.act, &self.audited_args()).await?;
         let done = terminal::run(&link, exec, &cx.host.terminal_kind).await;
         let told = done.as_ref().map(|code| Map::from_iter([("exit".to_owned(), json!(code))]));
@@ -143,35 +141,6 @@ impl Terminal {
         let workdir = self.workdir.as_deref().map(|it| found.record.workdir.join(it)).transpose()?;
         Ok((found, workdir))
     }
-}
-
-/// A running container that a person may enter, of every session.
-pub(super) async fn enter(cx: &Context, handle: &Handle, as_root: bool) -> Result<ManagedContainer, Failure> {
-    let found = find(cx.engines(), &cx.store()?, handle).await?;
-    check_policy(cx, &found.record, Access::Use)?;
-    if as_root && !cx.config.security.allow_root {
-        return Err(no_root("commands as root are not granted").hint_setting("leave `--as-root` out", ALLOW_ROOT));
-    }
-    let container = found.present()?;
-    if !container.running() {
-        return Err(stopped(container, &found.record));
-    }
-    Ok(found)
-}
-
-/// Whether a person may join what runs as root, in a container whose commands do not.
-pub(super) fn may_join_root(cx: &Context, record: &Record, terminal: &str) -> Result<(), Failure> {
-    if cx.config.security.allow_root || record.exec_user.is_some_and(Ids::is_root) {
-        return Ok(());
-    }
-    let failure = no_root(&format!("the terminal {terminal} is root's, and commands as root are not granted"));
-    Err(failure.hint_setting("open one of your own", ALLOW_ROOT))
-}
-
-const ALLOW_ROOT: &str = "security.allow_root";
-
-fn no_root(message: &str) -> Failure {
-    Failure::new(Code::PolicyDenied, message).detail("rule", "root.exec").detail("setting", ALLOW_ROOT)
 }
 
 #[cfg(test)]

@@ -42,7 +42,8 @@ pub fn check(http: &Http, options: &Options) -> Result<(), Failure> {
 /// Serves until a signal comes. `upkeep` is waited for at the end.
 pub(super) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let cx = &process.context;
-    let (listener, token) = http.listen(cx, &cx.state()?.mcp_token()).await?;
+    let default_file = cx.state()?.mcp_token();
+    let (listener, token) = http.listen(cx, &default_file).await?;
     let clients = Clients::new(process);
     let front = Arc::new(Front { token, protocol: protocol(process, &clients) });
     if cx.host.session.is_some() {
@@ -51,7 +52,7 @@ pub(super) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Ou
     note(&format!(
         "serving the Model Context Protocol at http://{}{PATH}; clients need the token in {}",
         listener.address,
-        listener.token_file.display()
+        http.token_file(cx, &default_file).display()
     ));
     let open = listener.accept(&front, cx).await;
     let leave = async { tokio::join!(open.shutdown(), clients.end(), process.end(), upkeep) };

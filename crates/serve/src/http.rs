@@ -31,12 +31,13 @@ const EVENTS: usize = 8;
 /// Serves until a signal comes. `upkeep` is waited for at the end.
 pub(crate) async fn serve(http: &Http, process: &Process, upkeep: impl Future<Output = ()>) -> Result<(), Failure> {
     let cx = &process.context;
-    let (listener, token) = http.listen(cx, &cx.state()?.serve_token()).await?;
+    let default_file = cx.state()?.serve_token();
+    let (listener, token) = http.listen(cx, &default_file).await?;
     let session = Session::new(process.clone());
     let document = openapi::document(process).to_string().into();
     let catalog = Catalog::for_process(process);
     let api = Arc::new(Api { token, session: session.clone(), process: process.clone(), catalog, document });
-    let (address, file) = (listener.address, listener.token_file.display().to_string());
+    let (address, file) = (listener.address, http.token_file(cx, &default_file).display().to_string());
     // A person who has closed that stream needs no telling.
     let _ = writeln!(io::stderr(), "serving calls at http://{address}/call; clients need the token in {file}");
     let open = listener.accept(&api, cx).await;

@@ -27,6 +27,9 @@ pub const NEEDS_STRACE: &str = "needs strace";
 /// The test is about an engine behind a server of `ssh`.
 pub const NEEDS_SSHD: &str = "needs root and openssh-server";
 
+/// The test is about a page in a browser.
+pub const NEEDS_CHROMIUM: &str = "needs chromium";
+
 /// Notes that the running test does not try what it is about, and why.
 ///
 /// # Panics

@@ -142,6 +142,12 @@ impl Context {
         Self { call, ..self.clone() }
     }
 
+    /// The same process in another session, for a person who looks at it.
+    #[must_use]
+    pub fn in_session(&self, session: ContainerName) -> Self {
+        Self { call: CallContext { session, ..self.call.clone() }, ..self.clone() }
+    }
+
     /// Our state directory.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ mod image_build;
 pub mod maintenance;
 mod new_file;
 pub mod operations;
+pub mod person_terminal;
 mod policy;
 mod preflight;
 mod process;

@@ -15,9 +15,10 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::token::Token;
 
@@ -39,13 +40,11 @@ pub struct Http {
     pub token_file: Option<PathBuf>,
 }
 
-/// A server that listens, and the token of its clients.
+/// A server that listens.
 #[derive(Debug)]
 pub struct Listener {
     /// The address, with the port that it has.
     pub address: SocketAddr,
-    /// The file of the token.
-    pub token_file: PathBuf,
     listener: TcpListener,
 }
 
@@ -86,12 +85,25 @@ impl Http {
     /// # Errors
     /// What keeps the server from listening.
     pub async fn listen(&self, cx: &Context, default: &Path) -> Result<(Listener, Token), Failure> {
-        let token_file = self.token_file.as_ref().map_or_else(|| default.to_owned(), |it| cx.host.path(it));
-        let token = Token::at(&token_file, cx.host.uid)?;
+        let token = Token::at(&self.token_file(cx, default), cx.host.uid)?;
+        Ok((self.bind().await?, token))
+    }
+
+    /// The file of the token; `default` if the person named none.
+    #[must_use]
+    pub fn token_file(&self, cx: &Context, default: &Path) -> PathBuf {
+        self.token_file.as_ref().map_or_else(|| default.to_owned(), |it| cx.host.path(it))
+    }
+
+    /// Listens.
+    ///
+    /// # Errors
+    /// What keeps the server from listening.
+    pub async fn bind(&self) -> Result<Listener, Failure> {
         let address = self.address()?;
         let listener = TcpListener::bind(address).await.map_err(|err| unbound(address, &err))?;
         let address = listener.local_addr().map_err(Failure::internal)?;
-        Ok((Listener { address, token_file, listener }, token))
+        Ok(Listener { address, listener })
     }
 }
 
@@ -106,8 +118,8 @@ fn unbound(address: SocketAddr, err: &std::io::Error) -> Failure {
 
 impl Listener {
     /// Takes connections until the process is to end; those that are still open then.
-    pub async fn accept(self, service: &Arc<impl HttpService>, cx: &Context) -> GracefulShutdown {
-        let (open, places) = (GracefulShutdown::new(), Arc::new(Semaphore::new(CONNECTIONS)));
+    pub async fn accept(self, service: &Arc<impl HttpService>, cx: &Context) -> OpenConnections {
+        let (open, places) = (OpenConnections::default(), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some(accepted) = cx.call.cancel.run_until_cancelled(self.listener.accept()).await {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -120,8 +132,8 @@ impl Listener {
             };
             // Closed at once: who holds all places holds no new ones up.
             let Ok(place) = places.clone().try_acquire_owned() else { continue };
-            let connection = open.watch(connection(stream, service.clone()));
-            tokio::spawn(async move {
+            let connection = serve_connection(stream, service.clone(), open.ending.clone());
+            open.tasks.spawn(async move {
                 if let Err(err) = connection.await {
                     tracing::debug!("a connection broke: {err}");
                 }
@@ -132,22 +144,46 @@ impl Listener {
     }
 }
 
-fn connection(
+/// Connections of a server that takes no new ones.
+#[derive(Debug, Default)]
+pub struct OpenConnections {
+    tasks: TaskTracker,
+    ending: CancellationToken,
+}
+
+impl OpenConnections {
+    /// Lets requests that have begun be answered, and waits for that. A connection that was upgraded is not waited for.
+    pub async fn shutdown(self) {
+        self.ending.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+async fn serve_connection(
     stream: TcpStream,
     service: Arc<impl HttpService>,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
+    ending: CancellationToken,
+) -> hyper::Result<()> {
     // An answer is small and waited for.
     let _ = stream.set_nodelay(true);
     let answer = move |request| {
         let service = service.clone();
         async move { Ok::<_, Infallible>(service.answer(request).await) }
     };
-    http1::Builder::new()
+    let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .max_buf_size(HEAD.0)
         .max_headers(HEAD.1)
         .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .with_upgrades();
+    let mut connection = std::pin::pin!(connection);
+    if let Some(ended) = ending.run_until_cancelled(connection.as_mut()).await {
+        return ended;
+    }
+    connection.as_mut().graceful_shutdown();
+    connection.await
 }
 
 /// Whether a request means this machine: a page in a browser whose name was turned to a loopback address has another

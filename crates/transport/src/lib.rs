@@ -7,6 +7,8 @@ mod http;
 mod session;
 mod token;
 
-pub use self::http::{Http, HttpResponse, HttpService, Listener, PATIENCE, is_local, refusal, unauthorized};
+pub use self::http::{
+    Http, HttpResponse, HttpService, Listener, OpenConnections, PATIENCE, is_local, refusal, unauthorized,
+};
 pub use self::session::{LEAVING, Session, SessionLease};
 pub use self::token::Token;

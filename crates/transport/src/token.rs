@@ -26,6 +26,13 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
+    /// A new token that stands in no file, and its text.
+    #[must_use]
+    pub fn generate() -> (Self, String) {
+        let text = coracle_runtime::random_hex::<32>();
+        (Self(Sha256::digest(&text).into()), text)
+    }
+
     /// The token in a file of the person's, which is made if it is missing.
     pub fn at(path: &Path, uid: u32) -> Result<Self, Failure> {
         let refuse = |why: &str, hint: String| {
@@ -57,8 +64,14 @@ impl Token {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (given.next(), given.next()) else { return false };
         let Some((scheme, token)) = value.as_bytes().split_first_chunk::<7>() else { return false };
-        let digest: [u8; 32] = Sha256::digest(token).into();
-        scheme.eq_ignore_ascii_case(b"bearer ") && bool::from(self.0.ct_eq(&digest))
+        scheme.eq_ignore_ascii_case(b"bearer ") && self.matches(token)
+    }
+
+    /// Whether the text is the token. Takes the same time for each text of a length.
+    #[must_use]
+    pub fn matches(&self, text: &[u8]) -> bool {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        bool::from(self.0.ct_eq(&digest))
     }
 }
 

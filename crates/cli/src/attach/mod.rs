@@ -8,11 +8,12 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::person_terminal::{enter, guest_link, may_join_root};
 use coracle::{Code, Context, Failure, Host, Options, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::{ExecStatus, TerminalInfo};
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
-use coracle_runtime::{Capability, Error, ExecTarget, Handle, JobId};
+use coracle_runtime::{Handle, JobId};
 use serde_json::{Map, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -22,7 +23,7 @@ use self::screen::TerminalScreen;
 use super::keyboard::Keyboard;
 use super::operation_args::COMMAND;
 use super::terminal::{RawTerminal, follow_size, size};
-use super::{admin, exit, shell, startup};
+use super::{admin, exit, startup};
 use crate::render;
 
 /// Bytes of earlier output from which the screen is drawn again.
@@ -98,19 +99,11 @@ pub(super) async fn open(cx: &Context, container: &str) -> Result<ExitCode, Fail
     Box::pin(attach.run(cx)).await
 }
 
-async fn guest_link(cx: &Context, found: &mut ManagedContainer) -> Result<Link, Failure> {
-    let engine = found.record.engine;
-    match cx.links().inside(&cx.store()?, found).await? {
-        ExecTarget::Guest(link) => Ok(link),
-        _ => Err(Error::Unsupported { engine, capability: Capability::Guest }.into()),
-    }
-}
-
 impl AttachCall {
     /// The container, its guest, and the terminals that are open there.
     async fn reach(&self, cx: &Context) -> Result<(ManagedContainer, Link, OpenTerminals), Failure> {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
-        let mut found = shell::enter(cx, &handle, self.as_root).await?;
+        let mut found = enter(cx, &handle, self.as_root).await?;
         let link = guest_link(cx, &mut found).await?;
         let terminals = OpenTerminals::new(found.record.name.to_string(), link.terminals().await?);
         Ok((found, link, terminals))
@@ -124,7 +117,7 @@ impl AttachCall {
             None => terminals.newest(),
         };
         if let Some(info) = open.filter(|it| it.job.root) {
-            shell::may_join_root(cx, &found.record, &info.job.job)?;
+            may_join_root(cx, &found.record, &info.job.job)?;
         }
         let args = json!({
             "container": self.container, "terminal": open.map(|it| &it.job.job), "as_root": self.as_root,

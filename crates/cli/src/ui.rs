@@ -1,0 +1,29 @@
+//! `coracle ui`: the page in a browser of this machine.
+
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Command};
+use coracle::{Failure, Host, Options};
+use coracle_transport::Http;
+
+use super::operation_args::option;
+use super::{exit, startup};
+
+/// The subcommand.
+pub(super) fn command() -> Command {
+    let about = "Serve a page to a browser of this machine: containers, jobs, terminals, changes";
+    let address = option("http", "ADDRESS:PORT", "Where the page is served, on a loopback address");
+    Command::new("ui").about(about).arg(address.default_value("127.0.0.1:0"))
+}
+
+pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
+    exit::code(serve(matches, host, options).await)
+}
+
+async fn serve(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
+    let Some(http) = startup::http(matches) else { return Err(Failure::internal("`--http` has a default")) };
+    // A wrong address is told before anything is opened.
+    Http::address(&http)?;
+    let process = startup::open_configured(host, options)?;
+    coracle_ui::run(&process, &http).await
+}

@@ -1,0 +1,153 @@
+//! Who is let in: the token, the cookie, `Host` and `Origin`.
+
+use coracle_transport::Token;
+use hyper::header::{COOKIE, HOST, HeaderMap, ORIGIN};
+use hyper::http::request::Parts;
+
+/// Names by which a browser of this machine reaches the server.
+const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+/// The rules of one server.
+///
+/// A cookie of a loopback address goes to servers on all its ports, also to one that a container publishes. So the cookie
+/// has a path that nothing else knows, and all that is served lies below it.
+pub(crate) struct PageAccess {
+    token: Token,
+    text: String,
+    prefix: String,
+    authorities: [String; 3],
+}
+
+/// What a request may do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It has the token in its address: it gets the cookie.
+    SetCookie,
+    /// It asks for that path below the secret one.
+    Path(String),
+    /// Its `Host` or `Origin` means another server.
+    Foreign,
+    /// It has no token.
+    NoToken,
+}
+
+impl PageAccess {
+    pub(crate) fn new(token: Token, text: &str, port: u16) -> Self {
+        let prefix = format!("/{}/", coracle_runtime::random_hex::<16>());
+        Self { token, text: text.to_owned(), prefix, authorities: NAMES.map(|name| format!("{name}:{port}")) }
+    }
+
+    /// The secret path, with a slash at both ends.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The value of `Set-Cookie`.
+    pub(crate) fn cookie(&self) -> String {
+        format!("coracle_ui={}; Path={}; HttpOnly; SameSite=Strict", self.text, self.prefix)
+    }
+
+    /// Decides by the head alone.
+    pub(crate) fn admit(&self, head: &Parts) -> Admission {
+        if !self.is_own_host(&head.headers) || !self.is_own_origin(head) {
+            return Admission::Foreign;
+        }
+        let path = head.uri.path();
+        let token = head.uri.query().and_then(|it| it.strip_prefix("token="));
+        if path == "/" && hyper::Method::GET == head.method && token.is_some_and(|it| self.token.matches(it.as_bytes()))
+        {
+            return Admission::SetCookie;
+        }
+        match path.strip_prefix(&self.prefix) {
+            Some(below) if self.has_cookie(&head.headers) => Admission::Path(below.to_owned()),
+            _ => Admission::NoToken,
+        }
+    }
+
+    fn is_own_host(&self, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let is_own = hosts.next().is_some_and(|it| self.authorities.iter().any(|own| it == own.as_str()));
+        is_own && hosts.next().is_none()
+    }
+
+    /// A plain `GET` may come without an origin; an upgrade and all else must name ours.
+    fn is_own_origin(&self, head: &Parts) -> bool {
+        let is_own = |it: &hyper::header::HeaderValue| {
+            let authority = it.to_str().ok().and_then(|it| it.strip_prefix("http://"));
+            authority.is_some_and(|it| self.authorities.iter().any(|own| own == it))
+        };
+        let mut origins = head.headers.get_all(ORIGIN).iter().peekable();
+        let is_plain = hyper::Method::GET == head.method && !head.headers.contains_key(hyper::header::UPGRADE);
+        (is_plain || origins.peek().is_some()) && origins.all(is_own)
+    }
+
+    fn has_cookie(&self, headers: &HeaderMap) -> bool {
+        let cookies = headers.get_all(COOKIE).iter().filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(';'));
+        let mut ours = cookies.filter_map(|it| it.trim().strip_prefix("coracle_ui="));
+        ours.any(|it| self.token.matches(it.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    fn access() -> PageAccess {
+        let (token, text) = Token::generate();
+        PageAccess::new(token, &text, 8000)
+    }
+
+    fn admitted(access: &PageAccess, method: &str, path: &str, headers: &[(&str, &str)]) -> Admission {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        access.admit(&request.body(()).unwrap().into_parts().0)
+    }
+
+    #[test]
+    fn the_token_gives_a_cookie_for_the_secret_path_only() {
+        let access = access();
+        let host = ("host", "127.0.0.1:8000");
+        let with_token = format!("/?token={}", access.text);
+        assert_eq!(admitted(&access, "GET", &with_token, &[host]), Admission::SetCookie);
+        for wrong in ["/", "/?token=", "/?token=no", &format!("{with_token}0"), &format!("/x?token={}", access.text)] {
+            assert_eq!(admitted(&access, "GET", wrong, &[host]), Admission::NoToken, "{wrong}");
+        }
+        let cookie = format!("a=b; coracle_ui={}", access.text);
+        let path = format!("{}static/app.js", access.prefix);
+        let found = admitted(&access, "GET", &path, &[host, ("cookie", &cookie)]);
+        assert_eq!(found, Admission::Path("static/app.js".into()));
+        assert_eq!(admitted(&access, "GET", &path, &[host]), Admission::NoToken);
+        assert_eq!(admitted(&access, "GET", &path, &[host, ("cookie", "coracle_ui=no")]), Admission::NoToken);
+        assert_eq!(admitted(&access, "GET", "/static/app.js", &[host, ("cookie", &cookie)]), Admission::NoToken);
+        assert!(access.cookie().contains(&format!("Path={}; HttpOnly; SameSite=Strict", access.prefix)));
+    }
+
+    #[test]
+    fn another_host_and_another_origin_get_nothing() {
+        let access = access();
+        let cookie = format!("coracle_ui={}", access.text);
+        let check = |method: &str, host: &str, more: &[(&str, &str)]| {
+            let headers = [&[("host", host), ("cookie", &cookie)], more].concat();
+            admitted(&access, method, &access.prefix, &headers) != Admission::Foreign
+        };
+        let own = "127.0.0.1:8000";
+        assert!(check("GET", own, &[]) && check("GET", "localhost:8000", &[]) && check("GET", "[::1]:8000", &[]));
+        for host in
+            ["127.0.0.1", "127.0.0.1:8001", "evil.example:8000", "localhost.evil.example:8000", "127.0.0.2:8000"]
+        {
+            assert!(!check("GET", host, &[]), "{host}");
+        }
+        assert!(check("POST", own, &[("origin", "http://127.0.0.1:8000")]));
+        assert!(!check("POST", own, &[]) && !check("GET", own, &[("upgrade", "websocket")]));
+        for origin in ["null", "http://127.0.0.1:8001", "https://127.0.0.1:8000", "http://evil.example", "file://"] {
+            for (method, more) in [("POST", None), ("GET", None), ("GET", Some(("upgrade", "websocket")))] {
+                let headers: Vec<_> = [("origin", origin)].into_iter().chain(more).collect();
+                assert!(!check(method, own, &headers), "{method} {origin}");
+            }
+        }
+        assert!(!check("GET", own, &[("host", own)]));
+    }
+}

@@ -1,0 +1,69 @@
+//! The files of the page, inside the program.
+
+/// A file as it is served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asset {
+    pub(crate) media_type: &'static str,
+    pub(crate) content: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const SVG: &str = "image/svg+xml";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+macro_rules! assets {
+    ($($path:literal $media_type:ident $file:literal,)*) => {
+        &[$(($path, Asset { media_type: $media_type, content: include_str!(concat!("../page/", $file)) }),)*]
+    };
+}
+
+/// All of them, by their paths.
+static ALL: &[(&str, Asset)] = assets![
+    "" HTML "index.html",
+    "static/app.js" SCRIPT "app.js",
+    "static/api.js" SCRIPT "api.js",
+    "static/dom.js" SCRIPT "dom.js",
+    "static/theme.js" SCRIPT "theme.js",
+    "static/plot.js" SCRIPT "plot.js",
+    "static/diff.js" SCRIPT "diff.js",
+    "static/machines.js" SCRIPT "machines.js",
+    "static/machine.js" SCRIPT "machine.js",
+    "static/jobs.js" SCRIPT "jobs.js",
+    "static/terminal.js" SCRIPT "terminal.js",
+    "static/sessions.js" SCRIPT "sessions.js",
+    "static/workflows.js" SCRIPT "workflows.js",
+    "static/style.css" STYLE "style.css",
+    "static/icon.svg" SVG "icon.svg",
+    "static/vendor/xterm.js" SCRIPT "vendor/xterm.mjs",
+    "static/vendor/xterm.css" STYLE "vendor/xterm.css",
+    "static/vendor/addon-fit.js" SCRIPT "vendor/addon-fit.mjs",
+    "static/vendor/xterm.LICENSE" TEXT "vendor/xterm.LICENSE",
+    "static/vendor/addon-fit.LICENSE" TEXT "vendor/addon-fit.LICENSE",
+];
+
+/// The file of a path.
+pub(crate) fn find(path: &str) -> Option<Asset> {
+    ALL.iter().find(|it| it.0 == path).map(|it| it.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, SCRIPT, find};
+
+    #[test]
+    fn what_the_page_names_is_there_and_none_of_it_is_elsewhere() {
+        let own = ALL.iter().filter(|it| !it.0.contains("/vendor/"));
+        for (path, asset) in own {
+            assert!(!asset.content.contains("://") || *path == "static/icon.svg", "{path} names another place");
+            for quoted in asset.content.split('"').filter(|it| it.starts_with("static/") || it.starts_with("./")) {
+                let named = quoted.strip_prefix("./").map_or_else(|| quoted.to_owned(), |it| format!("static/{it}"));
+                assert!(find(&named).is_some(), "{path} names {quoted}");
+            }
+            // The policy of the page forbids both.
+            assert!(!asset.content.contains("<script>") && !asset.content.contains("onclick="), "{path}");
+            assert!(asset.media_type != SCRIPT || !asset.content.contains("innerHTML"), "{path}");
+        }
+    }
+}

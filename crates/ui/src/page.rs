@@ -1,0 +1,139 @@
+//! The server of the page: files, calls and terminals.
+
+use std::sync::Arc;
+
+use coracle::{Code, Failure, MAX_BYTES, Process};
+use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Map, Value};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::task::TaskTracker;
+
+use crate::access::{Admission, PageAccess};
+use crate::assets;
+use crate::calls::PageCall;
+use crate::samples::{EVERY, UsageHistory};
+use crate::terminal;
+
+/// What stands in each answer. The terminal writes its colours as rules of a style sheet, so styles may stand inline;
+/// scripts may not.
+const HEADERS: [(&str, &str); 6] = [
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("cache-control", "no-store"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+/// The server, shared by its connections.
+pub(crate) struct PageServer {
+    process: Process,
+    access: PageAccess,
+    history: UsageHistory,
+    /// Calls that run: one that has begun is finished or undone, also when the page is closed.
+    calls: TaskTracker,
+}
+
+impl PageServer {
+    pub(crate) fn new(process: Process, access: PageAccess) -> Self {
+        Self { process, access, history: UsageHistory::default(), calls: TaskTracker::new() }
+    }
+
+    /// Keeps samples until the process is to end.
+    pub(crate) async fn sample(self: Arc<Self>) {
+        let mut turns = interval(EVERY);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.process.context.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
+            self.history.machines(&self.process, false).await;
+        }
+    }
+
+    /// Waits for calls and terminals.
+    pub(crate) async fn end(&self) {
+        self.calls.close();
+        self.calls.wait().await;
+    }
+
+    async fn route(&self, path: &str, request: Request<Incoming>) -> HttpResponse {
+        let is_upgrade = request.headers().contains_key(UPGRADE);
+        match (request.method(), path) {
+            (&Method::GET, "terminal") if is_upgrade => terminal::upgrade(&self.process, &self.calls, request),
+            (&Method::GET, "machines") => json(self.history.machines(&self.process, false).await),
+            (&Method::POST, "machines") => json(self.history.machines(&self.process, true).await),
+            (&Method::GET, path) if path.starts_with("usage/") => {
+                json(self.history.of_container(path.trim_start_matches("usage/")).await)
+            }
+            (&Method::POST, "call") => self.call(request).await,
+            (&Method::GET, path) => match assets::find(path) {
+                Some(asset) => content(asset.media_type, Bytes::from_static(asset.content.as_bytes())),
+                None => refusal(StatusCode::NOT_FOUND, "there is no such page"),
+            },
+            _ => refusal(StatusCode::METHOD_NOT_ALLOWED, "pages are GET, and calls are POST"),
+        }
+    }
+
+    async fn call(&self, request: Request<Incoming>) -> HttpResponse {
+        let body = Limited::new(request.into_body(), MAX_BYTES).collect();
+        let body = match tokio::time::timeout(PATIENCE, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => return refusal(StatusCode::BAD_REQUEST, "the call is too large, or did not come whole"),
+            Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "the call took too long to come"),
+        };
+        let call = match PageCall::parse(&body) {
+            Ok(call) => call,
+            Err(failure) => return json(failure.answer(None)),
+        };
+        let process = self.process.clone();
+        let answer = self.calls.spawn(async move { Box::pin(call.answer(&process)).await }).await;
+        json(answer.unwrap_or_else(|err| Failure::new(Code::Internal, err.to_string()).answer(None)))
+    }
+}
+
+impl HttpService for PageServer {
+    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+        let (head, body) = request.into_parts();
+        let admission = self.access.admit(&head);
+        let mut response = match admission {
+            Admission::Path(path) => self.route(&path, Request::from_parts(head, body)).await,
+            Admission::SetCookie => redirect(&self.access),
+            Admission::Foreign => refusal(StatusCode::FORBIDDEN, "the request means another server"),
+            Admission::NoToken => {
+                refusal(StatusCode::UNAUTHORIZED, "open the address that `coracle ui` printed: it has the token")
+            }
+        };
+        for (name, value) in HEADERS {
+            response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+fn redirect(access: &PageAccess) -> HttpResponse {
+    let mut response = refusal(StatusCode::SEE_OTHER, "");
+    let headers = [(SET_COOKIE, access.cookie()), (LOCATION, access.prefix().to_owned())];
+    for (name, text) in headers {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
+
+fn json(answer: Map<String, Value>) -> HttpResponse {
+    content("application/json", Value::Object(answer).to_string().into())
+}
+
+fn content(media_type: &'static str, text: Bytes) -> HttpResponse {
+    let mut response = Response::new(Full::new(text).boxed());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

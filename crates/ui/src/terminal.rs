@@ -1,0 +1,227 @@
+//! A terminal of a container over a WebSocket.
+//!
+//! The page first sends a [`TerminalRequest`] as text. Then bytes are keys, and text is a new size. It gets bytes of
+//! output, and text for all else: which terminal it is, that earlier output has come, how it ended.
+
+use coracle::person_terminal::{enter, guest_link, may_join_root};
+use coracle::{Context, Failure, Process, audit};
+use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
+use coracle_runtime::link::protocol::ExecStatus;
+use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
+use coracle_runtime::{Handle, JobId, TerminalSize};
+use coracle_transport::{HttpResponse, refusal};
+use futures_util::{SinkExt, StreamExt};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, watch};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
+use tokio_util::task::TaskTracker;
+
+/// Bytes of earlier output that a page gets which comes back.
+const REPLAY: u64 = 256 << 10;
+
+/// Pieces of input and output on the way.
+const PIECES: usize = 8;
+
+/// Bytes of one message of the page: what a person pastes.
+const MESSAGE: usize = 1 << 20;
+
+/// What programs inside are told.
+const KIND: &str = "xterm-256color";
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// What the page wants.
+#[derive(Debug, Deserialize)]
+struct TerminalRequest {
+    container: String,
+    /// One that is open; without it the newest, or a new one.
+    terminal: Option<String>,
+    #[serde(default)]
+    new: bool,
+    #[serde(flatten)]
+    size: PageSize,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct PageSize {
+    cols: u16,
+    rows: u16,
+}
+
+impl From<PageSize> for TerminalSize {
+    fn from(size: PageSize) -> Self {
+        Self { cols: size.cols.clamp(2, 1000), rows: size.rows.clamp(1, 1000) }
+    }
+}
+
+/// Answers the handshake, and serves the terminal beside it.
+pub(crate) fn upgrade(process: &Process, calls: &TaskTracker, mut request: Request<Incoming>) -> HttpResponse {
+    let headers = request.headers();
+    let is_websocket = headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let accept = headers.get(SEC_WEBSOCKET_KEY).map(|it| derive_accept_key(it.as_bytes()));
+    let accept = accept.and_then(|it| HeaderValue::from_str(&it).ok()).filter(|_| is_websocket);
+    let Some(accept) = accept else { return refusal(StatusCode::BAD_REQUEST, "this is no handshake of a WebSocket") };
+    let (upgraded, cx) = (hyper::upgrade::on(&mut request), process.context.clone());
+    calls.spawn(async move {
+        let Ok(upgraded) = upgraded.await else { return };
+        let config = WebSocketConfig::default().max_message_size(Some(MESSAGE)).max_frame_size(Some(MESSAGE));
+        let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
+        let last = match Box::pin(serve(&cx, &mut socket)).await {
+            Ok(Some(end)) => json!({ "end": end.code }),
+            Ok(None) => return,
+            Err(failure) => json!({ "failure": failure.answer(Some("attach")) }),
+        };
+        // A page that was closed needs no telling.
+        let _ = socket.send(text(&last)).await;
+        let _ = socket.close(None).await;
+    });
+    let mut response = refusal(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    response
+}
+
+fn text(value: &Value) -> Message {
+    Message::text(value.to_string())
+}
+
+/// A terminal that the page is to be joined to.
+struct ChosenTerminal {
+    job: JobId,
+    /// Bytes that it had printed.
+    printed: u64,
+    root: bool,
+}
+
+/// `None`: the page was closed, and the terminal goes on.
+async fn serve(cx: &Context, socket: &mut Socket) -> Result<Option<ExecStatus>, Failure> {
+    let Some(Ok(Message::Text(request))) = socket.next().await else { return Ok(None) };
+    let request: TerminalRequest =
+        serde_json::from_str(&request).map_err(|err| Failure::invalid("terminal", err.to_string()))?;
+    let handle = Handle::parse(&request.container).map_err(|err| Failure::name("container", err))?;
+    let mut found = enter(cx, &handle, false).await?;
+    let link = guest_link(cx, &mut found).await?;
+    let open = request.choose(&link).await?;
+    if let Some(open) = open.as_ref().filter(|it| it.root) {
+        may_join_root(cx, &found.record, open.job.as_str())?;
+    }
+    let args = json!({ "container": request.container, "terminal": open.as_ref().map(|it| it.job.as_str()) });
+    let intent = audit::intent(cx, "attach", args.as_object().unwrap_or(&Map::new())).await?;
+    let done = async {
+        let (sender, sizes) = watch::channel(request.size.into());
+        let terminal = match open {
+            Some(open) => open,
+            None => start(cx, &found, &link, sizes.clone()).await?,
+        };
+        join(cx, socket, &link, &terminal, sender, sizes).await
+    };
+    let done = Box::pin(done).await;
+    let result = done.as_ref().map(|end| Map::from_iter([("exit".to_owned(), json!(end.as_ref().map(|it| it.code)))]));
+    intent.finish(result.as_ref().map_err(|failure| *failure)).await;
+    done
+}
+
+impl TerminalRequest {
+    /// The one that the page names, else the newest that goes on by itself: an agent's shell is joined by its id only.
+    async fn choose(&self, link: &Link) -> Result<Option<ChosenTerminal>, Failure> {
+        if self.new {
+            return Ok(None);
+        }
+        let open = link.terminals().await?;
+        let info = match &self.terminal {
+            Some(id) => open.iter().find(|it| it.job.job == *id),
+            None => open.iter().rev().find(|it| !it.job.foreground),
+        };
+        let chosen = |info: &coracle_runtime::link::protocol::TerminalInfo| {
+            let job = JobId::parse(&info.job.job).map_err(Failure::internal)?;
+            Ok(ChosenTerminal { job, printed: info.job.end.stdout, root: info.job.root })
+        };
+        info.map(chosen).transpose()
+    }
+}
+
+/// Starts a shell on a terminal that nothing is attached to yet.
+async fn start(
+    cx: &Context,
+    found: &ManagedContainer,
+    link: &Link,
+    sizes: watch::Receiver<TerminalSize>,
+) -> Result<ChosenTerminal, Failure> {
+    let on = OnTerminal { as_root: false, words: &[], workdir: None, kind: Some(KIND) };
+    let mut exec = exec_on_terminal(found, &on)?;
+    exec.env.insert("TERM".into(), KIND.into());
+    exec.terminal = Some(sizes);
+    let id = link.start_on_terminal(exec, Some(cx.config.jobs.max_running)).await?.job;
+    Ok(ChosenTerminal { job: JobId::parse(&id).map_err(Failure::internal)?, printed: 0, root: false })
+}
+
+/// Passes keys and output until the command ends or the page is closed.
+async fn join(
+    cx: &Context,
+    socket: &mut Socket,
+    link: &Link,
+    terminal: &ChosenTerminal,
+    sizes: watch::Sender<TerminalSize>,
+    size: watch::Receiver<TerminalSize>,
+) -> Result<Option<ExecStatus>, Failure> {
+    let ((keys, typed), (output, pieces)) = (mpsc::channel(PIECES), mpsc::channel(PIECES));
+    let options = AttachOptions { job: terminal.job.clone(), sizes: size, replay: REPLAY, keys: typed, output };
+    let (mut sink, mut messages) = socket.split();
+    let greeting = json!({ "terminal": terminal.job.as_str() });
+    let showing = async {
+        sink.send(text(&greeting)).await?;
+        show(&mut sink, pieces, terminal.printed).await
+    };
+    let typing = async {
+        while let Some(Ok(message)) = messages.next().await {
+            match message {
+                Message::Binary(bytes) => drop(keys.send(bytes.to_vec()).await),
+                Message::Text(size) => {
+                    if let Ok(size) = serde_json::from_str::<PageSize>(&size) {
+                        sizes.send_replace(size.into());
+                    }
+                }
+                _ => {}
+            }
+        }
+    };
+    tokio::select! {
+        // Output that came before the end is sent before it.
+        (end, _) = async { tokio::join!(link.attach(options), showing) } => Ok(end?),
+        () = typing => Ok(None),
+        () = cx.call.cancel.cancelled() => Ok(None),
+    }
+}
+
+/// Sends output as it comes, and says once that what had been printed before was sent.
+async fn show(
+    sink: &mut (impl SinkExt<Message, Error = SocketError> + Unpin),
+    mut pieces: mpsc::Receiver<TerminalOutputPiece>,
+    printed: u64,
+) -> Result<(), SocketError> {
+    let mut is_replayed = printed == 0;
+    let replayed = || text(&json!({ "replayed": true }));
+    if is_replayed {
+        sink.send(replayed()).await?;
+    }
+    while let Some(TerminalOutputPiece { offset, bytes }) = pieces.recv().await {
+        let end = offset + bytes.len() as u64;
+        sink.send(Message::binary(bytes)).await?;
+        if !is_replayed && end >= printed {
+            is_replayed = true;
+            sink.send(replayed()).await?;
+        }
+    }
+    Ok(())
+}

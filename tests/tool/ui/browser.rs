@@ -1,0 +1,220 @@
+//! Chromium without a window, driven over its DevTools protocol.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::super::eventually;
+use super::value;
+
+/// A step of a test takes at most this long, also on a machine that is busy.
+const PATIENCE_MS: u32 = 60_000;
+
+const WIDTHS: [u32; 3] = [400, 900, 1600];
+
+/// One tab.
+pub(super) struct Browser {
+    child: Child,
+    _profile: TempDir,
+    socket: WebSocketStream<TcpStream>,
+    session: String,
+    calls: u64,
+}
+
+impl Browser {
+    /// `None`, and a note, where there is none.
+    pub(super) async fn start() -> Option<Self> {
+        let profile = tempfile::tempdir().unwrap();
+        let mut command = Command::new("chromium");
+        command
+            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+            .args([
+                "--remote-debugging-port=0",
+                &format!("--user-data-dir={}", profile.path().display()),
+                "about:blank",
+            ])
+            .env("HOME", profile.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        let Ok(child) = command.spawn() else {
+            coracle_skips::skip(coracle_skips::NEEDS_CHROMIUM);
+            return None;
+        };
+        let file = profile.path().join("DevToolsActivePort");
+        let lines = || std::fs::read_to_string(&file).ok().filter(|it| it.lines().count() == 2);
+        eventually("the browser says where it listens", Duration::from_secs(30), async || lines().is_some()).await;
+        let lines = lines().unwrap();
+        let (port, path) = lines.split_once('\n').unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", port.parse().unwrap())).await.unwrap();
+        let address = format!("ws://127.0.0.1:{port}{}", path.trim());
+        let (socket, _) = tokio_tungstenite::client_async(address, stream).await.unwrap();
+        let mut browser = Self { child, _profile: profile, socket, session: String::new(), calls: 0 };
+        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" })).await;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let attached = browser.call("Target.attachToTarget", attach).await;
+        attached["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
+        for domain in ["Network", "Page", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({})).await;
+        }
+        Some(browser)
+    }
+
+    /// Ends the browser, and all processes that it started.
+    pub(super) async fn end(mut self) {
+        self.session.clear();
+        self.call("Browser.close", json!({})).await;
+        let _ = tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await;
+    }
+
+    /// A call of the protocol. Events that come meanwhile must be harmless.
+    async fn call(&mut self, method: &str, params: Value) -> Value {
+        self.calls += 1;
+        let mut call = json!({ "id": self.calls, "method": method, "params": params });
+        if !self.session.is_empty() {
+            call["sessionId"] = self.session.clone().into();
+        }
+        self.socket.send(Message::text(call.to_string())).await.unwrap();
+        loop {
+            let message = self.socket.next().await.expect("the browser is there").unwrap();
+            let Message::Text(text) = message else { continue };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["id"] == self.calls {
+                assert!(message["error"].is_null(), "{method}: {message:#}");
+                return message["result"].clone();
+            }
+            check(&message);
+        }
+    }
+
+    async fn evaluate(&mut self, expression: &str) -> Value {
+        let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let answer = self.call("Runtime.evaluate", params).await;
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer:#}");
+        value(&answer)
+    }
+
+    pub(super) async fn open(&mut self, address: &str) {
+        self.call("Page.navigate", json!({ "url": address })).await;
+    }
+
+    /// Another page of the same document.
+    pub(super) async fn go(&mut self, hash: &str) {
+        self.evaluate(&format!("void (location.hash = {})", json!(hash))).await;
+    }
+
+    /// Waits until the expression is true.
+    pub(super) async fn until(&mut self, expression: &str) {
+        let waiting = format!(
+            "new Promise((done) => {{ const began = Date.now(); const look = () => {{ \
+             if ({expression}) done(''); \
+             else if (Date.now() - began > {PATIENCE_MS}) done(document.body.innerText); \
+             else setTimeout(look, 50); }}; look(); }})"
+        );
+        // A navigation ends what waits in the old document.
+        for _ in 0..3 {
+            let params = json!({ "expression": waiting, "awaitPromise": true, "returnByValue": true });
+            self.calls += 1;
+            let call = json!({
+                "id": self.calls, "method": "Runtime.evaluate", "params": params, "sessionId": self.session,
+            });
+            self.socket.send(Message::text(call.to_string())).await.unwrap();
+            let answer = self.answer().await;
+            if answer["error"].is_null() {
+                assert_eq!(value(&answer["result"]), "", "never: {expression}");
+                return;
+            }
+        }
+        panic!("the document changed again and again: {expression}");
+    }
+
+    async fn answer(&mut self) -> Value {
+        loop {
+            let message = self.socket.next().await.expect("the browser is there").unwrap();
+            let Message::Text(text) = message else { continue };
+            let message: Value = serde_json::from_str(&text).unwrap();
+            if message["id"] == self.calls {
+                return message;
+            }
+            check(&message);
+        }
+    }
+
+    pub(super) async fn click(&mut self, selector: &str) {
+        let element = format!("document.querySelector({})", json!(selector));
+        self.until(&format!("{element} && !{element}.disabled")).await;
+        self.evaluate(&format!("{element}.click()")).await;
+    }
+
+    pub(super) async fn fill(&mut self, selector: &str, text: &str) {
+        let element = format!("document.querySelector({})", json!(selector));
+        self.evaluate(&format!("{element}.focus(), {element}.select()")).await;
+        self.call("Input.insertText", json!({ "text": text })).await;
+    }
+
+    /// Presses the key of each character.
+    pub(super) async fn type_keys(&mut self, text: &str) {
+        for key in text.chars() {
+            let (key, text) =
+                if key == '\r' { ("Enter".to_owned(), "\r".to_owned()) } else { (key.into(), key.into()) };
+            let code = if key == "Enter" { 13 } else { 0 };
+            let press = json!({ "type": "keyDown", "key": key, "text": text, "windowsVirtualKeyCode": code });
+            self.call("Input.dispatchKeyEvent", press).await;
+            self.call("Input.dispatchKeyEvent", json!({ "type": "keyUp", "key": key })).await;
+        }
+    }
+
+    /// Pictures of the page in both themes at three widths, none of which scrolls sideways.
+    pub(super) async fn screenshots(&mut self, name: &str) {
+        std::fs::create_dir_all(directory()).unwrap();
+        for theme in ["light", "dark"] {
+            let feature = json!({ "name": "prefers-color-scheme", "value": theme });
+            self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+            for width in WIDTHS {
+                let size = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+                self.call("Emulation.setDeviceMetricsOverride", size).await;
+                let is_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
+                assert_eq!(self.evaluate(is_wide).await, false, "{name} at {width} scrolls sideways");
+                let height = self.evaluate("document.documentElement.scrollHeight").await;
+                let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
+                let picture = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });
+                let answer = self.call("Page.captureScreenshot", picture).await;
+                let bytes = BASE64_STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();
+                std::fs::write(directory().join(format!("{name}-{width}-{theme}.png")), bytes).unwrap();
+            }
+        }
+    }
+}
+
+/// No request leaves this machine, and nothing of the page fails.
+fn check(event: &Value) {
+    let params = &event["params"];
+    let address = match event["method"].as_str().unwrap_or_default() {
+        "Network.requestWillBeSent" => &params["request"]["url"],
+        "Network.webSocketCreated" => &params["url"],
+        "Runtime.exceptionThrown" => panic!("the page fails: {event:#}"),
+        "Log.entryAdded" if params["entry"]["level"] == "error" => panic!("the page has an error: {event:#}"),
+        _ => return,
+    };
+    let address = address.as_str().unwrap();
+    let local = ["http://127.0.0.1:", "ws://127.0.0.1:", "about:", "data:"];
+    assert!(local.iter().any(|it| address.starts_with(it)), "a request left this machine: {address}");
+}
+
+/// Where pictures of a run are kept.
+fn directory() -> PathBuf {
+    // target/<profile>/deps/<this program>
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().join("screenshots")
+}

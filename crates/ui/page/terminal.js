@@ -70,6 +70,8 @@ export function terminalSection(name, running) {
       place.replaceChildren();
     };
     terminal.focus();
+    // What is out of sight is not drawn.
+    place.scrollIntoView({ block: "nearest" });
   }
 
   function close() {

@@ -14,7 +14,7 @@ function colors() {
 }
 
 export function terminalSection(name, running) {
-  const place = h("div", { class: "terminal" });
+  const place = h("div", { class: "terminal-box" });
   const trouble = h("div", {});
   let open = null;
 

@@ -29,7 +29,7 @@ function report(status) {
   const rows = (status.metadata?.provisioning_report || []).map((it) => [
     it.name.replaceAll("_", " "),
     state(it.status, it.status === "success"),
-    [it.detail, it.error, ...(it.items || []).map((one) => [one.name, one.status, one.detail, one.error].filter(Boolean).join(": "))].filter(Boolean).map((text) => h("div", {}, text)),
+    h("div", {}, [it.detail, it.error, ...(it.items || []).map((one) => [one.name, one.status, one.detail, one.error].filter(Boolean).join(": "))].filter(Boolean).map((text) => h("div", {}, text))),
   ]);
   return table("What was done when the machine was created", ["Step", "Status", "Details"], rows, "There is no report of it.");
 }

@@ -14,7 +14,7 @@ function colors() {
 }
 
 export function terminalSection(name, running) {
-  const place = h("div", { class: "terminal" });
+  const place = h("div", { class: "terminal-box" });
   const trouble = h("div", {});
   let open = null;
 
@@ -70,6 +70,8 @@ export function terminalSection(name, running) {
       place.replaceChildren();
     };
     terminal.focus();
+    // What is out of sight is not drawn.
+    place.scrollIntoView({ block: "nearest" });
   }
 
   function close() {

@@ -45,7 +45,7 @@ impl UsageHistory {
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
         let mut state = self.0.lock().await;
         if changed || state.looked.is_none_or(|it| it.elapsed() >= FRESH) {
-            state.answer = look(process).await;
+            state.answer = inspect(process).await;
             state.looked = Some(Instant::now());
             if state.kept.is_none_or(|it| it.elapsed() >= EVERY - FRESH) {
                 state.keep(Timestamp::now().as_millisecond());
@@ -85,7 +85,7 @@ impl HistoryState {
 }
 
 /// `list`, with what `status` adds of each.
-async fn look(process: &Process) -> Map<String, Value> {
+async fn inspect(process: &Process) -> Map<String, Value> {
     let mut listed = call(process, json!({ "operation": "list" })).await;
     let Some(rows) = listed.get_mut("containers").and_then(Value::as_array_mut) else { return listed };
     let statuses = rows.iter().map(|row| async {

@@ -40,7 +40,6 @@ pages! {
     a_container_without_a_registry_is_what_its_recipe_shows: "docs/recipes/no-registry.md",
     postgres_beside_an_app_is_what_its_recipe_shows: "docs/recipes/postgres.md",
     ten_agents_do_what_their_recipe_shows: "docs/recipes/ten-agents.md",
-    a_repository_is_tried_as_its_recipe_shows: "docs/recipes/try-a-repository.md",
     sandboxes_do_what_their_page_shows: "docs/sandboxes.md",
     saved_work_does_what_its_page_shows: "docs/saved-work.md",
     snapshots_do_what_their_page_shows: "docs/snapshots.md",

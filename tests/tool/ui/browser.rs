@@ -1,4 +1,5 @@
 //! Chromium without a window, driven over its DevTools protocol.
+#![expect(clippy::disallowed_methods, reason = "the browser is what is driven")]
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -50,7 +50,7 @@ pub(super) fn run(containers: u32) -> Result<()> {
         .env("PYTHONPATH", root().join("clients/python"))
         .env("CORACLE_BIN", target().join("release/coracle"));
     if let Some(RunningCluster { kubeconfig, programs, .. }) = &cluster {
-        let path = env::var_os("PATH").unwrap_or_default();
+        let path = var("PATH").unwrap_or_default();
         let path = env::join_paths([programs.clone()].into_iter().chain(env::split_paths(&path)))?;
         python = python.env("KUBECONFIG", kubeconfig).env("PATH", path);
     }

@@ -38,6 +38,9 @@ pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)
 
 async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncFn(&Case)) {
     let test = coracle_skips::test_name();
+    if !tier::has_turn(&test, tier::day()) {
+        return skip(coracle_skips::ANOTHER_DAY);
+    }
     let named = names();
     let (mut engines, mut failure) = (tier::engines_of(&test, named.clone(), tier::day(), only), None);
     for engine in OF_PERSON.into_iter().filter(|_| is_root()) {

@@ -36,6 +36,18 @@ const CLUSTER_ROUND: u64 = 12;
 /// Modules of end-to-end tests that meet a cluster.
 const ON_CLUSTER: &[&str] = &["tool::exec", "tool::jobs", "tool::copy", "tool::kubernetes"];
 
+/// Tests that take one or two minutes each, most since they install a whole toolchain into an image; by what their names begin with.
+const LONG: &[&str] = &[
+    "tool::stand_ins::",
+    "tool::cache::s48_",
+    "tool::work::network::w43_",
+    "tool::client_libraries::the_examples_of_an_evaluation_",
+    "tool::sandbox::crash::host::a_host_process_killed_in_a_run_",
+];
+
+/// Days after which such a test has its turn again.
+const LONG_ROUND: u64 = 4;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
     /// Runs on each engine; where the embedded one is, on Docker and Podman by turns.
@@ -84,7 +96,7 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
         return named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
     };
     let has_embedded = named.iter().any(|it| it == EMBEDDED);
-    let turn = u64::from(Sha256::digest(test)[0]) + day;
+    let turn = turn_of(test, day);
     let meets_cluster = is_of_cluster(test, turn);
     let named: Vec<String> = named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
     if tier == Tier::Contract {
@@ -109,9 +121,20 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     named.iter().filter(is_run).cloned().collect()
 }
 
+/// Whether a test runs on that day at all.
+pub(super) fn has_turn(test: &str, day: Option<u64>) -> bool {
+    let is_long = LONG.iter().any(|it| test.starts_with(it));
+    day.is_none_or(|day| !is_long || turn_of(test, day).is_multiple_of(LONG_ROUND))
+}
+
+/// The number by which a test's engines are chosen on that day.
+fn turn_of(test: &str, day: u64) -> u64 {
+    u64::from(Sha256::digest(test)[0]) + day
+}
+
 /// Whether a test that is about clusters alone runs today.
 pub(crate) fn meets_a_cluster(test: &str) -> bool {
-    day().is_none_or(|day| is_of_cluster(test, u64::from(Sha256::digest(test)[0]) + day))
+    day().is_none_or(|day| is_of_cluster(test, turn_of(test, day)))
 }
 
 /// Whether a test meets a cluster on the day of that turn.
@@ -133,7 +156,7 @@ pub(super) fn stand_ins(test: &str, named: &[String], day: Option<u64>) -> Vec<S
     let Some(day) = day else { return Vec::new() };
     let embedded = named.iter().filter(|it| *it == EMBEDDED);
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
-    let turn = usize::try_from(u64::from(Sha256::digest(test)[0]) + day).ok();
+    let turn = usize::try_from(turn_of(test, day)).ok();
     let chosen = turn.and_then(|it| in_turn.get(it.checked_rem(in_turn.len())?).copied());
     embedded.chain(chosen).cloned().collect()
 }
@@ -195,6 +218,13 @@ mod tests {
         assert_eq!(of("tool::exec::one", &all, None), all.join(" "));
         let days = (1..=24).filter(|day| of("tool::exec::one", &all, Some(*day)).ends_with("kubernetes")).count();
         assert_eq!(days, 2);
+    }
+
+    #[test]
+    fn a_test_that_takes_minutes_has_one_day_in_four() {
+        let days = |test| (1..=24).filter(|day| has_turn(test, Some(*day))).count();
+        assert_eq!((days("tool::stand_ins::one"), days(TEST)), (6, 24));
+        assert!(has_turn("tool::stand_ins::one", None));
     }
 
     #[test]

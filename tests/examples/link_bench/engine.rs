@@ -129,13 +129,6 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
-    fn drop(&mut self) {
-        // The id of a container that was created during an interruption is unknown.
-        leftovers::remove_labelled(self.name(), &format!("{}={}", LABEL, std::process::id()));
-    }
-}
-
 /// The label of what this run makes, for the engine's own program.
 fn ours() -> String {
     format!("--label={}={}", LABEL, std::process::id())
@@ -183,6 +176,13 @@ impl Maker {
         let seen = self.runtime.inspect(&Handle::from(&it.id)).await.unwrap();
         it.socket.pid1 = seen.pid.and_then(ProcessId::from_pid);
         it
+    }
+}
+
+impl Drop for Maker {
+    fn drop(&mut self) {
+        // The id of a container that was created during an interruption is unknown, also where no [`Engine`] is open yet.
+        leftovers::remove_labelled(self.dialect.kind().as_str(), &format!("{}={}", LABEL, std::process::id()));
     }
 }
 

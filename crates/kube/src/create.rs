@@ -30,7 +30,6 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
     let (settings, namespace) = (&cluster.settings, cluster.namespace());
     let request = PodRequest { placed, settings, namespace, id: &id, image: &pull_name, image_env: &image.env };
     let mut pod = pod(request)?;
-    pod.spec.get_or_insert_default().affinity = cluster.lost_nodes.affinity();
     ensure_policy(cluster, placed.network()).await?;
     if let Some(pool) = &settings.warm_pool {
         match claim(cluster, pool, request, &pod).await? {
@@ -41,6 +40,8 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
             }
         }
     }
+    // A Pod of the pool has its node, and is compared with ours without this.
+    pod.spec.get_or_insert_default().affinity = cluster.lost_nodes.affinity();
     let id = ContainerId::parse(&id).map_err(|err| Error::Unreadable { verb: "create", detail: err.to_string() })?;
     let name = object_name(placed.spec().name.as_str());
     let deadline = Instant::now() + PREDECESSOR;

@@ -75,5 +75,5 @@ pub use workspace::Workspace;
 
 /// The example of the book.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/workspace.md")]
+#[doc = include_str!("../docs/workspace.md")]
 struct Page;

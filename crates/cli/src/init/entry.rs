@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_page_of_clients_has_the_entry_and_the_file_of_each() {
-        let page = include_str!("../../../../docs/mcp-clients.md");
+        let page = include_str!("../../docs/mcp-clients.md");
         for client in ALL {
             let entry = snippet(client, "coracle");
             assert!(page.contains(&format!("\n{entry}\n```")), "{}: {entry}", client.name);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// The reference of all keys.
-const PAGE: &str = include_str!("../../../../docs/configuration.md");
+const PAGE: &str = include_str!("../../docs/configuration.md");
 
 const HEAD: &str = "\
 # The configuration of Coracle. Every key is here with its default; remove the `#` before a key to change it.
@@ -146,7 +146,7 @@ mod tests {
         program.remove("profiles");
         let mut page = keys_of(PAGE, "| key | default | meaning |", "");
         page.retain(|it| !it.starts_with("profiles.") && it != "kubernetes.*");
-        let cluster = include_str!("../../../../docs/kubernetes.md");
+        let cluster = include_str!("../../docs/kubernetes.md");
         page.extend(keys_of(cluster, "| key of `kubernetes.*` | default | meaning |", "kubernetes."));
         let missing: Vec<_> = program.difference(&page).collect();
         let unknown: Vec<_> = page.difference(&program).collect();

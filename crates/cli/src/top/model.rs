@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_it_as_it_is() {
-        let page = include_str!("../../../../docs/command-line.md");
+        let page = include_str!("../../docs/command-line.md");
         assert!(page.contains(&format!("```text\n{}```\n", drawn(&model(), 80, 10))), "{}", drawn(&model(), 80, 10));
     }
 

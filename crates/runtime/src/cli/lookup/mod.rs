@@ -38,11 +38,13 @@ struct Api {
 }
 
 impl Api {
-    /// After a question that was not answered in time.
-    async fn report_if_dead(&self) {
-        if !self.client.is_alive().await {
+    /// Whether it still answers, after a question that was not answered in time. A dead one is left alone for a while.
+    async fn is_alive(&self) -> bool {
+        let is_alive = self.client.is_alive().await;
+        if !is_alive {
             self.client.report(&ApiFault::Slow);
         }
+        is_alive
     }
 }
 
@@ -191,10 +193,12 @@ impl EngineLookup {
             Ok(answer) => answer,
             Err(_) => {
                 tokio::select! {
-                    answer = by_api => answer,
+                    answer = &mut by_api => answer,
                     told = &mut by_program => {
-                        api.report_if_dead().await;
-                        return told;
+                        return match (told, api.is_alive().await) {
+                            (Err(err), true) if !matches!(err, Error::TimedOut { .. }) => late(by_api).await.ok_or(err),
+                            (told, _) => told,
+                        };
                     }
                 }
             }
@@ -220,7 +224,7 @@ impl EngineLookup {
         match self.has_same_storage(api, storage).await {
             Ok(is_same) => is_same,
             Err(ApiFault::Slow) => {
-                api.report_if_dead().await;
+                api.is_alive().await;
                 false
             }
             Err(fault) => {
@@ -261,6 +265,11 @@ impl EngineLookup {
         }
         Err(ApiFault::OtherStorage)
     }
+}
+
+/// The answer of a slow API where the engine has no program that works.
+async fn late<T>(by_api: impl Future<Output = ApiResult<T>>) -> Option<T> {
+    tokio::time::timeout(super::deadline::READ, by_api).await.ok()?.ok()
 }
 
 async fn in_time<T>(by_api: impl Future<Output = ApiResult<T>>) -> ApiResult<T> {

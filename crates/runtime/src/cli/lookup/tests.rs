@@ -2,7 +2,7 @@ use crate::images::ImageStore as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -131,6 +131,19 @@ async fn without_a_listener_the_program_answers() {
     // A socket that appears is used: nothing was wrong with it.
     drop(UnixListener::bind(&socket).unwrap());
     assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it refuses connections");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_answer_of_the_socket_counts_where_there_is_no_program() {
+    let service = Service::start(|path| {
+        if path.contains("_ping") {
+            return http(200, "OK");
+        }
+        std::thread::sleep(super::PROGRAM_AFTER + Duration::from_millis(300)); // until after the program was tried
+        http(200, &container("c", "a"))
+    });
+    let (engine, _temp) = docker_with_api("exit 1", &service.socket());
+    assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"));
 }
 
 #[tokio::test]

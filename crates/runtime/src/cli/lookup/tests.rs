@@ -32,20 +32,25 @@ impl Service {
 
     /// Answers each request on each connection. After an empty reply the connection stays open and silent.
     fn start(reply: Reply) -> Self {
+        Self::start_slow(reply, Duration::ZERO)
+    }
+
+    /// As [`start`](Self::start), with a pause before each answer but that of a ping.
+    fn start_slow(reply: Reply, pause: Duration) -> Self {
         let it = Self { dir: tempfile::tempdir().unwrap(), connections: Arc::default() };
         let listener = UnixListener::bind(it.socket()).unwrap();
         let connections = it.connections.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::SeqCst);
-                tokio::spawn(serve(stream, reply));
+                tokio::spawn(serve(stream, reply, pause));
             }
         });
         it
     }
 }
 
-async fn serve(mut stream: UnixStream, reply: Reply) -> std::io::Result<()> {
+async fn serve(mut stream: UnixStream, reply: Reply, pause: Duration) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -53,6 +58,9 @@ async fn serve(mut stream: UnixStream, reply: Reply) -> std::io::Result<()> {
         }
         let head = String::from_utf8(head).unwrap();
         let path = head.strip_prefix("GET ").and_then(|it| it.split(' ').next()).expect("reads are GETs");
+        if !path.contains("_ping") {
+            tokio::time::sleep(pause).await;
+        }
         stream.write_all(&reply(path)).await?;
     }
 }
@@ -133,15 +141,14 @@ async fn without_a_listener_the_program_answers() {
     assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it refuses connections");
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 async fn a_slow_answer_of_the_socket_counts_where_there_is_no_program() {
-    let service = Service::start(|path| {
-        if path.contains("_ping") {
-            return http(200, "OK");
-        }
-        std::thread::sleep(super::PROGRAM_AFTER + Duration::from_millis(300)); // until after the program was tried
-        http(200, &container("c", "a"))
-    });
+    let reply: Reply = |path| match path.contains("_ping") {
+        true => http(200, "OK"),
+        false => http(200, &container("c", "a")),
+    };
+    // Until after the program was tried.
+    let service = Service::start_slow(reply, super::PROGRAM_AFTER + Duration::from_millis(300));
     let (engine, _temp) = docker_with_api("exit 1", &service.socket());
     assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"));
 }

@@ -154,9 +154,9 @@ async fn s67_a_job_outlives_the_tool_with_its_output_whole_and_is_lost_with_its_
         let end = tool.of_job("job_read", &name, &job, json!({ "stream": "stderr", "offset": -3 })).await;
         assert_eq!((&end["data"], &end["total_bytes"]), (&"rr\n".into(), &4.into()), "{end:#}");
 
-        // A Pod is started once.
+        // A Pod is started once: only the first half holds there, which is not the whole scenario.
         if tool.case.lacks(Lack::Restart) {
-            return ran("s67", tool.case.engine());
+            return;
         }
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
         let id = coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();

@@ -25,7 +25,8 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use crate::engines::{
-    Case, IMAGE, Lack, caught, engine_program, guest_program, on_every_engine_and_rootless, ran, with_real_engines,
+    Case, Check, IMAGE, Lack, caught, engine_program, guest_program, on_every_engine_and_rootless, ran,
+    with_real_engines,
 };
 
 const USER: Ids = Ids { uid: 65534, gid: 65534 };
@@ -279,11 +280,15 @@ fn news(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
 
 /// Runs a check, and removes what it made also when it panics.
 async fn checked(case: &Case, capabilities: Capabilities, check: impl AsyncFn(&Bench<'_>)) {
+    bench_checked(case, capabilities, &check).await;
+}
+
+async fn bench_checked(case: &Case, capabilities: Capabilities, check: &dyn for<'c> Check<Bench<'c>>) {
     if !case.is_real() {
         return case.left_out();
     }
     let bench = Bench { capabilities, ..Bench::new(case) };
-    let done = caught(check(&bench)).await;
+    let done = caught(check.on(&bench)).await;
     bench.clean_up().await;
     if let Err(panic) = done {
         resume_unwind(panic);
@@ -291,7 +296,11 @@ async fn checked(case: &Case, capabilities: Capabilities, check: impl AsyncFn(&B
 }
 
 async fn with_bench(check: impl AsyncFn(&Bench<'_>)) {
-    with_real_engines(async |case| checked(case, Capabilities::Guest, &check).await).await;
+    with_guest_bench(&check).await;
+}
+
+async fn with_guest_bench(check: &dyn for<'c> Check<Bench<'c>>) {
+    with_real_engines(async |case| bench_checked(case, Capabilities::Guest, check).await).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::person::{self, EMBEDDED_ROOTLESS, OF_PERSON, ROOTLESS, is_root};
 use super::ran::{Outcome, note, skip};
 use super::scripted::CONTAINER;
-use super::{Case, case, tier, variable};
+use super::{Case, CaseCheck, case, tier, variable};
 
 type Panic = Box<dyn Any + Send>;
 
@@ -23,20 +23,20 @@ type Panic = Box<dyn Any + Send>;
 /// Podman without root is skipped, and counted, unless nothing else is named: what is below the tool does the same with
 /// both Podmans, and the tool's own tests run on each. The embedded engine without root is another one.
 pub(crate) async fn on_every_engine(check: impl AsyncFn(&Case)) {
-    on_engines(person::is_alone(), None, check).await;
+    on_engines(person::is_alone(), None, &check).await;
 }
 
 /// As [`on_every_engine`], and on Podman without root: for checks that depend on the owner.
 pub(crate) async fn on_every_engine_and_rootless(check: impl AsyncFn(&Case)) {
-    on_engines(true, None, check).await;
+    on_engines(true, None, &check).await;
 }
 
 /// As [`on_every_engine`], on the fake and that engine alone: for features that the others lack.
 pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)) {
-    on_engines(false, Some(engine), check).await;
+    on_engines(false, Some(engine), &check).await;
 }
 
-async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncFn(&Case)) {
+async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'_>) {
     let test = coracle_skips::test_name();
     if !tier::has_turn(&test, tier::day()) {
         return skip(coracle_skips::ANOTHER_DAY);
@@ -55,11 +55,11 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncF
         }
     }
     // Engines wait for their programs and not for each other.
-    let mut outcomes = join_all(engines.iter().map(|it| on_engine(&test, it, &check))).await;
+    let mut outcomes = join_all(engines.iter().map(|it| on_engine(&test, it, check))).await;
     let others = tier::stand_ins(&test, &named, tier::day()).into_iter().filter(|it| !engines.contains(it));
     for other in others.filter(|_| only.is_none()) {
         if outcomes.iter().all(|it| matches!(it, Ok(Outcome::LeftOut))) {
-            outcomes.push(on_engine(&test, &other, &check).await);
+            outcomes.push(on_engine(&test, &other, check).await);
         }
     }
     if let Some(panic) = outcomes.into_iter().filter_map(Result::err).next().or(failure) {
@@ -68,7 +68,7 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: impl AsyncF
 }
 
 /// What came of the check on that engine, or whatever made it fail.
-pub(super) async fn on_engine(test: &str, engine: &str, check: &impl AsyncFn(&Case)) -> Result<Outcome, Panic> {
+pub(super) async fn on_engine(test: &str, engine: &str, check: CaseCheck<'_>) -> Result<Outcome, Panic> {
     let (begun, mut outcome) = (Instant::now(), Outcome::Failed);
     let ended = caught(async {
         let case = case(engine).await.unwrap_or_else(|err| panic!("{err}"));
@@ -84,8 +84,8 @@ pub(super) async fn on_engine(test: &str, engine: &str, check: &impl AsyncFn(&Ca
 
 impl Case {
     /// Runs a check, and removes what it made also when it panics.
-    pub(super) async fn tries(&self, check: &impl AsyncFn(&Self)) -> Outcome {
-        let checked = caught(check(self)).await;
+    pub(super) async fn tries(&self, check: CaseCheck<'_>) -> Outcome {
+        let checked = caught(check.on(self)).await;
         if checked.is_err() {
             self.makes_more();
         }

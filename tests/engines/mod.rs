@@ -6,6 +6,7 @@
 //! An engine that is named and does not answer fails the test: a suite that skips what is missing passes for ever.
 
 mod busybox;
+mod check;
 mod each;
 mod embedded;
 mod git_server;
@@ -34,6 +35,7 @@ use self::kubernetes::KUBERNETES;
 use self::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use self::scripted::CONTAINER;
 pub(crate) use busybox::{FROM_IMAGE, IMAGE, busybox_with, tar_of};
+pub(crate) use check::{CaseCheck, Check, RunningCheck};
 pub(crate) use each::{
     caught, has_real_engine, has_rootless, on_every_engine, on_every_engine_and_rootless, on_one_engine,
 };

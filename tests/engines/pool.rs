@@ -16,7 +16,7 @@ use coracle_runtime::{
 use tempfile::NamedTempFile;
 
 use super::running::{Running, Way};
-use super::{Case, LABEL, busybox, on_every_engine, variable};
+use super::{Case, LABEL, RunningCheck, busybox, on_every_engine, variable};
 
 /// The image of most tests, which an engine is asked for once a run.
 pub(super) async fn image(runtime: &dyn ContainerRuntime) -> Result<ImageId> {
@@ -108,15 +108,19 @@ impl Case {
 
 /// As [`in_every_way`](super::in_every_way), for checks that leave the container unchanged.
 pub(crate) async fn in_every_way_into_a_shared_one(check: impl AsyncFn(&Running<'_>)) {
+    in_each_way_into_a_shared_one(&check).await;
+}
+
+async fn in_each_way_into_a_shared_one(check: RunningCheck<'_>) {
     on_every_engine(async |case| {
         for way in case.ways() {
             eprintln!("on {}, {way}", case.engine());
             let Some(mut place) = Place::take(case, *way) else {
-                check(&case.runs(*way).await).await;
+                check.on(&case.runs(*way).await).await;
                 continue;
             };
             let running = case.taken(*way, &mut place).await;
-            check(&running).await;
+            check.on(&running).await;
             place.leave(&running);
         }
     })

@@ -15,7 +15,7 @@ use coracle_runtime::{
 use tar::{EntryType, Header};
 use tokio::time::{Instant, sleep};
 
-use super::{Case, on_every_engine, tar_of};
+use super::{Case, CaseCheck, RunningCheck, on_every_engine, tar_of};
 
 /// A guest answers a few milliseconds after its container was started. Machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -248,11 +248,15 @@ impl Running<'_> {
 
 /// Runs a check on every engine, in a container for each way into one.
 pub(crate) async fn in_every_way(check: impl AsyncFn(&Running<'_>)) {
+    in_each_way(&check).await;
+}
+
+async fn in_each_way(check: RunningCheck<'_>) {
     on_every_engine(async |case| {
         for way in case.ways() {
             let running = case.runs(*way).await;
             eprintln!("on {}, {way}", case.engine());
-            check(&running).await;
+            check.on(&running).await;
         }
     })
     .await;
@@ -260,21 +264,33 @@ pub(crate) async fn in_every_way(check: impl AsyncFn(&Running<'_>)) {
 
 /// Runs a check in a container with a guest, on every engine.
 pub(crate) async fn with_a_guest(check: impl AsyncFn(&Running<'_>)) {
-    on_every_engine(async |case| check(&case.runs(Way::Socket).await).await).await;
+    with_guests(&check).await;
+}
+
+async fn with_guests(check: RunningCheck<'_>) {
+    on_every_engine(async |case| check.on(&case.runs(Way::Socket).await).await).await;
 }
 
 /// As [`with_a_guest`], on real engines only: the fake has no users, no kernel and no PID 1 of its own.
 pub(crate) async fn with_a_real_guest(check: impl AsyncFn(&Running<'_>)) {
-    with_real_engines(async |case| check(&case.runs(Way::Socket).await).await).await;
+    with_real_guests(&check).await;
+}
+
+async fn with_real_guests(check: RunningCheck<'_>) {
+    with_real_engines(async |case| check.on(&case.runs(Way::Socket).await).await).await;
 }
 
 /// Runs a check on every real engine whose containers share our kernel: there their processes and sockets are seen.
 pub(crate) async fn with_real_engines(check: impl AsyncFn(&Case)) {
+    on_real_engines(&check).await;
+}
+
+async fn on_real_engines(check: CaseCheck<'_>) {
     on_every_engine(async |case| {
         if !case.is_real() || [EngineKind::Container, EngineKind::Kubernetes].contains(&case.engine()) {
             return case.left_out();
         }
-        check(case).await;
+        check.on(case).await;
     })
     .await;
 }

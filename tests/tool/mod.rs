@@ -87,7 +87,7 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use self::person::Person;
+use self::person::{Person, ToolCheck};
 use self::preflight_cache::Verdict;
 use crate::engines::{Case, IMAGE, KubeCluster, LABEL, Lack, beside_tests, engine_program, variable};
 
@@ -109,8 +109,12 @@ pub(crate) async fn with_tool(config: &str, check: impl AsyncFn(&Tool<'_>)) {
 
 /// As [`with_tool`], on real engines only: the check concerns the engine, or needs several processes.
 pub(crate) async fn with_engine(config: &str, check: impl AsyncFn(&Tool<'_>)) {
+    with_real_engine(config, &check).await;
+}
+
+async fn with_real_engine(config: &str, check: ToolCheck<'_>) {
     with_tool(config, async |tool| match tool.case.is_real() {
-        true => check(tool).await,
+        true => check.on(tool).await,
         false => tool.case.left_out(),
     })
     .await;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::Tool;
 use crate::engines::{
-    Case, Scripted, caught, lasting_dir, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable,
+    Case, Check, Scripted, caught, lasting_dir, on_every_engine, on_every_engine_and_rootless, on_one_engine, variable,
     with_scripted,
 };
 
@@ -22,6 +22,9 @@ pub(crate) struct Person {
     pub(super) config: String,
     env: BTreeMap<String, String>,
 }
+
+/// A check with a tool.
+pub(crate) type ToolCheck<'a> = &'a (dyn for<'c> Check<Tool<'c>> + 'a);
 
 /// The default search path of the person.
 const PATH: &str = "/usr/bin:/bin";
@@ -54,12 +57,16 @@ impl Person {
 
     /// Runs a check with a fresh state directory on every engine, and removes what is left.
     pub(crate) async fn on_every_engine(&self, check: impl AsyncFn(&Tool<'_>)) {
+        self.on_engines_with_root(&check).await;
+    }
+
+    async fn on_engines_with_root(&self, check: ToolCheck<'_>) {
         on_every_engine(async |case| {
             if case.engine() == EngineKind::Container {
                 // What of the tool is tried on it is so by name: most of the rest needs what it lacks.
                 return case.left_out();
             }
-            self.checked(case, &check).await;
+            self.checked(case, check).await;
         })
         .await;
     }
@@ -67,19 +74,27 @@ impl Person {
     /// As [`on_every_engine`](Self::on_every_engine), and on Podman without root, where tests run as an unprivileged
     /// user.
     pub(crate) async fn on_every_engine_and_rootless(&self, check: impl AsyncFn(&Tool<'_>)) {
+        self.on_each_engine(&check).await;
+    }
+
+    async fn on_each_engine(&self, check: ToolCheck<'_>) {
         on_every_engine_and_rootless(async |case| {
             if case.engine() == EngineKind::Container {
                 return case.left_out();
             }
-            self.checked(case, &check).await;
+            self.checked(case, check).await;
         })
         .await;
     }
 
     /// Runs on that engine alone, for a feature that the others lack.
     pub(crate) async fn on_one_engine(&self, engine: EngineKind, check: impl AsyncFn(&Tool<'_>)) {
+        self.on_that_engine(engine, &check).await;
+    }
+
+    async fn on_that_engine(&self, engine: EngineKind, check: ToolCheck<'_>) {
         on_one_engine(engine, async |case| match case.is_real() {
-            true => self.checked(case, &check).await,
+            true => self.checked(case, check).await,
             false => case.left_out(),
         })
         .await;
@@ -87,7 +102,11 @@ impl Person {
 
     /// Runs on the fake alone: no engine is involved.
     pub(crate) async fn on_the_fake(&self, check: impl AsyncFn(&Tool<'_>)) {
-        on_one_engine(EngineKind::Fake, async |case| self.checked(case, &check).await).await;
+        self.on_no_real_engine(&check).await;
+    }
+
+    async fn on_no_real_engine(&self, check: ToolCheck<'_>) {
+        on_one_engine(EngineKind::Fake, async |case| self.checked(case, check).await).await;
     }
 
     /// Runs on the simulated `container` alone.
@@ -98,9 +117,9 @@ impl Person {
         .await;
     }
 
-    async fn checked(&self, case: &Case, check: &impl AsyncFn(&Tool<'_>)) {
+    async fn checked(&self, case: &Case, check: ToolCheck<'_>) {
         let tool = Tool::new(case, self);
-        let checked = caught(check(&tool)).await;
+        let checked = caught(check.on(&tool)).await;
         tool.hand_on_verdict();
         tool.may_destroy_all();
         if !tool.has_made() {
@@ -119,8 +138,12 @@ impl Person {
 
     /// As [`on_every_engine`](Self::on_every_engine), on real engines only.
     pub(crate) async fn on_real_engines(&self, check: impl AsyncFn(&Tool<'_>)) {
+        self.on_real_engines_with_root(&check).await;
+    }
+
+    async fn on_real_engines_with_root(&self, check: ToolCheck<'_>) {
         self.on_every_engine(async |tool| match tool.case.is_real() {
-            true => check(tool).await,
+            true => check.on(tool).await,
             false => tool.case.left_out(),
         })
         .await;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::person::Person;
 use super::{Tool, eventually};
 use crate::content::image::with_git;
-use crate::engines::{GitServer, Lack, caught, git, lasting_dir, ran};
+use crate::engines::{Check, GitServer, Lack, caught, git, lasting_dir, ran};
 use crate::servers::model::{ModelServer, Turn, call, calls, says};
 
 /// A busybox with git in it, under a name that configurations can say.
@@ -69,6 +69,10 @@ async fn with_bench(more: &str, check: impl AsyncFn(&Bench<'_>)) {
 }
 
 async fn with_bench_of(given: Given<'_>, more: &str, check: impl AsyncFn(&Bench<'_>)) {
+    bench_checked(given, more, &check).await;
+}
+
+async fn bench_checked(given: Given<'_>, more: &str, check: &dyn for<'c> Check<Bench<'c>>) {
     let (server, model) = (GitServer::start(), ModelServer::start().await);
     server.repository("web", &FILES).await;
     git(&server.dir("web"), &["config", "http.receivepack", "true"], "").await;
@@ -88,7 +92,7 @@ async fn with_bench_of(given: Given<'_>, more: &str, check: impl AsyncFn(&Bench<
             let _turn = turn.lock().await;
             make_image(tool).await;
             let bench = Bench { tool, server: &server, model: &model };
-            let checked = caught(check(&bench)).await;
+            let checked = caught(check.on(&bench)).await;
             bench.clear().await;
             if let Err(panic) = checked {
                 std::panic::resume_unwind(panic);

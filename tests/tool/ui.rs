@@ -135,6 +135,9 @@ async fn a_person_works_with_a_machine_in_a_browser() {
         page.stop().await;
         let left = tool.call(json!({ "operation": "status", "container": "page" })).await;
         assert_eq!(left["code"], "not_found", "{left:#}");
+        let removals = tool.run(["audit", "log", "--operation", "destroy", "--json"], b"").await;
+        let removals: Value = serde_json::from_slice(&removals.stdout).unwrap();
+        assert_eq!(removals["acts"][0]["by"], "ui", "{removals:#}");
     })
     .await;
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::content::image::with_git;
-use crate::engines::{GitServer, Running, Way, git, on_every_engine};
+use crate::engines::{Check, GitServer, Running, Way, git, on_every_engine};
 
 /// Owns the files inside; the fake has one user only.
 const AGENT: Ids = Ids { uid: 10_002, gid: 10_002 };
@@ -37,6 +37,10 @@ fn id(text: &str) -> WorkflowId {
 
 /// Runs a check in a sandbox on every engine, with a server that has the repository `web`.
 async fn with_bench(check: impl AsyncFn(&Bench<'_>)) {
+    bench_checked(&check).await;
+}
+
+async fn bench_checked(check: &dyn for<'c> Check<Bench<'c>>) {
     on_every_engine(async |case| {
         let running = if case.is_real() { with_git(case).await } else { case.runs(Way::Socket).await };
         let agent = if case.is_real() { AGENT } else { Ids::ROOT };
@@ -52,7 +56,7 @@ async fn with_bench(check: impl AsyncFn(&Bench<'_>)) {
         git(&server.dir("web"), &["config", "http.receivepack", "true"], "").await;
         let manager = WorktreeManager::new(settings(state.path())).unwrap();
         let bench = Bench { running, inside, state, manager, server };
-        check(&bench).await;
+        check.on(&bench).await;
     })
     .await;
 }

@@ -11,7 +11,7 @@ pub(crate) fn start(cx: &Context) {
     let level = match (cx.config.log.level, cx.call.frontend) {
         (Level::Off, _) => LevelFilter::OFF,
         (Level::Error, _) => LevelFilter::ERROR,
-        (Level::Warn, _) | (Level::Info, Frontend::Cli) => LevelFilter::WARN,
+        (Level::Warn, _) | (Level::Info, Frontend::Cli | Frontend::Ui) => LevelFilter::WARN,
         (Level::Info, _) => LevelFilter::INFO,
         (Level::Debug, _) => LevelFilter::DEBUG,
         (Level::Trace, _) => LevelFilter::TRACE,

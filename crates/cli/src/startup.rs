@@ -10,7 +10,12 @@ use super::{logging, signals};
 
 /// A process of the person's, with its log and its signals.
 pub(super) fn open(host: Host, options: &Options) -> Result<Process, Failure> {
-    let process = Process::open(host, options, Frontend::Cli)?;
+    open_as(Frontend::Cli, host, options)
+}
+
+/// The same, where the person acts in another way.
+pub(super) fn open_as(frontend: Frontend, host: Host, options: &Options) -> Result<Process, Failure> {
+    let process = Process::open(host, options, frontend)?;
     logging::start(&process.context);
     signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
     Ok(process)

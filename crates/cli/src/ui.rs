@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
-use coracle::{Failure, Host, Options};
+use coracle::{Failure, Frontend, Host, Options};
 use coracle_transport::Http;
 
 use super::operation_args::option;
@@ -24,6 +24,7 @@ async fn serve(matches: &ArgMatches, host: Host, options: &Options) -> Result<()
     let Some(http) = startup::http(matches) else { return Err(Failure::internal("`--http` has a default")) };
     // A wrong address is told before anything is opened.
     Http::address(&http)?;
-    let process = startup::open_configured(host, options)?;
+    let process = startup::open_as(Frontend::Ui, host, options)?;
+    process.context.configured()?;
     coracle_ui::run(&process, &http).await
 }

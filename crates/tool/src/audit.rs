@@ -30,6 +30,7 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         Frontend::Cli => "cli",
         Frontend::Mcp => "mcp",
         Frontend::Serve => "serve",
+        Frontend::Ui => "ui",
     };
     let fields = json!({
         "session": cx.call.session,

@@ -68,6 +68,16 @@ pub enum Frontend {
     Mcp,
     /// `coracle serve`: a program acts.
     Serve,
+    /// `coracle ui`: the person acts, in a browser.
+    Ui,
+}
+
+impl Frontend {
+    /// Whether the person acts, and not an agent or a program.
+    #[must_use]
+    pub fn is_of_person(self) -> bool {
+        matches!(self, Self::Cli | Self::Ui)
+    }
 }
 
 /// Options that every frontend takes.
@@ -190,7 +200,7 @@ impl Context {
     #[must_use]
     pub(crate) fn reader(&self) -> HintReader {
         match self.call.frontend {
-            Frontend::Cli => HintReader::Person(self.settings.file.clone()),
+            Frontend::Cli | Frontend::Ui => HintReader::Person(self.settings.file.clone()),
             Frontend::Call | Frontend::Mcp | Frontend::Serve => HintReader::Agent,
         }
     }
@@ -198,7 +208,7 @@ impl Context {
     /// What this session may do to containers of others. The person may do everything.
     #[must_use]
     pub fn cross_session(&self) -> CrossSession {
-        if self.call.frontend == Frontend::Cli { CrossSession::All } else { self.config.security.cross_session }
+        if self.call.frontend.is_of_person() { CrossSession::All } else { self.config.security.cross_session }
     }
 
     /// The process whose end is the end of this session. Sessions of the command line end by not being used.

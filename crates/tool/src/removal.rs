@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_lifecycle::{Record, RemoveOptions, SAVE_TIME, SaveLimits, SavePolicy, SaveReport};
 use coracle_runtime::{PolicyRefusal, Problem};
 
-use crate::context::{Context, Frontend};
+use crate::context::Context;
 use crate::document::{StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::{bytes, count};
@@ -15,7 +15,7 @@ use crate::humanize::{bytes, count};
 /// # Errors
 /// `policy_denied` when what is unsaved may not be discarded.
 pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<RemoveOptions<'a>, Failure> {
-    if discard && !cx.config.security.allow_discard && cx.call.frontend != Frontend::Cli {
+    if discard && !cx.config.security.allow_discard && !cx.call.frontend.is_of_person() {
         let message = "unsaved work may not be discarded".to_owned();
         let setting = Some("security.allow_discard");
         let problems = vec![Problem { rule: "discard", setting, value: "true".into(), message }];
@@ -24,7 +24,7 @@ pub(crate) fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Resul
     let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME };
     let saving = if discard { SavePolicy::Discard } else { SavePolicy::Keep(limits) };
     let grace = if force { Duration::ZERO } else { cx.config.exec.grace.0 };
-    Ok(RemoveOptions { links: cx.links(), saving, grace, adopted_too: force && cx.call.frontend == Frontend::Cli })
+    Ok(RemoveOptions { links: cx.links(), saving, grace, adopted_too: force && cx.call.frontend.is_of_person() })
 }
 
 /// When the reaper may take a container at the earliest.

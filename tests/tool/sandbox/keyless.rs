@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use memchr::memmem;
+use regex::bytes::Regex;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::process::Child;
@@ -115,10 +116,10 @@ fn files(pid1: u32) -> Vec<u8> {
 /// The tokens that processes hold, by their hash: the host itself does not know them any more.
 fn tokens(holders: &[&Process], hashes: &BTreeSet<String>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
+    let run = Regex::new(&format!("(?-u)[A-Za-z0-9_-]{{{TOKEN},}}")).unwrap();
     for holder in holders {
         holder.memory(|piece| {
-            let runs = piece.split(|it| !it.is_ascii_alphanumeric() && !b"-_".contains(it));
-            for token in runs.flat_map(|it| it.windows(TOKEN)) {
+            for token in run.find_iter(piece).flat_map(|it| it.as_bytes().windows(TOKEN)) {
                 // 32 random bytes have all of these; most of what else is long has not.
                 let kinds = [u8::is_ascii_uppercase, u8::is_ascii_lowercase, u8::is_ascii_digit];
                 if !kinds.iter().all(|it| token.iter().any(it)) {

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::Tool;
 use super::person::Person;
-use crate::engines::{Case, IMAGE, caught};
+use crate::engines::{Case, Check, IMAGE, caught};
 
 /// An agent: one session of a process.
 pub(super) struct Agent<'a> {
@@ -26,20 +26,30 @@ pub(super) struct Agent<'a> {
     pub(super) process: Process,
 }
 
+/// A check with an agent.
+type AgentCheck<'a> = &'a (dyn for<'c> Check<Agent<'c>> + 'a);
+
 /// Runs a check with an agent whose workspace is made of a small image, on every engine that has root.
 async fn with_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
-    Person::new(configured(config)).on_every_engine(async |tool| in_session(tool, &check).await).await;
+    with_agent_of(&Person::new(configured(config)), &check).await;
 }
 
 /// As [`with_agent`], for a person with a variable.
 async fn with_agent_and_env(config: &str, (name, value): (&str, &str), check: impl AsyncFn(&Agent<'_>)) {
-    let person = Person::new(configured(config)).with_env(name, value);
-    person.on_every_engine(async |tool| in_session(tool, &check).await).await;
+    with_agent_of(&Person::new(configured(config)).with_env(name, value), &check).await;
+}
+
+async fn with_agent_of(person: &Person, check: AgentCheck<'_>) {
+    person.on_every_engine(async |tool| in_session(tool, check).await).await;
 }
 
 /// As [`with_agent`], on real engines only.
 async fn with_real_agent(config: &str, check: impl AsyncFn(&Agent<'_>)) {
-    Person::new(configured(config)).on_real_engines(async |tool| in_session(tool, &check).await).await;
+    with_agent_on_real_engines(config, &check).await;
+}
+
+async fn with_agent_on_real_engines(config: &str, check: AgentCheck<'_>) {
+    Person::new(configured(config)).on_real_engines(async |tool| in_session(tool, check).await).await;
 }
 
 /// As [`with_agent`], on that engine alone.
@@ -59,9 +69,9 @@ fn configured(config: &str) -> String {
     }
 }
 
-async fn in_session(tool: &Tool<'_>, check: &impl AsyncFn(&Agent<'_>)) {
+async fn in_session(tool: &Tool<'_>, check: AgentCheck<'_>) {
     let agent = Agent::new(tool, "agent-1");
-    let checked = caught(check(&agent)).await;
+    let checked = caught(check.on(&agent)).await;
     agent.end().await;
     if let Err(panic) = checked {
         std::panic::resume_unwind(panic);

@@ -39,9 +39,9 @@ pub use self::parse::MAX_BYTES;
 pub enum Audience {
     /// Agents, and persons.
     Agent,
-    /// Only a person at the command line; a front end of agents has no such operation.
+    /// Only a person, at the command line or in a browser; a front end of agents has no such operation.
     Person,
-    /// Agents whose session outlives a call: a person's command line has no such operation.
+    /// Agents whose session outlives a call: a person has no such operation.
     Session,
 }
 
@@ -49,8 +49,8 @@ impl Audience {
     fn includes(self, frontend: Frontend) -> bool {
         match self {
             Self::Agent => true,
-            Self::Person => frontend == Frontend::Cli,
-            Self::Session => frontend != Frontend::Cli,
+            Self::Person => frontend.is_of_person(),
+            Self::Session => !frontend.is_of_person(),
         }
     }
 }

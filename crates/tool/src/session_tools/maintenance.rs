@@ -47,7 +47,7 @@ pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
     let reason = match cx.call.frontend {
         Frontend::Mcp | Frontend::Serve => EndReason::Disconnect,
-        Frontend::Call | Frontend::Cli => EndReason::Command,
+        Frontend::Call | Frontend::Cli | Frontend::Ui => EndReason::Command,
     };
     let ending = ending(cx, reader.as_ref(), &*tell, reason);
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::{Context, Frontend};
+use crate::context::Context;
 use crate::dispatch::Operation;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
@@ -119,7 +119,7 @@ async fn ready(
 
 /// The person names any profile; an agent those that it was given.
 fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
-    if cx.call.frontend == Frontend::Cli || cx.config.sandbox.agent_profiles.contains(profile) {
+    if cx.call.frontend.is_of_person() || cx.config.sandbox.agent_profiles.contains(profile) {
         return Ok(());
     }
     let message = format!("the profile `{profile}` is not for agents");

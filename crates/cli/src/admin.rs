@@ -62,6 +62,7 @@ fn optional(name: &str, schema: &Value) -> Arg {
         "name" => arg.value_name("CONTAINER"),
         "keys" => arg.value_name("KEY").num_args(1..).required_unless_present("all"),
         "all" => arg.long("all").action(ArgAction::SetTrue).conflicts_with("keys"),
+        "session_name" => arg.value_name("SESSION"),
         "act" => arg.long("operation").value_name("NAME"),
         "since" => arg.long("since").value_name("TIME").value_parser(time),
         "time" => arg.long("time").short('t').value_name("TIME").value_parser(seconds),

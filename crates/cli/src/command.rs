@@ -133,7 +133,7 @@ fn saved() -> Command {
 }
 
 fn audit() -> Command {
-    let verbs = ["audit log", "audit verify"].map(admin::command);
+    let verbs = ["audit log", "audit summary", "audit verify"].map(admin::command);
     Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommands(verbs)
 }
 

@@ -130,7 +130,9 @@ pub(super) fn examples(word: &str) -> &'static str {
         "init" => INIT,
         "top" => TOP,
         "cp" => "Examples:\n  coracle cp ./data web:/tmp/\n  coracle cp web:/workspace/report.html .",
-        "audit" => "Examples:\n  coracle audit log --since 1h --container web\n  coracle audit verify",
+        "audit" => {
+            "Examples:\n  coracle audit log --since 1h --container web\n  coracle audit summary --since 7d\n  coracle audit verify"
+        }
         "copy-in" => COPY_IN,
         "copy-out" => COPY_OUT,
         "snapshot" => "Examples:\n  coracle snapshot web with-tools\n  coracle snapshot web with-tools --replace",

@@ -15,6 +15,7 @@ pub(super) const STEPS: &[Step] = &[
     step("coracle copy-in later ~/elsewhere.txt /tmp/ --allow", &["copied 1 file"]),
     ends("coracle copy-in later /etc/hostname /tmp/ --allow", 1, &["error[policy_denied]"]),
     step("coracle audit log", &["create", "later"]),
+    step("coracle audit summary", &["default", "acts of default"]),
     step("echo from-stdin | coracle workspace write-file piped.txt -", &["piped.txt"]),
     step("coracle workspace read-file piped.txt", &["from-stdin"]),
     ends("coracle create --name failing --setup-command 'exit 3' --strict", 3, &["failing"]),

@@ -16,6 +16,8 @@ use super::log::{MAX_LINE, files, private};
 pub struct LogFilter {
     /// Announced at that time or later.
     pub since: Option<Timestamp>,
+    /// Of that session.
+    pub session: Option<String>,
     /// Of that operation.
     pub operation: Option<String>,
     /// On that container.
@@ -150,7 +152,7 @@ impl LogFilter {
     fn is_act(&self, line: &Map<String, Value>) -> bool {
         let time = line.get("ts").and_then(Value::as_str).and_then(|it| it.parse::<Timestamp>().ok());
         let late = self.since.is_none_or(|since| time.is_some_and(|it| it >= since));
-        late && is(line, "op", self.operation.as_deref())
+        late && is(line, "op", self.operation.as_deref()) && is(line, "session", self.session.as_deref())
     }
 }
 
@@ -234,6 +236,8 @@ mod tests {
         assert_eq!(read(dir.path(), &all), expected);
         let of_web = LogFilter { container: Some("web".into()), operation: Some("exec".into()), ..all.clone() };
         assert_eq!(read(dir.path(), &of_web), ["exec web failed", "exec web unfinished"]);
+        let of_another = LogFilter { session: Some("another".into()), ..all.clone() };
+        assert!(read(dir.path(), &of_another).is_empty());
         let newest = LogFilter { newest: 2, ..all.clone() };
         assert_eq!(read(dir.path(), &newest), expected[2..]);
         assert_eq!(AuditedActs::read(dir.path(), &newest).unwrap().older, 2);

@@ -3,9 +3,11 @@
 mod arguments;
 mod history;
 mod log;
+mod summary;
 mod verify;
 
 pub use self::arguments::{args, digest, value};
 pub use self::history::{AuditedAct, AuditedActs, LogFilter};
 pub use self::log::AuditLog;
+pub use self::summary::{ActCount, SessionSummary, summarize};
 pub use self::verify::{ChainBreak, VerifyReport, verify};

@@ -49,13 +49,19 @@ impl Operation for ReadAuditLog {
             // As a person types it.
             operation: self.act.map(|it| it.replace('-', "_")),
             container: self.container,
+            session: None,
             newest: usize::try_from(self.newest.unwrap_or(NEWEST)).unwrap_or(usize::MAX),
         };
-        let dir = cx.state()?.audit();
-        let read = tokio::task::spawn_blocking(move || AuditedActs::read(&dir, &filter)).await;
-        let AuditedActs { acts, older } = read.map_err(Failure::internal)?.map_err(|err| unreadable(&err))?;
+        let AuditedActs { acts, older } = read(cx, filter).await?;
         Ok(ReadAuditLogResponse { count: acts.len(), older, acts })
     }
+}
+
+/// The acts of the trail that fit.
+pub(super) async fn read(cx: &Context, filter: LogFilter) -> Result<AuditedActs, Failure> {
+    let dir = cx.state()?.audit();
+    let read = tokio::task::spawn_blocking(move || AuditedActs::read(&dir, &filter)).await;
+    read.map_err(Failure::internal)?.map_err(|err| unreadable(&err))
 }
 
 const COLUMNS: [Column; 6] = [
@@ -85,7 +91,7 @@ impl Render for ReadAuditLogResponse {
 }
 
 /// The time without fractions of a second.
-fn seconds(time: &str) -> String {
+pub(super) fn seconds(time: &str) -> String {
     let cut = time.split_once('.').map_or(time, |it| it.0);
     cut.trim_end_matches('Z').replace('T', " ")
 }

@@ -1,6 +1,7 @@
 //! Operations that only the person at the command line may call; front ends of agents do not have them.
 
 mod audit_log;
+mod audit_summary;
 mod copy_image;
 mod packages;
 mod power;
@@ -24,6 +25,7 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<saves::ListSaves>().for_person(),
     OperationEntry::for_operation::<saves::RestoreSave>().for_person(),
     OperationEntry::for_operation::<audit_log::ReadAuditLog>().for_person(),
+    OperationEntry::for_operation::<audit_summary::SummarizeAuditLog>().for_person(),
     OperationEntry::for_operation::<audit_log::VerifyAuditLog>().for_person(),
     OperationEntry::for_operation::<packages::AddPackages>().for_person(),
     OperationEntry::for_operation::<packages::ListPackages>().for_person(),

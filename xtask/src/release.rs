@@ -1,8 +1,10 @@
 //! `cargo xtask release check` and `cargo xtask release bump VERSION`: what has to agree before a version is tagged, and how
 //! it comes to agree.
 
+mod interfaces;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -43,36 +45,46 @@ fn check(version: &str) -> Result<()> {
         has_entry(&changelog, version),
         "CHANGELOG.md has no entry for {version}; `cargo xtask release bump {version}` makes one of what is unreleased"
     );
-    package_crates()
+    let dir = target().join("release-check");
+    let source = publishable_copy("HEAD", &dir)?;
+    package_crates(&source)?;
+    interfaces::check(&source, &dir)?;
+    fs::remove_dir_all(&dir).map_err(Into::into)
 }
 
-/// Packages each public crate, without building it. This happens in a copy of the last commit in which publishing is not
-/// forbidden: cargo does not find a crate that is never published, when it packages one that depends on it.
-fn package_crates() -> Result<()> {
-    let dir = target().join("release-check");
-    if dir.exists() {
-        fs::remove_dir_all(&dir)?;
+/// The workspace as a commit has it, but that publishing is not forbidden: cargo does not find a crate that is never
+/// published, when it packages or compares one that depends on it.
+fn publishable_copy(commit: &str, dir: &Path) -> Result<PathBuf> {
+    let copy = dir.join(commit);
+    if copy.exists() {
+        fs::remove_dir_all(&copy)?;
     }
-    fs::create_dir_all(&dir)?;
-    let archive = dir.join("source.tar");
-    sh(
-        "git",
-        ["archive", "--format=tar", "--output"].map(Into::into).into_iter().chain([archive.clone(), "HEAD".into()]),
-    )
-    .read()?;
-    sh("tar", [Path::new("-xf"), &archive]).dir(&dir).read()?;
-    let manifest = dir.join("Cargo.toml");
+    fs::create_dir_all(&copy)?;
+    let archive = copy.join("source.tar");
+    let words = ["archive", "--format=tar", "--output"].map(PathBuf::from);
+    sh("git", words.into_iter().chain([archive.clone(), commit.into()])).read()?;
+    sh("tar", [Path::new("-xf"), &archive]).dir(&copy).read()?;
+    let manifest = copy.join("Cargo.toml");
     let text = fs::read_to_string(&manifest)?;
-    ensure!(text.contains(FORBIDDEN), "Cargo.toml has no line `{FORBIDDEN}` any more: package the crates themselves");
+    ensure!(text.contains(FORBIDDEN), "Cargo.toml has no line `{FORBIDDEN}` any more: use the sources themselves");
     fs::write(&manifest, text.replace(FORBIDDEN, "publish = true"))?;
-    let without = NOT_PUBLIC.iter().flat_map(|it| ["--exclude", it]);
-    let words = ["package", "--workspace", "--locked", "--no-verify", "--quiet"].into_iter().chain(without);
-    sh("cargo", words).dir(&dir).env("CARGO_TARGET_DIR", dir.join("target")).run()?;
-    let crates = fs::read_dir(dir.join("target/package"))?
+    Ok(copy)
+}
+
+/// Words that leave out the crates that are not public.
+fn public_crates() -> impl Iterator<Item = &'static str> {
+    ["--workspace"].into_iter().chain(NOT_PUBLIC.iter().flat_map(|it| ["--exclude", it]))
+}
+
+/// Packages each public crate, without building it.
+fn package_crates(source: &Path) -> Result<()> {
+    let words = ["package", "--locked", "--no-verify", "--quiet"].into_iter().chain(public_crates());
+    sh("cargo", words).dir(source).env("CARGO_TARGET_DIR", source.join("target")).run()?;
+    let crates = fs::read_dir(source.join("target/package"))?
         .flatten()
         .filter(|it| it.path().extension().is_some_and(|it| it == "crate"));
     println!("  {} crates are packages", crates.count());
-    fs::remove_dir_all(&dir).map_err(Into::into)
+    Ok(())
 }
 
 /// What is wrong with a place.

@@ -1,0 +1,39 @@
+//! Whether the interfaces of the crates changed more than the version allows, by cargo-semver-checks.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use super::{public_crates, publishable_copy};
+use crate::sh::{sh, target};
+
+/// The version of cargo-semver-checks: it reads what rustdoc of one range of compilers writes.
+const VERSION: &str = "0.51.0";
+
+/// Compares the public crates with those of the last release before this commit. The first release has none before it.
+pub(super) fn check(source: &Path, dir: &Path) -> Result<()> {
+    let Some(tag) = last_release()? else {
+        println!("  there is no earlier release: no interface is compared");
+        return Ok(());
+    };
+    let tools = target().join("tools");
+    let program = tools.join("bin/cargo-semver-checks");
+    if !program.exists() {
+        let words = ["install", "cargo-semver-checks", "--locked", "--quiet", "--version", VERSION, "--root"];
+        sh("cargo", words.map(Into::into).into_iter().chain([tools])).run()?;
+    }
+    let baseline = publishable_copy(&tag, dir)?;
+    let words = ["semver-checks".as_ref(), "--baseline-root".as_ref(), baseline.as_os_str()];
+    let crates = public_crates().map(AsRef::as_ref);
+    sh(&program, words.into_iter().chain(crates)).dir(source).run()?;
+    println!("  the interfaces changed no more since {tag} than the version says");
+    Ok(())
+}
+
+/// The tag of the last release before this commit, which may be tagged itself.
+fn last_release() -> Result<Option<String>> {
+    let is_shallow = sh("git", ["rev-parse", "--is-shallow-repository"]).read()?;
+    ensure!(is_shallow != "true", "the history is not here: git fetch --unshallow --tags");
+    let tag = sh("git", ["describe", "--tags", "--abbrev=0", "--match", "v[0-9]*", "HEAD^"]).output()?;
+    Ok(tag.status.success().then(|| String::from_utf8_lossy(&tag.stdout).trim().to_owned()))
+}

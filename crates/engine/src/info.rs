@@ -19,8 +19,7 @@ pub(crate) fn info(engine: &Engine) -> EngineInfo {
         arch: arch.to_owned(),
         cgroup: engine.cgroups.version(),
         data_root: engine.options.data_dir.clone(),
-        // Services are this engine's own. They find each other by a named network, which is root's.
-        compose_version: engine.privileges.is_root().then(|| env!("CARGO_PKG_VERSION").to_owned()),
+        compose_version: None,
         gpu: false,
         selinux: false,
         ignored_limits: engine.cgroups.ignored_limits(),

@@ -32,7 +32,7 @@ pub struct EngineInfo {
     pub cgroup: u8,
     /// The directory of its data.
     pub data_root: PathBuf,
-    /// Version of `compose` on this engine, if there is one.
+    /// Version of `compose` on this engine, where [`Stacks::compose_version`](crate::Stacks::compose_version) was asked.
     pub compose_version: Option<String>,
     /// It can give a GPU to a container.
     pub gpu: bool,

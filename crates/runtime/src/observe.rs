@@ -221,6 +221,10 @@ impl Volumes for ObservedRuntime {
 
 #[async_trait]
 impl Stacks for ObservedRuntime {
+    async fn compose_version(&self) -> Option<String> {
+        self.runtime.compose_version().await
+    }
+
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
         let project = source.project.to_string();
         self.observe("stack_model", Some(&project), self.runtime.stack_model(source)).await

@@ -16,6 +16,9 @@ use crate::{ContainerId, Excerpt, ProjectName, Result};
 /// Compose reads the person's files and starts programs while it reads: what it gets to see is decided before.
 #[async_trait]
 pub trait Stacks: Send + Sync {
+    /// Version of Compose for this engine, if there is one. It may start a program for it.
+    async fn compose_version(&self) -> Option<String>;
+
     /// Compose's model of a file: every short form written out, every variable filled in. Creates nothing.
     ///
     /// # Errors

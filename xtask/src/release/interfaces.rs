@@ -1,6 +1,7 @@
 //! Whether the interfaces of the crates changed more than the version allows, by cargo-semver-checks.
 
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
@@ -20,12 +21,11 @@ pub(super) fn check(source: &Path, dir: &Path) -> Result<()> {
     let program = tools.join("bin/cargo-semver-checks");
     if !program.exists() {
         let words = ["install", "cargo-semver-checks", "--locked", "--quiet", "--version", VERSION, "--root"];
-        sh("cargo", words.map(Into::into).into_iter().chain([tools])).run()?;
+        sh("cargo", words.map(PathBuf::from).into_iter().chain([tools])).run()?;
     }
     let baseline = publishable_copy(&tag, dir)?;
-    let words = ["semver-checks".as_ref(), "--baseline-root".as_ref(), baseline.as_os_str()];
-    let crates = public_crates().map(AsRef::as_ref);
-    sh(&program, words.into_iter().chain(crates)).dir(source).run()?;
+    let words = ["semver-checks".into(), "--baseline-root".into(), baseline.into_os_string()];
+    sh(&program, words.into_iter().chain(public_crates().map(OsString::from))).dir(source).run()?;
     println!("  the interfaces changed no more since {tag} than the version says");
     Ok(())
 }

@@ -102,6 +102,10 @@ fn hex(service: &str) -> String {
 
 #[async_trait]
 impl Stacks for Script {
+    async fn compose_version(&self) -> Option<String> {
+        unreachable!("{NOT_ASKED}")
+    }
+
     async fn stack_model(&self, _: &StackSource) -> Result<Value> {
         unreachable!("{NOT_ASKED}")
     }

@@ -11,6 +11,11 @@ use crate::{container, service};
 
 #[async_trait]
 impl Stacks for EmbeddedRuntime {
+    /// Services are this engine's own. They find each other by a named network, which is root's.
+    async fn compose_version(&self) -> Option<String> {
+        self.engine.privileges.is_root().then(|| env!("CARGO_PKG_VERSION").to_owned())
+    }
+
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
         service::model_of(source).map_err(|why| refused("compose config", why))
     }

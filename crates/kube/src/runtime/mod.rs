@@ -111,6 +111,10 @@ impl ContainerRuntime for KubeRuntime {
 
 #[async_trait]
 impl Stacks for KubeRuntime {
+    async fn compose_version(&self) -> Option<String> {
+        None
+    }
+
     async fn stack_model(&self, _: &StackSource) -> Result<serde_json::Value> {
         Err(unsupported(Capability::Compose))
     }

@@ -170,6 +170,10 @@ const NO_COMPOSE: Error = Error::Unsupported { engine: EngineKind::Container, ca
 
 #[async_trait]
 impl Stacks for AppleRuntime {
+    async fn compose_version(&self) -> Option<String> {
+        None
+    }
+
     async fn stack_model(&self, _source: &StackSource) -> Result<Value> {
         Err(NO_COMPOSE)
     }

@@ -41,7 +41,7 @@ const NOT_FOR_COMPOSE: &[&str] =
 
 impl CliRuntime {
     /// Version of Compose for this engine, if it is there.
-    pub(super) async fn compose_version(&self) -> Option<String> {
+    pub(super) async fn installed_compose(&self) -> Option<String> {
         let program = compose_program(self.client.home()).ok()?;
         let invocation = Invocation::new(program, ["version", "--short"]);
         let ended = process::run("compose version", &invocation, Stdin::Empty, (VERSION_WITHIN, 4096)).await.ok()?;
@@ -51,7 +51,7 @@ impl CliRuntime {
     /// Compose's program, if it is new enough.
     async fn compose(&self) -> Result<PathBuf> {
         let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
-        let told = self.compose_version().await;
+        let told = self.installed_compose().await;
         if !told.as_deref().is_some_and(is_new_enough) {
             return Err(unsupported());
         }

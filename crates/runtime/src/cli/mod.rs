@@ -149,9 +149,7 @@ impl ContainerRuntime for CliRuntime {
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        let mut info = self.lookup.info().await?;
-        info.compose_version = self.compose_version().await;
-        Ok(info)
+        self.lookup.info().await
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {

@@ -28,6 +28,10 @@ const CHECK_WITHIN: Duration = Duration::from_secs(120);
 
 #[async_trait]
 impl Stacks for CliRuntime {
+    async fn compose_version(&self) -> Option<String> {
+        self.installed_compose().await
+    }
+
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
         let words = file(&source.project, &source.dir).words(["config", "--format=json"]);
         let ended = self.compose_reads(words, &source.env, &source.content, MODEL_WITHIN).await?;

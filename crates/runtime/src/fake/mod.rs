@@ -151,7 +151,7 @@ impl ContainerRuntime for FakeRuntime {
             arch: arch().into(),
             cgroup: 2,
             data_root: PathBuf::from("/nonexistent/coracle-fake"),
-            compose_version: Some("2.26.1".into()),
+            compose_version: None,
             gpu: false,
             selinux: false,
             ignored_limits: Vec::new(),

@@ -23,6 +23,10 @@ const SERVICE: &str = "com.docker.compose.service";
 
 #[async_trait]
 impl Stacks for FakeRuntime {
+    async fn compose_version(&self) -> Option<String> {
+        Some("2.26.1".into())
+    }
+
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
         self.enter(Verb::ReadStack).await?;
         let read: Value = serde_json::from_str(&source.content)

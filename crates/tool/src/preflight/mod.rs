@@ -96,7 +96,10 @@ pub(crate) async fn renewed(cx: &Context) -> PreflightResponse {
 
 /// `containers`: also those that exist are looked at, which says nothing about making new ones.
 async fn inspect(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
-    let detected = cx.engines().detect().await;
+    let mut detected = cx.engines().detect().await;
+    if let Ok(Choice { chosen: Some((runtime, info)), .. }) = &mut detected {
+        info.compose_version = runtime.compose_version().await;
+    }
     let unverified = if containers { unverified(cx, detected.as_ref().ok()).await } else { Vec::new() };
     let mut facts = PreflightFacts::gather(cx, &detected, unverified, host_system::system());
     facts.of_engine.extend(cluster::checks(cx, facts.engine.as_ref()).await);

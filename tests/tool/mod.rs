@@ -39,6 +39,7 @@ mod messages;
 mod names;
 mod networks;
 mod newcomer;
+mod observability;
 mod pages;
 mod person;
 mod policy;

@@ -92,7 +92,7 @@ fn with_more(operation: Command) -> Command {
 /// What `--engine` offers.
 const ENGINES: [&str; 6] = ["auto", "docker", "podman", "container", "embedded", "kubernetes"];
 
-fn global() -> [Arg; 4] {
+fn global() -> [Arg; 5] {
     // For tests: its containers last as long as the process, so it is not offered.
     let fake = PossibleValue::new("fake").hide(true);
     let engine =
@@ -113,6 +113,7 @@ fn global() -> [Arg; 4] {
         option("state-dir", "DIR", "Where records are kept").value_parser(value_parser!(PathBuf)),
         option("engine", "NAME", "Engine to make containers with").value_parser(engine),
         option("session", "NAME", "Whose containers these are"),
+        Arg::new("timings").long("timings").action(ArgAction::SetTrue).help("Show where the time went, afterwards"),
     ]
     .map(|it| it.global(true).help_heading("Everywhere"))
 }

@@ -5,6 +5,8 @@ use coracle::{Context, Frontend};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
+use crate::timings;
+
 /// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
 /// command line, where the person sees progress of its own.
 pub(crate) fn start(cx: &Context) {
@@ -20,5 +22,5 @@ pub(crate) fn start(cx: &Context) {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
     let targets = Targets::new().with_default(others).with_target("coracle", level);
     // A second one in the same process (a test) keeps the first.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).try_init();
+    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).with(timings::layer()).try_init();
 }

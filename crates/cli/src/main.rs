@@ -42,6 +42,7 @@ mod startup;
 mod stdin;
 mod stdio;
 mod terminal;
+mod timings;
 mod tools;
 mod top;
 mod ui;
@@ -91,7 +92,14 @@ fn program(words: &[OsString]) -> ExitCode {
     };
     match runtime.enable_all().build() {
         Ok(runtime) => {
+            let has_timings = matches.get_flag("timings") && !serves;
+            if has_timings {
+                timings::enable();
+            }
             let code = runtime.block_on(run(&matches, host));
+            if has_timings {
+                timings::print(usage_error::wants_json(words));
+            }
             // A pending read of standard input would keep the process alive.
             runtime.shutdown_background();
             code

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::cli::Dialect;
 pub use crate::program::{ApiUse, EngineSettings};
 use crate::program::{EngineProgram, RunsCommands as _};
-use crate::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, Result};
+use crate::{CliRuntime, ContainerRuntime, EngineInfo, EngineKind, Error, ObservedRuntime, Result};
 
-/// An engine, and its program for a person's terminal. Asks the engine nothing.
+/// An engine whose calls are spans, and its program for a person's terminal. Asks the engine nothing.
 ///
 /// # Errors
 /// [`Error::NotInstalled`], also for an engine that this build has no support for; [`Error::Host`] when its configuration
@@ -20,13 +20,13 @@ pub fn connect(kind: EngineKind, settings: &EngineSettings) -> Result<(Arc<dyn C
         EngineKind::Container => {
             let engine = crate::AppleRuntime::connect(settings)?;
             let program = engine.program().clone();
-            return Ok((Arc::new(engine), program));
+            return Ok((ObservedRuntime::with_spans(engine), program));
         }
         other => return Err(Error::NotInstalled { program: other.as_str().to_owned() }),
     };
     let engine = CliRuntime::connect(dialect, settings)?;
     let program = engine.program().clone();
-    Ok((Arc::new(engine), program))
+    Ok((ObservedRuntime::with_spans(engine), program))
 }
 
 /// The engine that was chosen, and those that were passed over.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use serde_json::Value;
+use tracing::Instrument as _;
 
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
@@ -32,11 +33,13 @@ pub struct EngineCall<'a> {
 /// Receives every finished call. It runs inside the call, so it must not block.
 pub type CallObserver = Arc<dyn Fn(&EngineCall<'_>) + Send + Sync>;
 
-/// An engine that reports its calls to an observer. `kind` and `endpoint` ask no engine and are not reported.
+/// An engine that reports its calls to an observer, or as spans. `kind` and `endpoint` ask no engine and are not
+/// reported.
 #[derive(Clone)]
 pub struct ObservedRuntime {
     runtime: Arc<dyn ContainerRuntime>,
-    observer: CallObserver,
+    /// Without one each call is a span of `tracing`.
+    observer: Option<CallObserver>,
 }
 
 impl fmt::Debug for ObservedRuntime {
@@ -49,7 +52,13 @@ impl ObservedRuntime {
     /// Reports the calls of `runtime` to `observer`.
     #[must_use]
     pub fn new(runtime: Arc<dyn ContainerRuntime>, observer: CallObserver) -> Self {
-        Self { runtime, observer }
+        Self { runtime, observer: Some(observer) }
+    }
+
+    /// Makes each call of `runtime` a span `engine_call` with `engine`, `verb`, `object` and `outcome`. It has no arguments.
+    #[must_use]
+    pub fn with_spans(runtime: impl ContainerRuntime + 'static) -> Arc<dyn ContainerRuntime> {
+        Arc::new(Self { runtime: Arc::new(runtime), observer: None })
     }
 
     async fn observe<T>(
@@ -58,13 +67,29 @@ impl ObservedRuntime {
         object: Option<&str>,
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
+        let Some(observer) = &self.observer else { return self.in_span(verb, object, call).await };
         let begun = Instant::now();
         let done = call.await;
-        (self.observer)(&EngineCall { verb, object, took: begun.elapsed(), failed: done.as_ref().err() });
+        observer(&EngineCall { verb, object, took: begun.elapsed(), failed: done.as_ref().err() });
+        done
+    }
+
+    async fn in_span<T>(
+        &self,
+        verb: &'static str,
+        object: Option<&str>,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let engine = self.runtime.kind().as_str();
+        let span = tracing::debug_span!("engine_call", engine, verb, object, outcome = tracing::field::Empty);
+        let done = call.instrument(span.clone()).await;
+        span.record("outcome", if done.is_ok() { "ok" } else { "failed" });
         done
     }
 }
 
+// A default method that is not forwarded would hide what the engine does instead.
+#[warn(clippy::missing_trait_methods)]
 #[async_trait]
 impl ContainerRuntime for ObservedRuntime {
     fn kind(&self) -> EngineKind {
@@ -80,11 +105,14 @@ impl ContainerRuntime for ObservedRuntime {
     }
 
     async fn create(&self, spec: &Placed) -> Result<ContainerId> {
+        let Some(observer) = &self.observer else {
+            return self.in_span("create", Some(spec.spec().name.as_str()), self.runtime.create(spec)).await;
+        };
         let begun = Instant::now();
         let made = self.runtime.create(spec).await;
         let object = made.as_ref().map_or_else(|_| spec.spec().name.as_str(), ContainerId::as_str);
         let failed = made.as_ref().err();
-        (self.observer)(&EngineCall { verb: "create", object: Some(object), took: begun.elapsed(), failed });
+        observer(&EngineCall { verb: "create", object: Some(object), took: begun.elapsed(), failed });
         made
     }
 
@@ -137,6 +165,7 @@ impl ContainerRuntime for ObservedRuntime {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 #[async_trait]
 impl ImageStore for ObservedRuntime {
     async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
@@ -185,6 +214,7 @@ impl ImageStore for ObservedRuntime {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 #[async_trait]
 impl Networks for ObservedRuntime {
     async fn find_network(&self, name: &NetworkName) -> Result<Option<Network>> {
@@ -204,6 +234,7 @@ impl Networks for ObservedRuntime {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 #[async_trait]
 impl Volumes for ObservedRuntime {
     async fn list_volumes(&self, filter: &LabelFilter) -> Result<Vec<Volume>> {
@@ -219,6 +250,7 @@ impl Volumes for ObservedRuntime {
     }
 }
 
+#[warn(clippy::missing_trait_methods)]
 #[async_trait]
 impl Stacks for ObservedRuntime {
     async fn compose_version(&self) -> Option<String> {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use coracle_lifecycle::SlotId;
 use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
-use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error};
+use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, ObservedRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -84,7 +84,10 @@ impl Engines {
     #[cfg(target_os = "linux")]
     pub(crate) fn with_fake(&self, fake: coracle_runtime::FakeRuntime) -> Self {
         let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
-        Self { fake: Some(Arc::new(fake)), ..Self::new(Arc::new(config), self.host.clone(), self.state.clone()) }
+        Self {
+            fake: Some(ObservedRuntime::with_spans(fake)),
+            ..Self::new(Arc::new(config), self.host.clone(), self.state.clone())
+        }
     }
 
     fn state(&self) -> Result<&StateDir, Failure> {
@@ -276,7 +279,7 @@ impl Engines {
 
 #[cfg(target_os = "linux")]
 fn fake() -> Option<Arc<dyn ContainerRuntime>> {
-    Some(Arc::new(coracle_runtime::FakeRuntime::new()))
+    Some(ObservedRuntime::with_spans(coracle_runtime::FakeRuntime::new()))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -30,13 +30,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         &["runtime", "engine", "kube", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"],
     ),
     ("transport", &["runtime", "tool"]),
+    ("telemetry", &["tool", "transport"]),
     ("mcp", &["runtime", "workspace", "tool", "transport"]),
     ("serve", &["tool", "transport"]),
     ("ui", &["runtime", "lifecycle", "tool", "transport"]),
     // A cluster for tests, whose containers are those of an engine of ours.
     ("kube-api", &["runtime", "engine"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
-    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "transport", "mcp", "serve", "ui"]),
+    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "transport", "telemetry", "mcp", "serve", "ui"]),
 ];
 
 /// Packages at the end of every arrow: they may depend on all or none, and no other package depends on them.

@@ -19,6 +19,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tracing::Instrument as _;
 
 use crate::config::Toolset;
 use crate::context::{Context, Frontend};
@@ -250,8 +251,32 @@ impl OperationEntry {
         (self.value)()
     }
 
-    /// Carries a call out, with its lines before and after in the audit trail if it changes something.
+    /// Carries a call out in a span `operation` with `name`, `session` and `code`. A forwarding tool has a span `tool_call`
+    /// instead: the operation that it calls has its own.
     pub(crate) async fn run(
+        &self,
+        prepared: PreparedCall,
+        process: &Process,
+        args: &Map<String, Value>,
+    ) -> Result<CallResponse, Failure> {
+        let (name, session) = (self.name, process.context.call.session.as_str());
+        let span = match self.is_forwarded() {
+            true => tracing::debug_span!("tool_call", name, session, code = tracing::field::Empty),
+            false => tracing::debug_span!("operation", name, session, code = tracing::field::Empty),
+        };
+        let result = self.run_audited(prepared, process, args).instrument(span.clone()).await;
+        if !span.is_disabled() {
+            span.record("code", result_code(&result));
+        }
+        result
+    }
+
+    fn is_forwarded(&self) -> bool {
+        matches!(self.shape, AnswerShape::Forwarded { .. })
+    }
+
+    /// Carries a call out, with its lines before and after in the audit trail if it changes something.
+    async fn run_audited(
         &self,
         prepared: PreparedCall,
         process: &Process,
@@ -259,9 +284,8 @@ impl OperationEntry {
     ) -> Result<CallResponse, Failure> {
         // A session's own container has the session's event log; others are acted on by several.
         // What a forwarding tool calls has lines of its own.
-        let is_forwarded = matches!(self.shape, AnswerShape::Forwarded { .. });
         let changes_named = self.effect == Effect::Mutating && args.contains_key("container");
-        let is_audited = self.is_audited || (changes_named && !is_forwarded);
+        let is_audited = self.is_audited || (changes_named && !self.is_forwarded());
         if !is_audited {
             return prepared(process).await;
         }
@@ -269,6 +293,19 @@ impl OperationEntry {
         let result = prepared(process).await;
         intent.finish(result.as_ref().map(|it| &it.json)).await;
         result
+    }
+}
+
+/// `ok`, or the code of the failure. A command that ran is `ok`, however it ended.
+fn result_code(result: &Result<CallResponse, Failure>) -> String {
+    match result {
+        Err(failure) => failure.code.word(),
+        Ok(response) => {
+            let code = response.json.get("code").and_then(Value::as_str);
+            // Success is added later.
+            let has_failed = response.json.contains_key("success") && response.is_error();
+            code.filter(|_| has_failed).unwrap_or("ok").to_owned()
+        }
     }
 }
 

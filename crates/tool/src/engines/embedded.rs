@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+#[cfg(target_os = "linux")]
+use coracle_runtime::ObservedRuntime;
 use coracle_runtime::{ContainerRuntime, Error};
 
 #[cfg(target_os = "linux")]
@@ -29,7 +31,7 @@ pub(super) fn open(
     guest: Option<PathBuf>,
 ) -> Result<Arc<dyn ContainerRuntime>, Error> {
     let options = options(host, data_dir, guest);
-    Ok(Arc::new(coracle_engine::EmbeddedRuntime::open_with_runtime(options, runtime(config))?))
+    Ok(ObservedRuntime::with_spans(coracle_engine::EmbeddedRuntime::open_with_runtime(options, runtime(config))?))
 }
 
 /// The runtime that the configuration names for new containers.

@@ -26,7 +26,8 @@ pub(crate) struct ClusterFacts {
 /// [`Error::NotBuiltIn`] without the feature `kubernetes`; [`Error::Unavailable`] when its file cannot be read.
 #[cfg(feature = "kubernetes")]
 pub(super) fn open(host: &Host, config: &Config) -> Result<Arc<dyn ContainerRuntime>, Error> {
-    Ok(Arc::new(coracle_kube::KubeRuntime::open(settings(host, config))?))
+    let cluster = coracle_kube::KubeRuntime::open(settings(host, config))?;
+    Ok(coracle_runtime::ObservedRuntime::with_spans(cluster))
 }
 
 /// Looks at the cluster: its namespace, and what the account may do there.

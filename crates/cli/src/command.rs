@@ -9,7 +9,7 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, operation, top, ui, worktree};
+use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, operation, top, ui, worktree};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -157,7 +157,10 @@ fn mcp() -> Command {
     let sets = sets.value_delimiter(',').value_parser(|it: &str| it.parse::<Toolset>());
     let about = "Serve the tools to an agent, by the Model Context Protocol on standard input and output";
     let http = "Serve clients of this machine over HTTP instead, at 127.0.0.1:PORT; each is a session of its own";
-    Command::new("mcp").about(about).args([sets, option("http", "ADDRESS:PORT", http), token_file()])
+    Command::new("mcp")
+        .about(about)
+        .args([sets, option("http", "ADDRESS:PORT", http), token_file()])
+        .args(metrics::arg())
 }
 
 fn token_file() -> Arg {
@@ -170,7 +173,10 @@ fn serve() -> Command {
     let openapi = Arg::new("openapi").long("openapi").action(ArgAction::SetTrue);
     let openapi = openapi.help("Print the OpenAPI document of requests and answers, and serve nothing");
     let http = "Serve programs of this machine over HTTP instead, at 127.0.0.1:PORT; they share one session";
-    Command::new("serve").about(about).args([option("http", "ADDRESS:PORT", http), token_file(), openapi])
+    Command::new("serve")
+        .about(about)
+        .args([option("http", "ADDRESS:PORT", http), token_file(), openapi])
+        .args(metrics::arg())
 }
 
 /// The tools of a workspace, and what a person does with it.

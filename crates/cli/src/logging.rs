@@ -5,7 +5,7 @@ use coracle::{Context, Frontend};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
-use crate::timings;
+use crate::{metrics, timings};
 
 /// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
 /// command line, where the person sees progress of its own.
@@ -22,5 +22,11 @@ pub(crate) fn start(cx: &Context) {
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
     let targets = Targets::new().with_default(others).with_target("coracle", level);
     // A second one in the same process (a test) keeps the first.
-    let _ = tracing_subscriber::registry().with(lines.with_filter(targets)).with(timings::layer()).try_init();
+    let traces = cx.host.trace_service().map(|it| coracle_telemetry::trace_layer(&it)).transpose();
+    let (traces, fault) = traces.map_or_else(|err| (None, Some(err)), |layer| (layer, None));
+    let layers = tracing_subscriber::registry().with(lines.with_filter(targets));
+    let _ = layers.with(timings::layer()).with(metrics::layer()).with(traces).try_init();
+    if let Some(err) = fault {
+        tracing::warn!("no traces are sent: {err}");
+    }
 }

@@ -24,6 +24,7 @@ mod keyboard;
 mod logging;
 mod logs;
 mod matches_to_json;
+mod metrics;
 mod operation;
 mod operation_args;
 mod operation_call;
@@ -97,6 +98,7 @@ fn program(words: &[OsString]) -> ExitCode {
                 timings::enable();
             }
             let code = runtime.block_on(run(&matches, host));
+            coracle_telemetry::end_traces();
             if has_timings {
                 timings::print(usage_error::wants_json(words));
             }
@@ -153,7 +155,7 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
                 render::note("serving the Model Context Protocol to a program on standard input; Ctrl-C ends it");
             }
             let toolsets = matches.get_many::<Toolset>("toolsets").map(|it| it.copied().collect());
-            exit::code(serve_mcp(host, &Options { toolsets, ..options }, http.as_ref()).await)
+            exit::code(serve_mcp(matches, host, &Options { toolsets, ..options }, http.as_ref()).await)
         }
         "serve" => serve::run(matches, host, &options).await,
         "setup" => {
@@ -201,12 +203,14 @@ fn options(matches: &ArgMatches) -> Options {
 }
 
 /// Serves agents until their input ends or a signal comes; with `http` until a signal comes.
-async fn serve_mcp(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
+async fn serve_mcp(matches: &ArgMatches, host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
     if let Some(http) = http {
         coracle_mcp::check(http, options)?;
     }
+    metrics::enable(matches)?;
     let process = Process::open(host, options, Frontend::Mcp)?;
     logging::start(&process.context);
     signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    let _metrics = metrics::serve(matches, &process.context).await?;
     coracle_mcp::run(&process, http).await
 }

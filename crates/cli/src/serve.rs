@@ -7,7 +7,7 @@ use coracle::config::Toolset;
 use coracle::{Failure, Frontend, Host, Options, Process};
 use coracle_transport::Http;
 
-use super::{exit, logging, render, signals, startup};
+use super::{exit, logging, metrics, render, signals, startup};
 
 /// What programs call beside operations, whatever toolset the person gives agents: packages are made for these.
 const TOOLSETS: [Toolset; 4] = [Toolset::Classic, Toolset::Workspace, Toolset::Code, Toolset::Worktrees];
@@ -28,14 +28,16 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     if http.is_none() && host.stdin_is_terminal {
         render::note("serving a program on standard input, one JSON object per line; Ctrl-D ends it");
     }
-    exit::code(serve(host, options, http.as_ref()).await)
+    exit::code(serve(matches, host, options, http.as_ref()).await)
 }
 
-async fn serve(host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
+async fn serve(matches: &ArgMatches, host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
     // A wrong address is told before anything is opened.
     http.map(Http::address).transpose()?;
+    metrics::enable(matches)?;
     let process = Process::open(host, options, Frontend::Serve)?;
     logging::start(&process.context);
     signals::cancel_on_signals(process.context.call.cancel.clone()).map_err(Failure::internal)?;
+    let _metrics = metrics::serve(matches, &process.context).await?;
     coracle_serve::run(&process, http).await
 }

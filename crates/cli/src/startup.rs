@@ -31,5 +31,5 @@ pub(super) fn open_configured(host: Host, options: &Options) -> Result<Process, 
 /// How clients connect, if not by standard input and output.
 pub(super) fn http(matches: &ArgMatches) -> Option<Http> {
     let token_file = matches.try_get_one::<PathBuf>("token-file").ok().flatten().cloned();
-    matches.get_one::<String>("http").map(|address| Http { address: address.clone(), token_file })
+    matches.get_one::<String>("http").map(|address| Http { flag: "http", address: address.clone(), token_file })
 }

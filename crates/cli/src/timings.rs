@@ -114,7 +114,7 @@ impl<'a> TimingReport<'a> {
         let row = |took: Duration, depth: usize, text: &str| {
             format!("{:>10.1} ms  {:indent$}{text}", millis(took), "", indent = 2 * depth)
         };
-        let mut lines = vec![row(self.total, 0, "in all")];
+        let mut lines = vec![row(self.total, 0, "total")];
         lines.extend(self.spans.iter().map(|it| row(it.took, 1 + it.depth, &text_of(it))));
         lines.push(row(self.outside_engine(), 0, "outside engine calls"));
         if self.dropped > 0 {
@@ -173,7 +173,7 @@ mod tests {
         times.add(span(SpanKind::Operation, "status", Some("not_found"), [0, 10, 88]));
         let report = TimingReport::new(begun, Duration::from_millis(100), &times);
         assert_snapshot!(report.table(), @r"
-             100.0 ms  in all
+             100.0 ms  total
               88.0 ms    status (not_found)
               30.0 ms      podman inspect cccccccccccc
               50.0 ms      podman usage (withdrawn)

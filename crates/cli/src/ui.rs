@@ -7,13 +7,13 @@ use coracle::{Failure, Frontend, Host, Options};
 use coracle_transport::Http;
 
 use super::operation_args::option;
-use super::{exit, startup};
+use super::{exit, metrics, startup};
 
 /// The subcommand.
 pub(super) fn command() -> Command {
     let about = "Serve a page to a browser of this machine: containers, jobs, terminals, changes";
     let address = option("http", "ADDRESS:PORT", "Where the page is served, on a loopback address");
-    Command::new("ui").about(about).arg(address.default_value("127.0.0.1:0"))
+    Command::new("ui").about(about).arg(address.default_value("127.0.0.1:0")).args(metrics::arg())
 }
 
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
@@ -24,7 +24,9 @@ async fn serve(matches: &ArgMatches, host: Host, options: &Options) -> Result<()
     let Some(http) = startup::http(matches) else { return Err(Failure::internal("`--http` has a default")) };
     // A wrong address is told before anything is opened.
     Http::address(&http)?;
+    metrics::enable(matches)?;
     let process = startup::open_as(Frontend::Ui, host, options)?;
     process.context.configured()?;
+    let _metrics = metrics::serve(matches, &process.context).await?;
     coracle_ui::run(&process, &http).await
 }

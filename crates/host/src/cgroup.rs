@@ -23,6 +23,8 @@ pub struct CgroupUsage {
     pub pids: u64,
     /// 100 is one core.
     pub cpu_percent: f64,
+    /// Processor time since the group was made.
+    pub cpu_seconds: f64,
 }
 
 /// Processor times that were read earlier, so that the next reading need not wait for a second one.
@@ -96,6 +98,7 @@ pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Optio
         memory_bytes: groups.memory()?,
         pids: groups.pids()?,
         cpu_percent: (cpu_percent * 10.0).round() / 10.0,
+        cpu_seconds: Duration::from_nanos(now.cpu_ns).as_secs_f64(),
     })
 }
 

@@ -1,5 +1,7 @@
 //! Current usage of a container, from its own control group.
 
+use std::time::Duration;
+
 use coracle_runtime::{ContainerId, ContainerStatus, ContainerUsage, Result};
 
 use crate::cluster::Cluster;
@@ -40,6 +42,7 @@ fn parse(text: &str) -> Option<ContainerUsage> {
         pids,
         cpu_percent: after.saturating_sub(before) as f64 / 1e6,
         disk_bytes: None,
+        cpu_seconds: Some(Duration::from_nanos(after).as_secs_f64()),
     })
 }
 
@@ -51,6 +54,7 @@ mod tests {
     fn a_reading_is_five_numbers() {
         let usage = parse("3000 1000 7 5000000 55000000\n").unwrap();
         assert_eq!((usage.memory_bytes, usage.pids, usage.cpu_percent), (2000, 7, 50.0));
+        assert_eq!(usage.cpu_seconds, Some(0.055));
         assert_eq!(parse("3000 7"), None);
     }
 }

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn one_session_for_all_is_refused() {
-        let http = Http { address: "127.0.0.1:0".into(), token_file: None };
+        let http = Http { flag: "http", address: "127.0.0.1:0".into(), token_file: None };
         let named = Options { session: Some("mine".into()), ..Options::default() };
         assert_eq!(check(&http, &named).unwrap_err().code.word(), "conflicting_fields");
         assert!(check(&http, &Options::default()).is_ok());

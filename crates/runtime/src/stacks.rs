@@ -97,4 +97,7 @@ pub struct ContainerUsage {
     pub cpu_percent: f64,
     /// Bytes of its own layer: data written outside mounts. Missing where it is not reported.
     pub disk_bytes: Option<u64>,
+    /// Processor time since its start, for metrics. Missing where it is not reported.
+    #[serde(skip)]
+    pub cpu_seconds: Option<f64>,
 }

@@ -83,27 +83,27 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, F: Fn(SpanRecord) + Send + Sync + '
         let (name, engine, object, outcome) = Default::default();
         let mut record = SpanRecord { kind, name, engine, object, outcome, depth, begun, took };
         attrs.record(&mut record);
-        span.extensions_mut().insert(Open(record, std::marker::PhantomData::<F>));
+        span.extensions_mut().insert(OpenSpan(record, std::marker::PhantomData::<F>));
     }
 
     fn on_record(&self, id: &Id, values: &span::Record<'_>, cx: Context<'_, S>) {
         if let Some(span) = cx.span(id)
-            && let Some(open) = span.extensions_mut().get_mut::<Open<F>>()
+            && let Some(open) = span.extensions_mut().get_mut::<OpenSpan<F>>()
         {
             values.record(&mut open.0);
         }
     }
 
     fn on_close(&self, id: Id, cx: Context<'_, S>) {
-        let open = cx.span(&id).and_then(|it| it.extensions_mut().remove::<Open<F>>());
-        if let Some(Open(record, _)) = open {
+        let open = cx.span(&id).and_then(|it| it.extensions_mut().remove::<OpenSpan<F>>());
+        if let Some(OpenSpan(record, _)) = open {
             (self.0)(SpanRecord { took: record.begun.elapsed(), ..record });
         }
     }
 }
 
 /// The record of a span that goes on, for one layer of several.
-struct Open<F>(SpanRecord, std::marker::PhantomData<F>);
+struct OpenSpan<F>(SpanRecord, std::marker::PhantomData<F>);
 
 impl Visit for SpanRecord {
     fn record_str(&mut self, field: &Field, value: &str) {

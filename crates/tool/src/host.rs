@@ -119,6 +119,17 @@ impl Host {
         }
     }
 
+    /// The name of this program in traces, where the variables of OpenTelemetry name a collector for them.
+    #[must_use]
+    pub fn trace_service(&self) -> Option<String> {
+        let text = |name: &str| self.env.get(name).map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
+        let set = |name: &str| text(name).filter(|it| !it.is_empty());
+        let has_collector = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"].map(set);
+        let is_disabled = set("OTEL_SDK_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true"));
+        let is_traced = !is_disabled && has_collector.iter().any(Option::is_some);
+        is_traced.then(|| set("OTEL_SERVICE_NAME").unwrap_or_else(|| "coracle".to_owned()))
+    }
+
     /// A path as the person writes it: `~/` is the home, a relative one begins at the current directory.
     #[must_use]
     pub fn path(&self, text: &Path) -> PathBuf {

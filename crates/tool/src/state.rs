@@ -116,6 +116,12 @@ impl StateDir {
     pub fn serve_token(&self) -> PathBuf {
         self.root.join("serve-token")
     }
+
+    /// The token of what reads metrics, which opens nothing else.
+    #[must_use]
+    pub fn metrics_token(&self) -> PathBuf {
+        self.root.join("metrics-token")
+    }
 }
 
 fn place(given: Option<&Path>, config: &Config, host: &Host) -> PathBuf {

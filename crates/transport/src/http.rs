@@ -34,7 +34,9 @@ const CONNECTIONS: usize = 256;
 /// How the person wants a server's clients to connect.
 #[derive(Clone, Debug)]
 pub struct Http {
-    /// `--http`
+    /// The option, without its dashes.
+    pub flag: &'static str,
+    /// Its value.
     pub address: String,
     /// `--token-file`
     pub token_file: Option<PathBuf>,
@@ -68,13 +70,13 @@ impl Http {
         let address = local.map(|port| (Ipv4Addr::LOCALHOST, port).into()).or_else(|| text.parse::<SocketAddr>().ok());
         let address = address.ok_or_else(|| {
             Failure::new(Code::InvalidInput, format!("`{}` is not ADDRESS:PORT", text.escape_debug()))
-                .hint("write `--http 127.0.0.1:8765`; port 0 takes one that is free")
+                .hint(format!("write `--{} 127.0.0.1:8765`; port 0 takes one that is free", self.flag))
         })?;
         if address.ip().is_loopback() {
             return Ok(address);
         }
         let message = format!("{} can be reached from other machines", address.ip());
-        Err(Failure::new(Code::PolicyDenied, message).detail("field", "http").hint(format!(
+        Err(Failure::new(Code::PolicyDenied, message).detail("field", self.flag).hint(format!(
             "serve on `127.0.0.1:{0}` or `[::1]:{0}`; from another machine `ssh -L {0}:127.0.0.1:{0} HOST` leads there",
             address.port()
         )))
@@ -101,19 +103,19 @@ impl Http {
     /// What keeps the server from listening.
     pub async fn bind(&self) -> Result<Listener, Failure> {
         let address = self.address()?;
-        let listener = TcpListener::bind(address).await.map_err(|err| unbound(address, &err))?;
+        let listener = TcpListener::bind(address).await.map_err(|err| self.unbound(address, &err))?;
         let address = listener.local_addr().map_err(Failure::internal)?;
         Ok(Listener { address, listener })
     }
-}
 
-fn unbound(address: SocketAddr, err: &std::io::Error) -> Failure {
-    if err.kind() == std::io::ErrorKind::AddrInUse {
-        let message = format!("port {} is taken by another program", address.port());
-        return Failure::new(Code::PortTaken, message).hint("name another port; 0 takes one that is free");
+    fn unbound(&self, address: SocketAddr, err: &std::io::Error) -> Failure {
+        if err.kind() == std::io::ErrorKind::AddrInUse {
+            let message = format!("port {} is taken by another program", address.port());
+            return Failure::new(Code::PortTaken, message).hint("name another port; 0 takes one that is free");
+        }
+        Failure::new(Code::InvalidInput, format!("{address} cannot be listened on: {err}"))
+            .hint(format!("write `--{} 127.0.0.1:8765`, with a port of 1024 or more", self.flag))
     }
-    Failure::new(Code::InvalidInput, format!("{address} cannot be listened on: {err}"))
-        .hint("write `--http 127.0.0.1:8765`, with a port of 1024 or more")
 }
 
 impl Listener {
@@ -237,7 +239,7 @@ mod tests {
     use super::{Http, is_local};
 
     fn check(address: &str) -> String {
-        match (Http { address: address.to_owned(), token_file: None }).address() {
+        match (Http { flag: "http", address: address.to_owned(), token_file: None }).address() {
             Ok(address) => address.to_string(),
             Err(failure) => {
                 format!("{}: {}\n{}", failure.code.word(), failure.message, failure.hint.as_deref().unwrap())

@@ -37,6 +37,8 @@ const REVEALING: &[(&str, usize)] = &[
     // The search path, and the address of a proxy.
     ("crates/tool/src/host_identity.rs", 1),
     ("crates/tool/src/image_build/build_containers.rs", 1),
+    // Where traces are sent, and as whose.
+    ("crates/tool/src/host.rs", 1),
     // The address of a proxy, and what programs with logins are started with.
     ("crates/tool/src/engines/embedded.rs", 1),
     // The person's `KUBECONFIG`: a list of files.

@@ -25,6 +25,7 @@ pub(crate) async fn usage(engine: &Arc<Engine>, id: &ContainerId) -> Result<Opti
         pids: used.pids,
         cpu_percent: used.cpu_percent,
         disk_bytes,
+        cpu_seconds: Some(used.cpu_seconds),
     }))
 }
 

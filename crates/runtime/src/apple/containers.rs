@@ -154,5 +154,6 @@ pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<O
     #[expect(clippy::cast_precision_loss, reason = "microseconds of a short while")]
     let cpu_percent = used as f64 / begun.elapsed().as_micros().max(1) as f64 * 100.0;
     let (memory, pids) = (it.memory_usage_bytes.unwrap_or_default(), it.num_processes.unwrap_or_default());
-    Ok(Some(ContainerUsage { memory_bytes: memory, pids, cpu_percent, disk_bytes: None }))
+    let cpu_seconds = it.cpu_usage_usec.map(|it| Duration::from_micros(it).as_secs_f64());
+    Ok(Some(ContainerUsage { memory_bytes: memory, pids, cpu_percent, disk_bytes: None, cpu_seconds }))
 }

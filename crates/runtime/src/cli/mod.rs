@@ -225,8 +225,8 @@ impl ContainerRuntime for CliRuntime {
         let Some(used) = used else { return Ok(None) };
         // Counting takes longer the more it wrote; the other values are reported all the same.
         let disk_bytes = written.ok().flatten();
-        let cgroup::CgroupUsage { memory_bytes, pids, cpu_percent } = used;
-        Ok(Some(ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes }))
+        let cgroup::CgroupUsage { memory_bytes, pids, cpu_percent, cpu_seconds } = used;
+        Ok(Some(ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes, cpu_seconds: Some(cpu_seconds) }))
     }
 
     async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome> {

@@ -124,7 +124,7 @@ fn row(it: ContainerEntry) -> ContainerRow {
 }
 
 /// The engine's word, or `missing`.
-pub(super) fn status(container: Option<&coracle_runtime::Container>) -> String {
+pub(crate) fn status(container: Option<&coracle_runtime::Container>) -> String {
     container.map_or_else(|| "missing".into(), |it| it.status.to_string())
 }
 

@@ -10,7 +10,7 @@ mod destroy_network;
 mod fork;
 mod forward;
 mod images;
-mod list;
+pub(crate) mod list;
 mod networks;
 mod preflight;
 mod prune;

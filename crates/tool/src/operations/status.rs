@@ -299,7 +299,7 @@ impl HealthAnswer {
 }
 
 fn usage(it: &ContainerUsage) -> String {
-    let ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes } = it;
+    let ContainerUsage { memory_bytes, pids, cpu_percent, disk_bytes, cpu_seconds: _ } = it;
     let processes = count(*pids, "process", "processes");
     let disk = disk_bytes.map(|it| format!(", {} written", bytes(it))).unwrap_or_default();
     format!("{} of memory, {processes}, {cpu_percent} % of a core{disk}", bytes(*memory_bytes))
@@ -349,7 +349,13 @@ mod tests {
 
     #[test]
     fn a_running_container_shows_what_it_uses_and_when_it_expires() {
-        let usage = ContainerUsage { memory_bytes: 1 << 20, pids: 2, cpu_percent: 1.5, disk_bytes: Some(4096) };
+        let usage = ContainerUsage {
+            memory_bytes: 1 << 20,
+            pids: 2,
+            cpu_percent: 1.5,
+            disk_bytes: Some(4096),
+            cpu_seconds: None,
+        };
         let it = StatusResponse {
             usage: Some(usage),
             jobs_running: 1,

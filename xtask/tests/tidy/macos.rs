@@ -13,7 +13,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 18] = [
+const HOST_CRATES: [&str; 19] = [
     "cli",
     "client",
     "compose",
@@ -27,6 +27,7 @@ const HOST_CRATES: [&str; 18] = [
     "runtime",
     "sandbox",
     "serve",
+    "ssh",
     "tool",
     "transport",
     "types",

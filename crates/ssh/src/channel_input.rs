@@ -44,6 +44,13 @@ impl ChannelInputSender {
     }
 }
 
+impl ChannelInput {
+    /// The gate of its connection.
+    pub(crate) fn gate(&self) -> Arc<InputGate> {
+        self.gate.clone()
+    }
+}
+
 impl AsyncRead for ChannelInput {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.read == self.piece.len() {

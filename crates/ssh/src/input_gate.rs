@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
-use tokio::io::{AsyncRead, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that may wait before the connection is read no further.
 const WAITING: usize = 8 << 20;
@@ -75,9 +75,48 @@ impl<R: AsyncRead + Unpin> AsyncRead for GatedStream<R> {
     }
 }
 
+/// A channel's output, which holds the gate open while it waits for the client.
+#[derive(Debug)]
+pub(crate) struct ChannelWriter<W> {
+    writer: W,
+    gate: Arc<InputGate>,
+    blocked: Option<BlockedOutput>,
+}
+
+impl<W: AsyncWrite + Unpin> ChannelWriter<W> {
+    pub(crate) fn new(writer: W, gate: Arc<InputGate>) -> Self {
+        Self { writer, gate, blocked: None }
+    }
+
+    fn note<T>(&mut self, polled: Poll<T>) -> Poll<T> {
+        self.blocked = match polled {
+            Poll::Ready(_) => None,
+            Poll::Pending => Some(self.blocked.take().unwrap_or_else(|| self.gate.block_output())),
+        };
+        polled
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for ChannelWriter<W> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.writer).poll_write(cx, bytes);
+        self.note(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.writer).poll_flush(cx);
+        self.note(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ended = Pin::new(&mut self.writer).poll_shutdown(cx);
+        self.note(ended)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
     use tokio::time::{Duration, timeout};
 
     use super::*;
@@ -98,5 +137,21 @@ mod tests {
         });
         assert_eq!(read.unwrap(), b'b');
         assert!(!gate.add(MAX_WAITING));
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_waits_for_the_client_lets_its_input_come() {
+        let gate = Arc::new(InputGate::default());
+        assert!(gate.add(WAITING) && gate.is_closed());
+        let (output, mut client) = duplex(1);
+        let mut writer = ChannelWriter::new(output, gate.clone());
+        let (written, read) = tokio::join!(writer.write_all(b"ab"), async {
+            tokio::task::yield_now().await;
+            let closed = gate.is_closed();
+            (closed, client.read_u8().await.unwrap(), client.read_u8().await.unwrap())
+        });
+        assert!(written.is_ok());
+        assert_eq!(read, (false, b'a', b'b'));
+        assert!(gate.is_closed(), "a writer that waits no more");
     }
 }

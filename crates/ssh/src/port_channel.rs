@@ -9,6 +9,7 @@ use russh::server::Msg;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel_input::ChannelInput;
+use crate::input_gate::ChannelWriter;
 
 /// What a client names, as an address in the container. It has no resolver, so a host is an address or `localhost`.
 pub(crate) fn address(host: &str, port: u32) -> Option<(String, u16)> {
@@ -31,8 +32,8 @@ pub(crate) async fn run(
     write: ChannelWriteHalf<Msg>,
     cancel: CancellationToken,
 ) {
-    let to = write.make_writer();
-    let joined = Box::pin(join_address(&session.link, input, Box::pin(to), session.user(), &address));
+    let to = ChannelWriter::new(Box::pin(write.make_writer()), input.gate());
+    let joined = Box::pin(join_address(&session.link, input, to, session.user(), &address));
     if let Some(Err(err)) = cancel.run_until_cancelled(joined).await {
         tracing::warn!(%address, %err, "a connection to a port of a container failed");
     }

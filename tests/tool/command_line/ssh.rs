@@ -1,6 +1,6 @@
 //! `coracle ssh-config` and `coracle open`: OpenSSH's own client reaches a container by the link to its guest.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -155,6 +155,8 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         tool.prints(&name, "cmp /tmp/part /tmp/three").await;
         let missing = client.run("scp", &["-s", &there, "none"], b"").await;
         assert!(!missing.status.success() && text(&missing.stderr).contains("No such file"), "{}", text(&missing.stderr));
+        let nowhere = client.run("scp", &["-s", "sent", &format!("{}:/none/there", client.host)], b"").await;
+        assert!(text(&nowhere.stderr).ends_with("No such file or directory\n"), "{}", text(&nowhere.stderr));
     })
     .await;
 }

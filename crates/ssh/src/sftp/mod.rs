@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use self::handler::SftpHandler;
 use crate::audited;
 use crate::channel_input::ChannelInput;
+use crate::input_gate::ChannelWriter;
 
 /// Serves files on a channel until the client ends it.
 pub(crate) async fn run(
@@ -28,7 +29,8 @@ pub(crate) async fn run(
         let intent = audited::intent(&cx, &session.name, json!({ "channel": "sftp" })).await?;
         let over = CancellationToken::new();
         let handler = SftpHandler::new(session, over.clone().drop_guard());
-        russh_sftp::server::run(tokio::io::join(input, Box::pin(write.make_writer())), handler).await;
+        let output = ChannelWriter::new(Box::pin(write.make_writer()), input.gate());
+        russh_sftp::server::run(tokio::io::join(input, output), handler).await;
         // The library drops the handler when the client's input ends.
         let _ = cancel.run_until_cancelled(over.cancelled()).await;
         audited::finish(intent, Ok(None)).await;

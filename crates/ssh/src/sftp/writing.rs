@@ -38,7 +38,8 @@ pub(super) struct WriteHandle {
     kept: u64,
     position: u64,
     pieces: Sender<Piece>,
-    written: JoinHandle<GuestResult<FileEntry>>,
+    /// `None` once the guest has answered.
+    written: Option<JoinHandle<GuestResult<FileEntry>>>,
     /// What is to be set when it is in place.
     pub(super) after: FileAttributes,
 }
@@ -56,7 +57,7 @@ impl WriteHandle {
         let content = Input::Stream(Box::new(content));
         let put = WriteFile { at: at.clone(), mode, exact: false, parents: false, replace, content };
         let link = session.link.clone();
-        let written = tokio::spawn(async move { link.put(put).await });
+        let written = Some(tokio::spawn(async move { link.put(put).await }));
         let path = at.path.clone();
         Self { path, at, kept, position: 0, pieces, written, after: FileAttributes::default() }
     }
@@ -83,7 +84,7 @@ impl WriteHandle {
     pub(super) async fn close(mut self, session: &PersonSession) -> Result<(), StatusReply> {
         self.fill_to(session, self.end()).await?;
         let _ = self.pieces.send(Piece::End).await;
-        joined(self.written.await)
+        self.answer().await
     }
 
     /// What is between the last write and this place: the old content, and zeros after its end.
@@ -109,16 +110,19 @@ impl WriteHandle {
             return Ok(());
         }
         // The guest takes no more: it says why.
-        joined((&mut self.written).await)?;
+        self.answer().await?;
         Err(failure("the file was closed"))
     }
-}
 
-fn joined(written: Result<GuestResult<FileEntry>, tokio::task::JoinError>) -> Result<(), StatusReply> {
-    match written {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(err)) => Err(failed(&err)),
-        Err(err) => Err(failure(&err.to_string())),
+    /// What the guest says of the whole file.
+    async fn answer(&mut self) -> Result<(), StatusReply> {
+        match self.written.take() {
+            Some(written) => match written.await {
+                Ok(answer) => answer.map(drop).map_err(|err| failed(&err)),
+                Err(err) => Err(failure(&err.to_string())),
+            },
+            None => Err(failure("an earlier write failed")),
+        }
     }
 }
 

@@ -228,7 +228,7 @@ code is the shell's. Several may be attached at once. To end one from outside: `
 
 const OPEN: &str = "\
 Examples:
-  coracle open web                        the first editor that is found here, on its working directory
+  coracle open web                        the first editor found here, on its working directory
   coracle open web /workspace/api --editor cursor
 
 The editor connects by ssh, as `coracle ssh-config` configures it; that is shown and asked for once.";
@@ -238,9 +238,9 @@ Examples:
   coracle ssh-config web > ssh.conf; ssh -F ssh.conf web.coracle
   coracle ssh-config --write              for every program that uses ssh; then `ssh web.coracle`
 
-Any container is a host NAME.coracle, also one that is made later. The server is `coracle` itself, started by
-the client: no port is opened, and nothing runs in the container for it. `ssh root@NAME.coracle` is root inside,
-where you grant it.";
+Any container is a host NAME.coracle, also one that is created later. The client starts `coracle`
+itself as the server: no port is opened, and nothing runs in the container for it.
+`ssh root@NAME.coracle` is root inside, where you grant it.";
 
 const TOP: &str = "\
 Examples:

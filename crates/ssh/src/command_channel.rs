@@ -50,8 +50,11 @@ impl CommandChannel {
         let Self { cx, session, script, env, terminal, input, write, handle, gate, cancel } = self;
         let ran = async {
             let session = session?;
-            let what = json!({ "channel": if script.is_some() { "exec" } else { "shell" }, "command": script });
-            let intent = audited::intent(&cx, &session.name, what).await?;
+            let what = match &script {
+                Some(script) => json!({ "channel": "exec", "command": script }),
+                None => json!({ "channel": "shell" }),
+            };
+            let intent = audited::intent(&cx, &session, what).await?;
             let words = [session.shell.clone()].into_iter();
             let words = words.chain(script.into_iter().flat_map(|it| ["-c".to_owned(), it]));
             let mut exec = session.exec(Command::Argv(words.collect()));

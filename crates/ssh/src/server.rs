@@ -162,13 +162,26 @@ impl SshServer {
         Ok(())
     }
 
+    /// Goes on as root. Where root is refused, no channel opens, and the trail says so.
+    async fn become_root(&mut self) {
+        let Ok(session) = &self.session else { return };
+        if session.user().is_root() {
+            return;
+        }
+        let opened = Box::pin(PersonSession::open(&self.cx, &self.container, true)).await;
+        self.session = match opened {
+            Ok(session) => Ok(session),
+            Err(refused) => audited::root_refused(&self.cx, &session.name, &refused).await.and(Err(refused)),
+        };
+    }
+
     /// Whether an address may be reached, noted in the trail once.
     async fn open_port(&mut self, address: &str, port: u16) -> Result<PersonSession, Failure> {
         let session = self.session.clone()?;
         let allowed = operations::may_open_port(&self.cx, port);
         if allowed.is_err() || self.ports.insert(address.to_owned()) {
             let what = json!({ "channel": "port", "address": address });
-            let intent = audited::intent(&self.cx, &session.name, what).await?;
+            let intent = audited::intent(&self.cx, &session, what).await?;
             audited::finish(intent, allowed.as_ref().map(|()| None)).await;
         }
         allowed.map(|()| session)
@@ -191,8 +204,8 @@ impl Handler for SshServer {
         if !self.is_client(key.public_key) {
             return Ok(Auth::reject());
         }
-        if user == "root" && self.session.as_ref().is_ok_and(|it| !it.user().is_root()) {
-            self.session = Box::pin(PersonSession::open(&self.cx, &self.container, true)).await;
+        if user == "root" {
+            self.become_root().await;
         }
         Ok(Auth::Accept)
     }

@@ -16,6 +16,8 @@ pub struct PersonSession {
     pub link: Link,
     /// The shell of its user.
     pub shell: String,
+    /// Whether commands run as root because the person asked for root.
+    pub as_root: bool,
     context: ExecContext,
 }
 
@@ -34,7 +36,7 @@ impl PersonSession {
         };
         let Record { name, shell, .. } = record;
         let shell = shell.as_ref().map_or("/bin/sh", ContainerPath::as_str).to_owned();
-        Ok(Self { name: name.to_string(), link, shell, context: session })
+        Ok(Self { name: name.to_string(), link, shell, as_root, context: session })
     }
 
     /// A command as it runs there.

@@ -67,6 +67,10 @@ impl<'a> SshClient<'a> {
         self.run("ssh", &[&self.host, command], input).await
     }
 
+    async fn ssh_as(&self, user: &str, command: &str) -> Output {
+        self.run("ssh", &["-l", user, &self.host, command], b"").await
+    }
+
     async fn succeeds(&self, program: &str, words: &[&str], input: &[u8]) -> String {
         let output = self.run(program, words, input).await;
         assert!(output.status.success(), "{program} {words:?}: {}", text(&output.stderr));
@@ -81,8 +85,8 @@ fn bytes(count: u32) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
-    with_engine("", async |tool| {
-        let name = tool.created(json!({ "env": { "GIVEN": "a value" } })).await;
+    with_engine("[security]\nallow_root = false\n", async |tool| {
+        let name = tool.created(json!({ "user": "1000", "env": { "GIVEN": "a value" } })).await;
         let Some(client) = SshClient::of(tool, &name).await else { return };
         let ran = client.ssh("echo \"$GIVEN\"; echo wrong >&2; exit 3", b"").await;
         let printed = (text(&ran.stdout), text(&ran.stderr), ran.status.code());
@@ -95,6 +99,10 @@ async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
         let unread = client.ssh("exit 4", &content).await;
         assert_eq!(unread.status.code(), Some(4), "{}", text(&unread.stderr));
 
+        let root = client.ssh_as("root", "id").await;
+        assert_eq!(root.status.code(), Some(255));
+        assert!(text(&root.stderr).contains("commands as root are not granted"), "{}", text(&root.stderr));
+
         let stranger = client.run("ssh", &["-o", "UserKnownHostsFile=/dev/null", &client.host, "true"], b"").await;
         assert_eq!(stranger.status.code(), Some(255));
         assert!(text(&stranger.stderr).contains("Host key verification failed"), "{}", text(&stranger.stderr));
@@ -105,7 +113,9 @@ async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
         assert!(text(&stranger.stderr).contains("Permission denied (publickey)"), "{}", text(&stranger.stderr));
 
         let trail = prints(tool, &["audit", "log", "--operation", "ssh"]).await;
-        assert_eq!(trail.matches(name.as_str()).count(), 4, "{trail}");
+        assert_eq!(trail.matches(name.as_str()).count(), 5, "{trail}");
+        let row = trail.lines().find(|it| it.contains("ssh login")).unwrap_or_default();
+        assert!(row.contains("denied: root.exec") && trail.contains("ssh cat …"), "{trail}");
     })
     .await;
 }
@@ -118,7 +128,7 @@ async fn a_terminal_by_ssh_has_the_size_of_the_persons() {
         let remote = "stty size; until stty size | grep -q '50 120'; do sleep 0.1; done; stty size; echo \"<$TERM>\"";
         let resize = "case \"$it\" in *'40 100'*) stty rows 50 cols 120 </dev/tty;; esac; printf '%s\\n' \"$it\"";
         let line = format!(
-            "stty rows 40 cols 100; export TERM=vt220; ssh -F {} -tt {} \"{}\" | while read -r it; do {resize}; done",
+            "stty rows 40 cols 100; export TERM=vt220; ssh -q -F {} -tt {} \"{}\" | while read -r it; do {resize}; done",
             client.config.display(),
             client.host,
             remote.replace('"', "\\\"").replace('$', "\\$"),
@@ -135,7 +145,7 @@ async fn files_go_both_ways_by_scp_and_sftp() {
     with_engine("", async |tool| {
         let name = tool.created(json!({ "workdir": "/place" })).await;
         let Some(client) = SshClient::of(tool, &name).await else { return };
-        let content = bytes(1 << 20);
+        let content = bytes(1 << 18);
         std::fs::write(tool.work().join("sent"), &content).unwrap();
         let (there, absolute) = (format!("{}:there", client.host), format!("{}:/place/there", client.host));
         client.succeeds("scp", &["-s", "-p", "sent", &there], b"").await;
@@ -148,7 +158,7 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         let shown = client.succeeds("sftp", &["-b", "-", &client.host], batch.as_bytes()).await;
         assert!(shown.contains("dir/link") && shown.contains("-rw-r-----"), "{shown}");
         assert!(std::fs::read(tool.work().join("half")).unwrap() == content);
-        assert_eq!(tool.prints(&name, "ls /place; wc -c < /tmp/three").await, "4194304");
+        assert_eq!(tool.prints(&name, "ls /place; wc -c < /tmp/three").await, "1048576");
         // The rest of a file, and what is not there.
         tool.prints(&name, "head -c 5000 /tmp/three > /tmp/part").await;
         client.succeeds("sftp", &["-b", "-", &client.host], b"reput sent /tmp/part\n").await;
@@ -156,7 +166,8 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         let missing = client.run("scp", &["-s", &there, "none"], b"").await;
         assert!(!missing.status.success() && text(&missing.stderr).contains("No such file"), "{}", text(&missing.stderr));
         let nowhere = client.run("scp", &["-s", "sent", &format!("{}:/none/there", client.host)], b"").await;
-        assert!(text(&nowhere.stderr).ends_with("No such file or directory\n"), "{}", text(&nowhere.stderr));
+        let printed = text(&nowhere.stderr);
+        assert!(printed.contains("open \"/none/there\": No such file") && printed.lines().count() == 1, "{printed}");
     })
     .await;
 }

@@ -95,7 +95,9 @@ impl SftpHandler {
             Some(entry) if entry.kind != FileKind::File => return Err(failure("it is no regular file")),
             Some(_) if flags.contains(OpenFlags::EXCLUDE) => return Err(failure("it is there already")),
             None if !flags.contains(OpenFlags::CREATE) => return Err(StatusCode::NoSuchFile.into()),
-            _ => {}
+            // The guest says so only at the first write, and clients name the path only when it cannot be opened.
+            None => drop(self.entry(&format!("{path}/.."), true).await?),
+            Some(_) => {}
         }
         let kept = there.filter(|_| !flags.contains(OpenFlags::TRUNCATE)).map_or(0, |it| it.size);
         let replace = !flags.contains(OpenFlags::EXCLUDE);

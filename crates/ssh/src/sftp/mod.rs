@@ -26,7 +26,7 @@ pub(crate) async fn run(
     cancel: CancellationToken,
 ) {
     let served: Result<(), Failure> = async {
-        let intent = audited::intent(&cx, &session.name, json!({ "channel": "sftp" })).await?;
+        let intent = audited::intent(&cx, &session, json!({ "channel": "sftp" })).await?;
         let over = CancellationToken::new();
         let handler = SftpHandler::new(session, over.clone().drop_guard());
         let output = ChannelWriter::new(Box::pin(write.make_writer()), input.gate());

@@ -48,7 +48,7 @@ fn openssh(path: &Path, key: &PublicKey) -> Result<String, Failure> {
 /// The key in a file, which is made if it is missing.
 fn key(path: &Path) -> Result<PrivateKey, Failure> {
     if !path.exists() {
-        make(path).map_err(|err| unusable(path, &err.to_string()))?;
+        create(path).map_err(|err| unusable(path, &err.to_string()))?;
     }
     let readable = fs::metadata(path).map_err(|err| unusable(path, &err.to_string()))?;
     if readable.permissions().mode() & 0o077 != 0 {
@@ -59,8 +59,8 @@ fn key(path: &Path) -> Result<PrivateKey, Failure> {
     PrivateKey::from_openssh(&text).map_err(|err| unusable(path, &err.to_string()))
 }
 
-/// Makes a key whole or not at all: another process may do the same at this moment.
-fn make(path: &Path) -> io::Result<()> {
+/// Creates a key whole or not at all: another process may do the same at this moment.
+fn create(path: &Path) -> io::Result<()> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(io::Error::other)?;
     let mut key = PrivateKey::from(Ed25519Keypair::from_seed(&seed));

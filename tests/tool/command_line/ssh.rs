@@ -151,7 +151,7 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         client.succeeds("scp", &["-s", "-p", "sent", &there], b"").await;
         client.succeeds("scp", &["-s", &absolute, "back"], b"").await;
         assert!(std::fs::read(tool.work().join("back")).unwrap() == content);
-        let batch = "mkdir dir\nput sent dir/one\nrename dir/one dir/two\nrename dir/two /tmp/three\nchmod 640 /tmp/three\n\
+        let batch = "mkdir dir\ncd dir\ncd ..\nput sent dir/one\nrename dir/one dir/two\nrename dir/two /tmp/three\nchmod 640 /tmp/three\n\
             symlink /tmp/three dir/link\nls -1 dir\nrm there\nput sent dir/two\nrm dir/two\nrm dir/link\nrmdir dir\n-ls dir\n\
             reget /tmp/three half\nls -l /tmp/three\n";
         std::fs::write(tool.work().join("half"), &content[..1000]).unwrap();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use coracle::PersonSession;
+use coracle_runtime::ContainerPath;
 use coracle_runtime::link::protocol::{FileEntry, FileKind, FileRef, UserSpec};
 use russh_sftp::protocol::{
     Attrs, Data, File, FileAttributes, Handle, Name, OpenFlags, Packet, Status, StatusCode, Version,
@@ -54,16 +55,17 @@ impl SftpHandler {
 
     /// An absolute path: a relative one begins where commands run.
     fn path(&self, path: &str) -> Result<String, StatusReply> {
-        let whole = self.session.workdir().join(path).map_err(|err| failure(&err.to_string()))?;
+        let workdir = if path.starts_with('/') { "" } else { self.session.workdir().as_str() };
         let mut parts: Vec<&str> = Vec::new();
-        for part in whole.parts() {
+        for part in workdir.split('/').chain(path.split('/')) {
             match part {
-                "." => {}
+                "" | "." => {}
                 ".." => drop(parts.pop()),
                 part => parts.push(part),
             }
         }
-        Ok(format!("/{}", parts.join("/")))
+        let whole = ContainerPath::parse(format!("/{}", parts.join("/"))).map_err(|err| failure(&err.to_string()))?;
+        Ok(whole.as_str().to_owned())
     }
 
     async fn entry(&self, path: &str, follow: bool) -> Result<FileEntry, StatusReply> {

@@ -37,14 +37,14 @@ pub(super) struct WriteHandle {
     at: FileRef,
     kept: u64,
     position: u64,
-    pieces: Sender<Piece>,
+    pieces: Sender<UploadChunk>,
     /// `None` once the guest has answered.
     written: Option<JoinHandle<GuestResult<FileEntry>>>,
     /// What is to be set when it is in place.
     pub(super) after: FileAttributes,
 }
 
-enum Piece {
+enum UploadChunk {
     Bytes(Vec<u8>),
     End,
 }
@@ -83,7 +83,7 @@ impl WriteHandle {
     /// Puts the file in place.
     pub(super) async fn close(mut self, session: &PersonSession) -> Result<(), StatusReply> {
         self.fill_to(session, self.end()).await?;
-        let _ = self.pieces.send(Piece::End).await;
+        let _ = self.pieces.send(UploadChunk::End).await;
         self.answer().await
     }
 
@@ -106,7 +106,7 @@ impl WriteHandle {
 
     async fn send(&mut self, bytes: Vec<u8>) -> Result<(), StatusReply> {
         self.position += bytes.len() as u64;
-        if self.pieces.send(Piece::Bytes(bytes)).await.is_ok() {
+        if self.pieces.send(UploadChunk::Bytes(bytes)).await.is_ok() {
             return Ok(());
         }
         // The guest takes no more: it says why.
@@ -128,7 +128,7 @@ impl WriteHandle {
 
 /// The content as the guest's call reads it. Where it breaks off, the call fails, and the file stays as it was.
 struct PieceReader {
-    pieces: Receiver<Piece>,
+    pieces: Receiver<UploadChunk>,
     piece: Vec<u8>,
     read: usize,
     ended: bool,
@@ -138,8 +138,8 @@ impl AsyncRead for PieceReader {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         while self.read == self.piece.len() && !self.ended {
             match ready!(self.pieces.poll_recv(cx)) {
-                Some(Piece::Bytes(piece)) => (self.piece, self.read) = (piece, 0),
-                Some(Piece::End) => self.ended = true,
+                Some(UploadChunk::Bytes(piece)) => (self.piece, self.read) = (piece, 0),
+                Some(UploadChunk::End) => self.ended = true,
                 None => return Poll::Ready(Err(io::Error::other("the client left before the file was complete"))),
             }
         }

@@ -41,6 +41,7 @@ const LONG: &[&str] = &[
     "tool::stand_ins::",
     "tool::cache::s48_",
     "tool::work::network::w43_",
+    "tool::command_line::ssh::an_editors_server_from_npm_",
     "tool::client_libraries::the_examples_of_an_evaluation_",
     "tool::sandbox::crash::host::a_host_process_killed_in_a_run_",
 ];

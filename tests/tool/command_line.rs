@@ -5,6 +5,7 @@ mod copies;
 mod local_repos;
 mod logs;
 mod names;
+mod ssh;
 mod terminal;
 mod top;
 mod trail;

@@ -36,6 +36,7 @@ const PACKAGES: &[&str] = &[
     "docker-registry",
     "fish",
     "git",
+    "openssh-client",
     "python3",
     "ripgrep",
     "util-linux",

@@ -9,7 +9,10 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, operation, top, ui, worktree};
+use super::{
+    admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, open_editor, operation, ssh_config,
+    top, ui, worktree,
+};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -52,6 +55,9 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     let others = [
         shell(),
         attach::command(),
+        open_editor::command(),
+        ssh_config::command(),
+        ssh_config::proxy_command(),
         logs::command(),
         copy::command(),
         workspace(words),

@@ -61,7 +61,7 @@ const VALUES: &[(&str, &str)] = &[
 /// Subcommands in the order in which a person meets them; others come last.
 const ORDER: &str = "\
     create exec shell attach exec-background jobs logs exec-poll job-wait job-read exec-cancel list top status \
-    wait-healthy forward copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
+    wait-healthy forward open ssh-config copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
     destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
     saved audit exec-interactive-hint preflight doctor setup init completions call mcp serve ui";
 
@@ -142,6 +142,8 @@ pub(super) fn examples(word: &str) -> &'static str {
         }
         "restore" => "Examples:\n  coracle restore with-tools --name web2",
         "forward" => "Examples:\n  coracle forward web 8000\n  coracle forward web 8000 --host-port 8080",
+        "open" => OPEN,
+        "ssh-config" => SSH_CONFIG,
         "fork" => "Examples:\n  coracle fork web --name experiment",
         "destroy-all" => "Examples:\n  coracle destroy-all --confirm",
         "list" => LIST,
@@ -225,6 +227,22 @@ Examples:
 
 Ctrl-P Ctrl-Q detaches: the terminal goes on in the container, as a job. `exit` ends it, and the exit
 code is the shell's. Several may be attached at once. To end one from outside: `coracle exec-cancel`.";
+
+const OPEN: &str = "\
+Examples:
+  coracle open web                        the first editor found here, on its working directory
+  coracle open web /workspace/api --editor cursor
+
+The editor connects by ssh, as `coracle ssh-config` configures it; that is shown and asked for once.";
+
+const SSH_CONFIG: &str = "\
+Examples:
+  coracle ssh-config web > ssh.conf; ssh -F ssh.conf web.coracle
+  coracle ssh-config --write              for every program that uses ssh; then `ssh web.coracle`
+
+Any container is a host NAME.coracle, also one that is created later. The client starts `coracle`
+itself as the server: no port is opened, and nothing runs in the container for it.
+`ssh root@NAME.coracle` is root inside, where you grant it.";
 
 const TOP: &str = "\
 Examples:

@@ -25,10 +25,12 @@ mod logging;
 mod logs;
 mod matches_to_json;
 mod metrics;
+mod open_editor;
 mod operation;
 mod operation_args;
 mod operation_call;
 mod output;
+mod planned_file;
 #[cfg(test)]
 mod remedies;
 mod render;
@@ -39,6 +41,7 @@ mod setup;
 mod shell;
 mod shorthand;
 mod signals;
+mod ssh_config;
 mod startup;
 mod stdin;
 mod stdio;
@@ -162,6 +165,9 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let mut out = anstream::stderr();
             exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
+        "ssh-config" => exit::code(ssh_config::run(matches, host, &options).await),
+        ssh_config::PROXY => exit::code(ssh_config::serve(matches, host, &options).await),
+        "open" => exit::code(open_editor::run(matches, host, &options).await),
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,
         "ui" => ui::run(matches, host, &options).await,

@@ -44,7 +44,7 @@ pub use self::dial::{Dial, GuestStream, Liveness, SocketAt, Transport, by_socket
 pub use self::files::{FileContent, WriteFile};
 pub use self::interactive::{InteractiveCommand, start_interactive};
 pub use self::link::{Link, LinkSettings, WeakLink};
-pub use self::port_forward::{PortForward, forward_port, join_port};
+pub use self::port_forward::{PortForward, forward_port, join_address, join_port};
 pub use self::relay::Upstream;
 pub use self::scan::{ScanOptions, ScanReport};
 pub use self::session::SecretFile;

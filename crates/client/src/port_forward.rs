@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_types::{Command, ContainerPath, Exec, Ids, Input, Result, Stream};
-use tokio::io::{AsyncWriteExt as _, copy, duplex};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, copy, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -86,14 +86,28 @@ where
 /// Passes on what comes and goes between a connection and a port of the container's loopback, until one side ends it.
 ///
 /// # Errors
-/// When the guest's program cannot be run; that nothing accepts connections at the port is none.
+/// As [`join_address`].
 pub async fn join_port(link: &Link, stream: TcpStream, user: Ids, port: u16) -> Result<()> {
-    let (mut from, mut to) = stream.into_split();
+    let (from, to) = stream.into_split();
+    join_address(link, from, to, user, &port.to_string()).await
+}
+
+/// The same for any stream of this host, and an address as the container sees it: `8080`, or `10.0.0.7:8080`.
+///
+/// # Errors
+/// When the guest's program cannot be run; that nothing accepts connections at the address is none.
+pub async fn join_address(
+    link: &Link,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    user: Ids,
+    address: &str,
+) -> Result<()> {
     let (mut input, theirs) = duplex(BUFFER);
     let (live, mut output) = mpsc::channel(WAITING);
     let cancel = CancellationToken::new();
     let _ends = cancel.clone().drop_guard();
-    let words = [GUEST.to_owned(), "pipe".to_owned(), port.to_string()];
+    let words = [GUEST.to_owned(), "pipe".to_owned(), address.to_owned()];
     let exec = Exec {
         bare: true,
         stdin: Some(Input::Stream(Box::new(theirs))),

@@ -33,6 +33,9 @@ pub const ANOTHER_DAY: &str = "its turn is on another day";
 /// The test is about a page in a browser.
 pub const NEEDS_CHROMIUM: &str = "needs chromium";
 
+/// The test is about a client of `ssh`.
+pub const NEEDS_SSH: &str = "needs openssh-client";
+
 /// Notes that the running test does not try what it is about, and why.
 ///
 /// # Panics

@@ -111,6 +111,12 @@ impl StateDir {
         self.root.join("mcp-token")
     }
 
+    /// Keys and the configuration of ssh clients.
+    #[must_use]
+    pub fn ssh(&self) -> PathBuf {
+        self.root.join("ssh")
+    }
+
     /// The token of programs over HTTP.
     #[must_use]
     pub fn serve_token(&self) -> PathBuf {

@@ -34,10 +34,26 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("mcp", &["runtime", "workspace", "tool", "transport"]),
     ("serve", &["tool", "transport"]),
     ("ui", &["runtime", "lifecycle", "tool", "transport"]),
+    ("ssh", &["runtime", "tool"]),
     // A cluster for tests, whose containers are those of an engine of ours.
     ("kube-api", &["runtime", "engine"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
-    ("cli", &["runtime", "lifecycle", "workspace", "sandbox", "tool", "transport", "telemetry", "mcp", "serve", "ui"]),
+    (
+        "cli",
+        &[
+            "runtime",
+            "lifecycle",
+            "workspace",
+            "sandbox",
+            "tool",
+            "transport",
+            "telemetry",
+            "mcp",
+            "serve",
+            "ui",
+            "ssh",
+        ],
+    ),
 ];
 
 /// Packages at the end of every arrow: they may depend on all or none, and no other package depends on them.

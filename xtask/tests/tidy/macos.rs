@@ -13,7 +13,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 19] = [
+const HOST_CRATES: [&str; 20] = [
     "cli",
     "client",
     "compose",
@@ -28,6 +28,7 @@ const HOST_CRATES: [&str; 19] = [
     "sandbox",
     "serve",
     "telemetry",
+    "ssh",
     "tool",
     "transport",
     "types",

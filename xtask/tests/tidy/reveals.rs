@@ -29,6 +29,8 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/types/src/redact/mod.rs", 1),
     // The environment of the person's own GitHub program.
     ("crates/host/src/gh.rs", 1),
+    // The search path, and the environment of the person's own editor.
+    ("crates/cli/src/open_editor.rs", 2),
     // Values that no variable can hold, values of a profile, and values for a record.
     ("crates/provision/src/env/select.rs", 1),
     ("crates/provision/src/env/session.rs", 3),

@@ -7,21 +7,19 @@ mod clients;
 mod entry;
 mod template;
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::config::Config;
 use coracle::{Code, Failure, Host, Options};
-use similar::TextDiff;
 
 use self::clients::McpClient;
 use self::entry::EntryPlan;
+use super::exit;
 use super::operation_args::option;
-use super::{consent, exit};
+use super::planned_file::{FileConsent, PlannedFile, diff, read};
 use crate::render;
 
 /// The subcommand.
@@ -46,13 +44,6 @@ struct InitOptions<'a> {
     print: bool,
     force: bool,
     yes: bool,
-}
-
-/// A file that is to be written.
-struct PlannedFile<'a> {
-    path: &'a Path,
-    before: Option<&'a str>,
-    after: &'a str,
 }
 
 pub(super) fn run(matches: &ArgMatches, host: &Host, options: &Options) -> ExitCode {
@@ -138,87 +129,9 @@ impl InitOptions<'_> {
         Ok(true)
     }
 
-    /// Shows a file, asks, and writes it.
     fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<(), Failure> {
-        render::note(&format!("{}: {what}", file.path.display()));
-        render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
-        if self.print {
-            return Ok(());
-        }
-        if !self.yes && !self.host.stdin_is_terminal {
-            return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it")
-                .hint("`coracle init --yes` writes it, `coracle init --print` only shows it"));
-        }
-        if !self.yes && !consent::is_confirmed("Write it? [y/N] ") {
-            render::note("not written");
-            return Ok(());
-        }
-        let cannot =
-            |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
-        let kept = write(file).map_err(cannot)?;
-        let kept = kept.map(|it| format!("; before it was: {}", it.display())).unwrap_or_default();
-        render::note(&format!("wrote {}{kept}", file.path.display()));
-        Ok(())
-    }
-}
-
-/// The text of a file, if it is there.
-fn read(path: &Path) -> Result<Option<String>, Failure> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(err) => Err(Failure::new(Code::Internal, format!("cannot read `{}`: {err}", path.display()))),
-    }
-}
-
-fn diff(path: &Path, before: &str, after: &str) -> String {
-    if before.is_empty() {
-        return after.trim_end().to_owned();
-    }
-    let name = path.display().to_string();
-    let diff = TextDiff::from_lines(before, after);
-    diff.unified_diff().context_radius(3).header(&name, &name).to_string().trim_end().to_owned()
-}
-
-/// Whole or not at all, with the rights of the file that was there, whose text is kept beside it. A link stays one.
-fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
-    let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
-    let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder)?;
-    let beside = |more: &str| path.with_file_name(format!("{}{more}", path.file_name().unwrap_or_default().display()));
-    let kept = file.before.map(|_| beside(".before-coracle"));
-    if let Some(kept) = &kept {
-        fs::copy(&path, kept)?;
-    }
-    let temporary = tempfile::Builder::new().prefix(".coracle-").tempfile_in(folder)?;
-    fs::write(temporary.path(), file.after)?;
-    if file.before.is_some() {
-        fs::set_permissions(temporary.path(), fs::metadata(&path)?.permissions())?;
-    }
-    temporary.persist(&path).map_err(|err| err.error)?;
-    Ok(kept)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    use super::*;
-
-    #[test]
-    fn a_file_is_replaced_whole_and_its_old_text_stays_beside_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deep/settings.json");
-        assert_eq!(write(&PlannedFile { path: &path, before: None, after: "one" }).unwrap(), None);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let link = dir.path().join("link.json");
-        symlink(&path, &link).unwrap();
-        let kept = write(&PlannedFile { path: &link, before: Some("one"), after: "two" }).unwrap().unwrap();
-        assert_eq!(
-            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&kept).unwrap()),
-            ("two".into(), "one".into())
-        );
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
-        assert!(link.is_symlink() && fs::read_dir(path.parent().unwrap()).unwrap().count() == 2);
+        let hint = "`coracle init --yes` writes it, `coracle init --print` only shows it";
+        let consent = FileConsent { host: self.host, print: self.print, yes: self.yes, hint };
+        consent.put(what, file).map(drop)
     }
 }

@@ -96,11 +96,14 @@ pub(super) fn seconds(time: &str) -> String {
     cut.trim_end_matches('Z').replace('T', " ")
 }
 
-/// With the first word of a command: the log does not hold the rest.
+/// With the first word of a command, since the log does not hold the rest, or with what a client of ssh opened.
 fn operation(act: &AuditedAct) -> String {
     let operation = optional(act.operation.as_ref());
     match act.args["command"]["first"].as_str() {
-        None | Some("") => operation,
+        None | Some("") => {
+            let opened = ["channel", "address"].map(|it| act.args[it].as_str());
+            [Some(operation.as_str())].into_iter().chain(opened).flatten().collect::<Vec<_>>().join(" ")
+        }
         Some(first) => format!("{operation} {first} …"),
     }
 }
@@ -199,15 +202,21 @@ mod tests {
             AuditedAct { outcome: "denied", rule, code, ..copy() },
             AuditedAct { allowed_by: Some("person".into()), ..copy() },
             AuditedAct { outcome: "unfinished", duration_ms: None, ..act() },
+            AuditedAct {
+                operation: Some("ssh".into()),
+                args: json!({ "channel": "port", "address": "127.0.0.1:80" }),
+                ..act()
+            },
         ];
         let log = ReadAuditLogResponse { count: acts.len(), older: 1, acts };
         assert_snapshot!(rendered(&log, "2026-11-23T20:00:00Z"), @r"
-        TIME                 WHO          OPERATION    CONTAINER  OUTCOME                             TOOK
-        2026-11-23 19:05:13  cli/default  create       web        done                                1.2 s
-        2026-11-23 19:05:13  cli/default  exec make …  web        exit 2                              1.2 s
-        2026-11-23 19:05:13  cli/default  copy_in      web        denied: copy.root                   1.2 s
-        2026-11-23 19:05:13  cli/default  copy_in      web        done (allowed at the command line)  1.2 s
-        2026-11-23 19:05:13  cli/default  exec         web        unfinished
+        TIME                 WHO          OPERATION              CONTAINER  OUTCOME                             TOOK
+        2026-11-23 19:05:13  cli/default  create                 web        done                                1.2 s
+        2026-11-23 19:05:13  cli/default  exec make …            web        exit 2                              1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in                web        denied: copy.root                   1.2 s
+        2026-11-23 19:05:13  cli/default  copy_in                web        done (allowed at the command line)  1.2 s
+        2026-11-23 19:05:13  cli/default  exec                   web        unfinished
+        2026-11-23 19:05:13  cli/default  ssh port 127.0.0.1:80  web        done                                1.2 s
         1 older act is left out; `-n` shows more
         ");
     }

@@ -146,7 +146,7 @@ impl Forward {
         }
         let lowest = cx.policy()?.port_min;
         let (rule, setting, message) = match self.host_port {
-            _ if cx.config.is_strict() => ("port.open", "policy", "no port leads into a container".to_owned()),
+            _ if cx.config.is_strict() => return Err(no_port_opens(self.container_port)),
             Some(port) if port < lowest => {
                 ("port.low", "security.port_min", format!("host port {port} is below {lowest}"))
             }
@@ -155,6 +155,20 @@ impl Forward {
         let value = self.container_port.to_string();
         Err(PolicyRefusal { problems: vec![Problem { rule, setting: Some(setting), value, message }] }.into())
     }
+}
+
+/// Whether a port of this host may lead to one inside: under `strict` none does.
+///
+/// # Errors
+/// `policy_denied` under the rule `port.open`.
+pub fn may_open_port(cx: &Context, container_port: u16) -> Result<(), Failure> {
+    if cx.config.is_strict() { Err(no_port_opens(container_port)) } else { Ok(()) }
+}
+
+fn no_port_opens(container_port: u16) -> Failure {
+    let message = "no port leads into a container".to_owned();
+    let value = container_port.to_string();
+    PolicyRefusal { problems: vec![Problem { rule: "port.open", setting: Some("policy"), value, message }] }.into()
 }
 
 /// A single call ends at once, and the port with it.

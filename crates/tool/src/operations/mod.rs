@@ -29,6 +29,8 @@ use crate::dispatch::OperationEntry;
 use crate::removal::removing;
 use crate::terminals;
 
+pub use self::forward::may_open_port;
+
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<preflight::Preflight>(),

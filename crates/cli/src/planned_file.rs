@@ -1,0 +1,117 @@
+//! A file of the person's that is shown before it is written.
+//!
+//! **Invariant:** nothing is written without a yes. A file that was there has its old text beside it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coracle::{Code, Failure, Host};
+use similar::TextDiff;
+
+use super::consent;
+use crate::render;
+
+/// A file that is to be written.
+pub(super) struct PlannedFile<'a> {
+    pub(super) path: &'a Path,
+    pub(super) before: Option<&'a str>,
+    pub(super) after: &'a str,
+}
+
+/// How a person answers.
+#[derive(Clone, Copy)]
+pub(super) struct FileConsent<'a> {
+    pub(super) host: &'a Host,
+    /// Only show it.
+    pub(super) print: bool,
+    /// Do not ask.
+    pub(super) yes: bool,
+    /// What to do without a terminal.
+    pub(super) hint: &'static str,
+}
+
+impl FileConsent<'_> {
+    /// Shows a file, asks, and writes it. Whether it is written.
+    pub(super) fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<bool, Failure> {
+        render::note(&format!("{}: {what}", file.path.display()));
+        render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
+        if self.print {
+            return Ok(false);
+        }
+        if !self.yes && !self.host.stdin_is_terminal {
+            return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it").hint(self.hint));
+        }
+        if !self.yes && !consent::is_confirmed("Write it? [y/N] ") {
+            render::note("not written");
+            return Ok(false);
+        }
+        let cannot =
+            |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
+        let kept = write(file).map_err(cannot)?;
+        let kept = kept.map(|it| format!("; before it was: {}", it.display())).unwrap_or_default();
+        render::note(&format!("wrote {}{kept}", file.path.display()));
+        Ok(true)
+    }
+}
+
+/// The text of a file, if it is there.
+pub(super) fn read(path: &Path) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(err) => Err(Failure::new(Code::Internal, format!("cannot read `{}`: {err}", path.display()))),
+    }
+}
+
+pub(super) fn diff(path: &Path, before: &str, after: &str) -> String {
+    if before.is_empty() {
+        return after.trim_end().to_owned();
+    }
+    let name = path.display().to_string();
+    let diff = TextDiff::from_lines(before, after);
+    diff.unified_diff().context_radius(3).header(&name, &name).to_string().trim_end().to_owned()
+}
+
+/// Whole or not at all, with the rights of the file that was there, whose text is kept beside it. A link stays one.
+fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
+    let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder)?;
+    let beside = |more: &str| path.with_file_name(format!("{}{more}", path.file_name().unwrap_or_default().display()));
+    let kept = file.before.map(|_| beside(".before-coracle"));
+    if let Some(kept) = &kept {
+        fs::copy(&path, kept)?;
+    }
+    let temporary = tempfile::Builder::new().prefix(".coracle-").tempfile_in(folder)?;
+    fs::write(temporary.path(), file.after)?;
+    if file.before.is_some() {
+        fs::set_permissions(temporary.path(), fs::metadata(&path)?.permissions())?;
+    }
+    temporary.persist(&path).map_err(|err| err.error)?;
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_its_old_text_stays_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("deep/settings.json");
+        assert_eq!(write(&PlannedFile { path: &path, before: None, after: "one" }).unwrap(), None);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link.json");
+        symlink(&path, &link).unwrap();
+        let kept = write(&PlannedFile { path: &link, before: Some("one"), after: "two" }).unwrap().unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&kept).unwrap()),
+            ("two".into(), "one".into())
+        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.is_symlink() && fs::read_dir(path.parent().unwrap()).unwrap().count() == 2);
+    }
+}

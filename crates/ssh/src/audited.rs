@@ -1,0 +1,34 @@
+//! The trail of what a connection does.
+
+use coracle::{Context, Failure, PersonSession, audit};
+use serde_json::{Map, Value, json};
+
+/// Announces an act on a container; the act is not done when this fails.
+pub(crate) async fn intent(cx: &Context, session: &PersonSession, what: Value) -> Result<audit::Intent, Failure> {
+    let mut args = of_container(&session.name);
+    if let Value::Object(more) = what {
+        args.extend(more);
+    }
+    if session.as_root {
+        args.insert("as_root".to_owned(), true.into());
+    }
+    audit::intent(cx, "ssh", &args).await
+}
+
+/// Records that a client asked for root, and why it does not get it.
+pub(crate) async fn root_refused(cx: &Context, container: &str, failure: &Failure) -> Result<(), Failure> {
+    let mut args = of_container(container);
+    args.extend([("channel".to_owned(), "login".into()), ("as_root".to_owned(), true.into())]);
+    audit::intent(cx, "ssh", &args).await?.finish(Err(failure)).await;
+    Ok(())
+}
+
+fn of_container(container: &str) -> Map<String, Value> {
+    Map::from_iter([("container".to_owned(), container.into())])
+}
+
+/// Records how it ended.
+pub(crate) async fn finish(intent: audit::Intent, result: Result<Option<u8>, &Failure>) {
+    let fields = result.map(|code| Map::from_iter([("exit_code".to_owned(), json!(code))]));
+    intent.finish(fields.as_ref().map_err(|failure| *failure)).await;
+}

@@ -1,0 +1,147 @@
+//! A command or a shell on a channel: it runs in the container, with or without a terminal.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::pin::pin;
+use std::sync::Arc;
+
+use coracle::{Context, Failure, PersonSession};
+use coracle_runtime::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
+use russh::server::{Handle, Msg};
+use russh::{ChannelWriteHalf, Sig};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::audited;
+use crate::channel_input::ChannelInput;
+use crate::input_gate::InputGate;
+
+/// Pieces of output on the way.
+const CHUNKS: usize = 16;
+
+/// Bytes of output that are kept beside what is passed on.
+const KEPT: usize = 4 << 10;
+
+/// The number of standard error on a channel.
+const STDERR: u32 = 1;
+
+/// The exit status of what could not be run, as that of `ssh` itself.
+const NOT_RUN: u32 = 255;
+
+/// What runs on a channel, and the channel's ends.
+pub(crate) struct CommandChannel {
+    pub(crate) cx: Context,
+    pub(crate) session: Result<PersonSession, Failure>,
+    /// Text for the shell of the container's user; none is that shell itself.
+    pub(crate) script: Option<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) terminal: Option<watch::Receiver<TerminalSize>>,
+    pub(crate) input: ChannelInput,
+    pub(crate) write: ChannelWriteHalf<Msg>,
+    pub(crate) handle: Handle,
+    pub(crate) gate: Arc<InputGate>,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl CommandChannel {
+    /// Runs it to its end, and closes the channel.
+    pub(crate) async fn run(self) {
+        let Self { cx, session, script, env, terminal, input, write, handle, gate, cancel } = self;
+        let ran = async {
+            let session = session?;
+            let what = match &script {
+                Some(script) => json!({ "channel": "exec", "command": script }),
+                None => json!({ "channel": "shell" }),
+            };
+            let intent = audited::intent(&cx, &session, what).await?;
+            let words = [session.shell.clone()].into_iter();
+            let words = words.chain(script.into_iter().flat_map(|it| ["-c".to_owned(), it]));
+            let mut exec = session.exec(Command::Argv(words.collect()));
+            let (live, chunks) = mpsc::channel(CHUNKS);
+            exec.env.extend(env);
+            exec.stdin = Some(Input::Stream(Box::new(input)));
+            exec.terminal = terminal;
+            (exec.live, exec.cancel) = (Some(live), cancel.clone());
+            (exec.keep_bytes, exec.passes_on) = (KEPT, Some(usize::MAX));
+            let passing = pass_on(chunks, &write, &gate, &cancel);
+            let (output, ()) = tokio::join!(Box::pin(session.link.exec(exec)), passing);
+            let output = output.map_err(Failure::from);
+            audited::finish(intent, output.as_ref().map(exit_code)).await;
+            output
+        };
+        match ran.await {
+            Ok(output) => send_exit(&output, &write, &handle).await,
+            Err(failure) => {
+                let hint = failure.hint.as_deref().map(|it| format!("\nhint: {it}")).unwrap_or_default();
+                let text = format!("coracle: {}{hint}\n", failure.message);
+                let _ = write.extended_data_bytes(STDERR, text.into_bytes()).await;
+                let _ = write.exit_status(NOT_RUN).await;
+            }
+        }
+        // A client that is gone hears nothing.
+        let _ = write.eof().await;
+        let _ = write.close().await;
+    }
+}
+
+fn exit_code(output: &ExecOutput) -> Option<u8> {
+    match output.exit {
+        Exit::Code(code) => Some(code),
+        _ => None,
+    }
+}
+
+async fn send_exit(output: &ExecOutput, write: &ChannelWriteHalf<Msg>, handle: &Handle) {
+    if let Some(signal) = output.signal {
+        let _ = handle.exit_signal_request(write.id(), signal_of(signal), false, String::new(), String::new()).await;
+        return;
+    }
+    let _ = write.exit_status(exit_code(output).map_or(NOT_RUN, u32::from)).await;
+}
+
+/// The protocol's name of a signal of Linux.
+fn signal_of(number: i32) -> Sig {
+    match number {
+        1 => Sig::HUP,
+        2 => Sig::INT,
+        3 => Sig::QUIT,
+        4 => Sig::ILL,
+        6 => Sig::ABRT,
+        8 => Sig::FPE,
+        9 => Sig::KILL,
+        10 => Sig::USR1,
+        11 => Sig::SEGV,
+        13 => Sig::PIPE,
+        14 => Sig::ALRM,
+        15 => Sig::TERM,
+        other => Sig::Custom(format!("{other}@coracle")),
+    }
+}
+
+/// Passes output on as fast as the client takes it.
+async fn pass_on(
+    mut chunks: mpsc::Receiver<Chunk>,
+    write: &ChannelWriteHalf<Msg>,
+    gate: &Arc<InputGate>,
+    cancel: &CancellationToken,
+) {
+    while let Some(Chunk { stream, bytes, .. }) = chunks.recv().await {
+        let sending = async {
+            match stream {
+                Stream::Stdout => write.data_bytes(bytes).await,
+                Stream::Stderr => write.extended_data_bytes(STDERR, bytes).await,
+            }
+        };
+        let mut sending = pin!(sending);
+        let at_once = tokio::select! {
+            biased;
+            sent = &mut sending => Some(sent),
+            () = ready(()) => None,
+        };
+        if at_once.is_none() {
+            let _blocked = gate.block_output();
+            let _ = cancel.run_until_cancelled(sending).await;
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Attributes of files.
+
+use coracle::PersonSession;
+use coracle_runtime::link::protocol::{FileEntry, FileKind};
+use coracle_runtime::{Command, Exit};
+use russh_sftp::protocol::{FileAttributes, FileMode};
+use russh_sftp::server::StatusReply;
+
+use super::status::{failed, failure, unsupported};
+
+/// What is at a path.
+pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
+    let seconds = u32::try_from(entry.changed_ns / 1_000_000_000).unwrap_or_default();
+    let kind = match entry.kind {
+        FileKind::File => FileMode::REG,
+        FileKind::Dir => FileMode::DIR,
+        FileKind::Link => FileMode::LNK,
+        FileKind::Special => FileMode::SOCK,
+    };
+    FileAttributes {
+        size: Some(entry.size),
+        uid: Some(entry.uid),
+        gid: Some(entry.gid),
+        permissions: Some(kind.bits() | (entry.mode & 0o7777)),
+        atime: Some(seconds),
+        mtime: Some(seconds),
+        ..FileAttributes::default()
+    }
+}
+
+/// Permission bits of something new.
+pub(super) fn mode(attrs: &FileAttributes) -> Option<u32> {
+    attrs.permissions.map(|it| it & 0o777)
+}
+
+/// Changes attributes of what is at a path. The guest has no call for it, so the image's own programs do it.
+pub(super) async fn set(session: &PersonSession, path: &str, attrs: &FileAttributes) -> Result<(), StatusReply> {
+    if let Some(size) = attrs.size {
+        run(session, &["truncate", "-s", &size.to_string(), "--", path]).await?;
+    }
+    if let Some(mode) = attrs.permissions {
+        run(session, &["chmod", &format!("{:o}", mode & 0o7777), "--", path]).await?;
+    }
+    if let (Some(uid), Some(gid)) = (attrs.uid, attrs.gid) {
+        run(session, &["chown", &format!("{uid}:{gid}"), "--", path]).await?;
+    }
+    if let Some(mtime) = attrs.mtime {
+        run(session, &["touch", "-c", "-m", "-d", &format!("@{mtime}"), "--", path]).await?;
+    }
+    Ok(())
+}
+
+/// Runs a program of the image, which has to succeed.
+pub(super) async fn run(session: &PersonSession, words: &[&str]) -> Result<(), StatusReply> {
+    let command = Command::Argv(words.iter().map(|it| (*it).to_owned()).collect());
+    let output = Box::pin(session.link.exec(session.exec(command))).await.map_err(|err| failed(&err))?;
+    match output.exit {
+        Exit::Code(0) => Ok(()),
+        Exit::Code(127) => Err(unsupported(&format!("the image has no `{}`", words[0]))),
+        _ => Err(failure(String::from_utf8_lossy(&output.stderr.bytes()).trim())),
+    }
+}

@@ -44,7 +44,7 @@ pub(super) fn proxy_command() -> Command {
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
     let cx = startup::open_configured(host, options)?.context;
     let names: Vec<&String> = matches.get_many("names").into_iter().flatten().collect();
-    let files = ConfigFiles::new(&cx, matches, entries(&cx, &names).await?)?;
+    let files = ConfigFiles::new(&cx, matches, &entries(&cx, &names).await?)?;
     if !matches.get_flag("write") {
         render::print(files.text.trim_end());
         return Ok(());
@@ -93,7 +93,7 @@ pub(super) struct ConfigFiles {
 
 impl ConfigFiles {
     /// With the options of this call, which the server is started with.
-    pub(super) fn new(cx: &Context, matches: &ArgMatches, hosts: Vec<HostEntry>) -> Result<Self, Failure> {
+    pub(super) fn new(cx: &Context, matches: &ArgMatches, hosts: &[HostEntry]) -> Result<Self, Failure> {
         let dir = cx.state()?.ssh();
         let keys = SshKeys::open(&dir)?;
         let program = std::env::current_exe().map_err(Failure::internal)?.display().to_string();
@@ -108,7 +108,7 @@ impl ConfigFiles {
             proxy.extend(value.into_iter().flat_map(|it| [format!("--{name}"), it.to_string_lossy().into_owned()]));
         }
         proxy.push(PROXY.to_owned());
-        let text = ClientConfig { keys: &keys, proxy: &proxy, hosts: &hosts }.text()?;
+        let text = ClientConfig { keys: &keys, proxy: &proxy, hosts }.text()?;
         Ok(Self { text, path: dir.join("config"), person: cx.host.home.join(".ssh/config") })
     }
 

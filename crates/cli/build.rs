@@ -3,8 +3,12 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|it| it == value);
     if is("OPT_LEVEL", "0") && is("CARGO_CFG_TARGET_OS", "linux") && is("CARGO_CFG_TARGET_ENV", "gnu") {
         println!("cargo:rustc-link-arg-bin=coracle=-no-pie");
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "cargo tells a build script by the environment what it builds")]
+fn is(name: &str, value: &str) -> bool {
+    std::env::var(name).is_ok_and(|it| it == value)
 }

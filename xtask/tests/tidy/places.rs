@@ -6,6 +6,7 @@ use super::project::{Source, rust_files, source};
 /// Files that may start programs, read the environment or block a thread.
 const SPAWNING: &[&str] = &["crates/guest/src/os/main_program.rs", "crates/host/src/process.rs", "xtask/src/sh.rs"];
 const ENVIRONMENT: &[&str] = &[
+    "crates/cli/build.rs",
     "crates/guest/src/main.rs",
     "crates/tool/build.rs",
     "crates/tool/src/host.rs",

@@ -1,7 +1,6 @@
 //! Everything that is tested from outside a crate, in one binary.
 
 #![expect(clippy::unwrap_used, reason = "a test ends where its expectation is not met")]
-#![expect(clippy::large_futures, reason = "a test is alone on its stack")]
 #![expect(clippy::print_stderr, reason = "the runner shows it for a test that failed")]
 
 mod compose_models;

@@ -31,7 +31,7 @@ struct SshClient<'a> {
 impl<'a> SshClient<'a> {
     /// `None` where there is no client.
     async fn of(tool: &'a Tool<'a>, container: &str) -> Option<Self> {
-        if Command::new("ssh").arg("-V").stderr(Stdio::null()).status().await.is_err() {
+        if engine_program("ssh").arg("-V").stderr(Stdio::null()).status().await.is_err() {
             coracle_skips::skip(coracle_skips::NEEDS_SSH);
             return None;
         }
@@ -44,7 +44,7 @@ impl<'a> SshClient<'a> {
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let like = self.tool.command(["--version"]);
         let env = like.as_std().get_envs().filter_map(|(name, value)| Some((name, value?)));
-        let mut command = Command::new(program);
+        let mut command = engine_program(program);
         command.arg("-F").arg(&self.config).args(words).env_clear().envs(env).kill_on_drop(true);
         command.current_dir(self.tool.work()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

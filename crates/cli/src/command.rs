@@ -9,10 +9,9 @@ use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
 use super::operation_args::{COMMAND, callable, option, word};
-use super::{
-    admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, open_editor, operation, ssh_config,
-    top, ui, worktree,
-};
+use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, operation, top, ui, worktree};
+#[cfg(feature = "ssh")]
+use super::{open_editor, ssh_config};
 
 /// What people who know other tools type for an operation.
 fn alias(operation: &str) -> Option<&'static str> {
@@ -55,8 +54,11 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     let others = [
         shell(),
         attach::command(),
+        #[cfg(feature = "ssh")]
         open_editor::command(),
+        #[cfg(feature = "ssh")]
         ssh_config::command(),
+        #[cfg(feature = "ssh")]
         ssh_config::proxy_command(),
         logs::command(),
         copy::command(),

@@ -25,6 +25,7 @@ mod logging;
 mod logs;
 mod matches_to_json;
 mod metrics;
+#[cfg(feature = "ssh")]
 mod open_editor;
 mod operation;
 mod operation_args;
@@ -41,6 +42,7 @@ mod setup;
 mod shell;
 mod shorthand;
 mod signals;
+#[cfg(feature = "ssh")]
 mod ssh_config;
 mod startup;
 mod stdin;
@@ -165,8 +167,11 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
             let mut out = anstream::stderr();
             exit::code(setup::run(matches.get_flag("yes"), &host, &mut out).await)
         }
+        #[cfg(feature = "ssh")]
         "ssh-config" => exit::code(ssh_config::run(matches, host, &options).await),
+        #[cfg(feature = "ssh")]
         ssh_config::PROXY => exit::code(ssh_config::serve(matches, host, &options).await),
+        #[cfg(feature = "ssh")]
         "open" => exit::code(open_editor::run(matches, host, &options).await),
         "attach" => attach::run(matches, host, &options).await,
         "top" => top::run(matches, host, &options).await,

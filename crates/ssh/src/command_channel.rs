@@ -24,7 +24,7 @@ const CHUNKS: usize = 16;
 const KEPT: usize = 4 << 10;
 
 /// The number of standard error on a channel.
-const STDERR: u32 = 1;
+pub(crate) const STDERR: u32 = 1;
 
 /// The exit status of what could not be run, as that of `ssh` itself.
 const NOT_RUN: u32 = 255;
@@ -73,9 +73,7 @@ impl CommandChannel {
         match ran.await {
             Ok(output) => send_exit(&output, &write, &handle).await,
             Err(failure) => {
-                let hint = failure.hint.as_deref().map(|it| format!("\nhint: {it}")).unwrap_or_default();
-                let text = format!("coracle: {}{hint}\n", failure.message);
-                let _ = write.extended_data_bytes(STDERR, text.into_bytes()).await;
+                let _ = write.extended_data_bytes(STDERR, failed_text(&failure).into_bytes()).await;
                 let _ = write.exit_status(NOT_RUN).await;
             }
         }
@@ -83,6 +81,12 @@ impl CommandChannel {
         let _ = write.eof().await;
         let _ = write.close().await;
     }
+}
+
+/// What a client shows of a failure.
+pub(crate) fn failed_text(failure: &Failure) -> String {
+    let hint = failure.hint.as_deref().map(|it| format!("\nhint: {it}")).unwrap_or_default();
+    format!("coracle: {}{hint}\n", failure.message)
 }
 
 fn exit_code(output: &ExecOutput) -> Option<u8> {

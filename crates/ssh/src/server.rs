@@ -332,15 +332,13 @@ impl Handler for SshServer {
         session: &mut Session,
     ) -> Result<(), russh::Error> {
         let state = self.channels.get_mut(&id).filter(|_| name == "sftp");
-        let (Some((state, write)), Ok(person)) =
-            (state.and_then(|it| it.write.take().map(|write| (it, write))), self.session.clone())
-        else {
+        let Some((state, write)) = state.and_then(|it| it.write.take().map(|write| (it, write))) else {
             return session.channel_failure(id);
         };
         let (sender, input) = channel_input(&self.gate);
         state.input = Some(sender);
         session.channel_success(id)?;
-        self.tasks.spawn(sftp::run(self.cx.clone(), person, input, write, state.cancel.clone()));
+        self.tasks.spawn(sftp::run(self.cx.clone(), self.session.clone(), input, write, state.cancel.clone()));
         Ok(())
     }
 

@@ -17,7 +17,7 @@ pub(super) fn check(source: &Path, dir: &Path) -> Result<()> {
         println!("  there is no earlier release: no interface is compared");
         return Ok(());
     };
-    let tools = target().join("tools");
+    let tools = target().join(format!("tools/cargo-semver-checks-{VERSION}"));
     let program = tools.join("bin/cargo-semver-checks");
     if !program.exists() {
         let words = ["install", "cargo-semver-checks", "--locked", "--quiet", "--version", VERSION, "--root"];

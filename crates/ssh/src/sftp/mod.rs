@@ -15,17 +15,19 @@ use tokio_util::sync::CancellationToken;
 use self::handler::SftpHandler;
 use crate::audited;
 use crate::channel_input::ChannelInput;
+use crate::command_channel::{STDERR, failed_text};
 use crate::input_gate::ChannelWriter;
 
 /// Serves files on a channel until the client ends it.
 pub(crate) async fn run(
     cx: Context,
-    session: PersonSession,
+    session: Result<PersonSession, Failure>,
     input: ChannelInput,
     write: ChannelWriteHalf<Msg>,
     cancel: CancellationToken,
 ) {
     let served: Result<(), Failure> = async {
+        let session = session?;
         let intent = audited::intent(&cx, &session, json!({ "channel": "sftp" })).await?;
         let over = CancellationToken::new();
         let handler = SftpHandler::new(session, over.clone().drop_guard());
@@ -37,6 +39,9 @@ pub(crate) async fn run(
         Ok(())
     }
     .await;
+    if let Err(failure) = &served {
+        let _ = write.extended_data_bytes(STDERR, failed_text(failure).into_bytes()).await;
+    }
     let _ = write.exit_status(u32::from(served.is_err())).await;
     let _ = write.eof().await;
     let _ = write.close().await;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 
 use self::browser::Browser;
-use super::{IMAGE, Tool, with_rootful_engine, without_engine};
+use super::{IMAGE, Tool, with_engine, with_rootful_engine, without_engine};
 
 /// A running page.
 struct UiServer {
@@ -42,6 +42,24 @@ impl UiServer {
         stream.read_to_string(&mut answer).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         (head.split(' ').nth(1).unwrap().parse().unwrap(), head.to_lowercase(), body.to_owned())
+    }
+
+    /// The oldest sample of what a container uses, as soon as there is one.
+    async fn first_sample(&self, container: &str) -> Value {
+        let host = format!("Host: 127.0.0.1:{}\r\n", self.port);
+        let (_, head, _) = self.send(&format!("GET /?token={}", self.token), &host).await;
+        let path = header(&head, "location");
+        let own = format!("{host}Cookie: coracle_ui={}\r\n", self.token);
+        let until = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let (_, _, body) = self.send(&format!("GET {path}usage/{container}"), &own).await;
+            let answer: Value = serde_json::from_str(&body).unwrap();
+            if let Some(first) = answer["samples"].get(0) {
+                return first.clone();
+            }
+            assert!(tokio::time::Instant::now() < until, "no sample: {answer}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     }
 
     async fn stop(&mut self) {
@@ -103,6 +121,22 @@ async fn a_wrong_token_a_foreign_origin_and_a_rebound_name_get_nothing() {
             assert!(status < 400 || body.len() < 100, "{start}: {body}");
         }
         page.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_container_used_is_there_when_the_page_starts_again() {
+    with_engine("", async |tool| {
+        let made = tool.call(json!({ "operation": "create", "name": "used", "image": IMAGE })).await;
+        assert_eq!(made["success"], true, "{made:#}");
+        let mut page = UiServer::start(tool).await;
+        let first = page.first_sample("used").await;
+        page.stop().await;
+        let mut page = UiServer::start(tool).await;
+        assert_eq!(page.first_sample("used").await, first);
+        page.stop().await;
+        tool.call(json!({ "operation": "destroy", "container": "used" })).await;
     })
     .await;
 }

@@ -16,6 +16,7 @@ mod eval;
 mod fuzz;
 mod generate;
 mod guest;
+mod install_test;
 mod modules;
 mod package;
 mod ratchet;
@@ -47,6 +48,8 @@ usage: cargo xtask VERB
   dist [--binary FILE] [--out DIR] [--url URL]
                                 what a release offers for this machine's platform, into target/dist
   dist --index DIR [--url URL]  checksums and the Homebrew formula for what several machines have built
+  install-test [DIR]            what `dist` made, installed in every way on a bare Debian and on busybox with musl, up
+                                to the first container; as root
   release check                 whether versions, changelog and crates are ready for a release
   release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         "release" => release::run(rest),
         "test" => test::run(rest),
         "ci" => ci::run(rest),
+        "install-test" => install_test::run(rest),
         "generate" => generate::run(rest),
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),

@@ -25,12 +25,7 @@ pub(crate) struct Sh {
 /// `program` with `words`, in the project's root, without an input to wait for.
 pub(crate) fn sh<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, words: impl IntoIterator<Item = S>) -> Sh {
     let mut command = Command::new(&program);
-    let mut shown = program.as_ref().to_string_lossy().into_owned();
-    for word in words {
-        shown.push(' ');
-        shown.push_str(&word.as_ref().to_string_lossy());
-        command.arg(word);
-    }
+    let shown = program.as_ref().to_string_lossy().into_owned();
     command.current_dir(root()).stdin(Stdio::null());
     // Variables that cargo set for xtask: build scripts that depend on them would run again after each call from a
     // shell.
@@ -42,10 +37,20 @@ pub(crate) fn sh<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, words: impl IntoIt
     if var("CI").is_some() {
         command.env("CARGO_INCREMENTAL", "0"); // nothing is built twice there, so bookkeeping for a second time is waste
     }
-    Sh { command, shown, input: None }
+    Sh { command, shown, input: None }.words(words)
 }
 
 impl Sh {
+    /// More words, of another type than those before.
+    pub(crate) fn words<S: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = S>) -> Self {
+        for word in words {
+            self.shown.push(' ');
+            self.shown.push_str(&word.as_ref().to_string_lossy());
+            self.command.arg(word);
+        }
+        self
+    }
+
     pub(crate) fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self

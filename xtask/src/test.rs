@@ -20,7 +20,7 @@ use anyhow::Result;
 use self::matrix::Matrix;
 pub(crate) use self::ran::Runs;
 use crate::engines::apt;
-use crate::sh::{sh, target, var, which};
+use crate::sh::{Sh, sh, target, var, which};
 use crate::skips::Skips;
 use crate::{clients, guest};
 
@@ -46,7 +46,15 @@ const PACKAGES: &[&str] = &[
 /// Build targets of a run. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
+/// Starts cargo with those words.
+type Cargo = fn(&[&str]) -> Sh;
+
 pub(crate) fn run(words: &[String]) -> Result<()> {
+    run_with(|it| sh("cargo", it), words)
+}
+
+/// The same with a cargo that has built it all before.
+pub(crate) fn run_with(cargo: Cargo, words: &[String]) -> Result<()> {
     let begun = Instant::now();
     let (options, rest): (Vec<&str>, Vec<&str>) =
         words.iter().map(String::as_str).partition(|it| matrix::OPTIONS.contains(it));
@@ -60,18 +68,14 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
     let path = nextest()?;
     let mut matrix = Matrix::up(&options)?;
-    // The clients' packages come over the network while the compiler works.
-    thread::scope(|scope| {
-        scope.spawn(clients::ensure);
-        build()
-    })?;
+    beside_the_clients(|| build(cargo))?;
     matrix.drop_the_unreachable();
     Skips::clear();
     Runs::clear();
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
     matrix.announce();
-    let ran = tests(&matrix, path, &rest);
+    let ran = tests(cargo, &matrix, path, &rest);
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
     let (skips, runs) = (Skips::noted(), Runs::noted());
@@ -91,17 +95,24 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     outcome
 }
 
-/// Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine start
-/// host programs, and the `coracle` that tests start has to be the one that can.
-fn build() -> Result<()> {
-    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
-    sh("cargo", once("build").chain(TARGETS.iter().copied())).run()
+/// The clients' packages come over the network while the compiler works.
+pub(crate) fn beside_the_clients(build: impl FnOnce() -> Result<()>) -> Result<()> {
+    thread::scope(|scope| {
+        scope.spawn(clients::ensure);
+        build()
+    })
 }
 
-fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
+/// Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine start
+/// host programs, and the `coracle` that tests start has to be the one that can.
+fn build(cargo: Cargo) -> Result<()> {
+    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
+    cargo(&[&["build"], TARGETS].concat()).run()
+}
+
+fn tests(cargo: Cargo, matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
     let profile = if var("CI").is_some() { "ci" } else { "default" };
-    let words = ["nextest", "run", "--profile", profile].into_iter().chain(TARGETS.iter().copied());
-    sh("cargo", words.chain(rest.iter().copied()))
+    cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
         .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
@@ -109,7 +120,7 @@ fn tests(matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
     // Of the whole workspace: with fewer packages cargo chooses other features, and builds half of it once more.
-    sh("cargo", ["test", "--doc", "--workspace"]).run()
+    cargo(&["test", "--doc", "--workspace"]).run()
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.

@@ -20,7 +20,10 @@ pub(crate) fn start(cx: &Context) {
     };
     let others = level.min(LevelFilter::WARN);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
+    // Of the requests of a client that has gone it says that they failed, as errors: an end of theirs like another.
+    let answers = if level >= LevelFilter::DEBUG { others } else { LevelFilter::OFF };
     let targets = Targets::new().with_default(others).with_target("coracle", level);
+    let targets = targets.with_target("rmcp::service", answers);
     // A second one in the same process (a test) keeps the first.
     let traces = cx.host.trace_service().map(|it| coracle_telemetry::trace_layer(&it)).transpose();
     let (traces, fault) = traces.map_or_else(|err| (None, Some(err)), |layer| (layer, None));

@@ -6,6 +6,7 @@
 
 mod admin;
 mod agent;
+mod asked;
 mod attach;
 mod call;
 mod cli_messages;

@@ -30,7 +30,7 @@ pub(super) fn option(name: &'static str, value: &'static str, help: &'static str
 pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let mut fields: Vec<_> = arguments.properties.iter().collect();
-    fields.sort_by_key(|(name, _)| help::place(name));
+    fields.sort_by_cached_key(|(name, _)| help::place(name));
     let mut command = Command::new(word(name))
         .about(help::to_person(&summary(&arguments.description)))
         .long_about(help::to_person(&arguments.description))

@@ -1,6 +1,5 @@
 //! `coracle worktree …`: its operations, and how a person looks into a workflow's sandbox by the workflow's name.
 
-use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
+use super::asked::Asked;
 use super::operation_args::{callable, operation_word, option};
 use super::operation_call::OperationCall;
 use super::output::NOT_RUN;
@@ -31,11 +31,11 @@ const WORDS: &str = "words";
 const SHELL: &str = "/bin/sh";
 
 /// The subcommands: each operation, and the commands for persons alone.
-pub(super) fn command(words: &[OsString]) -> Command {
-    let all = words.iter().any(|it| *it == *"worktree") || words.is_empty();
+pub(super) fn command(asked: Asked<'_>) -> Command {
+    let named = asked.names("worktree");
     let operations = worktree::ALL.iter().map(|entry| {
         let name = operation_word(entry);
-        if !all {
+        if !named {
             return Command::new(name);
         }
         callable(entry.name, &format!("coracle worktree {name}"), &entry.arguments()).name(name)

@@ -123,6 +123,12 @@ impl StateDir {
         self.root.join("serve-token")
     }
 
+    /// What containers used in the last hour.
+    #[must_use]
+    pub fn usage(&self) -> PathBuf {
+        self.root.join("usage")
+    }
+
     /// The token of what reads metrics, which opens nothing else.
     #[must_use]
     pub fn metrics_token(&self) -> PathBuf {

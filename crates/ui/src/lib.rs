@@ -12,6 +12,7 @@ mod calls;
 mod page;
 mod samples;
 mod terminal;
+mod usage_log;
 
 use std::io::{self, Write as _};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use coracle_transport::{Http, LEAVING, Token};
 
 use self::access::PageAccess;
 use self::page::PageServer;
+use self::samples::UsageHistory;
 
 /// Serves until a signal comes.
 ///
@@ -29,9 +31,10 @@ use self::page::PageServer;
 pub async fn run(process: &Process, http: &Http) -> Result<(), Failure> {
     let cx = &process.context;
     let listener = http.bind().await?;
+    let history = UsageHistory::open(&cx.state()?.usage());
     let (token, text) = Token::generate();
     let address = listener.address;
-    let server = Arc::new(PageServer::new(process.clone(), PageAccess::new(token, &text, address.port())));
+    let server = Arc::new(PageServer::new(process.clone(), PageAccess::new(token, &text, address.port()), history));
     // A person who has closed that stream needs no telling.
     let _ = writeln!(io::stdout(), "http://{address}/?token={text}").and_then(|()| io::stdout().flush());
     let _ = writeln!(io::stderr(), "open this address in a browser of this machine; Ctrl-C ends the page");

@@ -43,8 +43,8 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    pub(crate) fn new(process: Process, access: PageAccess) -> Self {
-        Self { process, access, history: UsageHistory::default(), calls: TaskTracker::new() }
+    pub(crate) fn new(process: Process, access: PageAccess, history: UsageHistory) -> Self {
+        Self { process, access, history, calls: TaskTracker::new() }
     }
 
     /// Keeps samples until the process is to end.

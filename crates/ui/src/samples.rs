@@ -1,14 +1,17 @@
-//! What containers use, over the time that the page's server runs.
+//! What containers used in the last hour.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::time::Duration;
 
 use coracle::{CallInput, Process, operations, reply};
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+
+use crate::usage_log::UsageLog;
 
 /// Between two samples that are kept.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
@@ -16,16 +19,32 @@ pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// Requests of the page look at engines at most once in this time.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Samples of a container: an hour of them.
-const KEPT: usize = 720;
+/// A sample that is older, in milliseconds, is dropped.
+pub(crate) const KEPT_MS: i64 = 3_600_000;
 
 /// What a container used at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UsageSample {
     /// Milliseconds since 1970.
-    at: i64,
+    pub(crate) at: i64,
     cpu_percent: Option<f64>,
     memory_bytes: Option<u64>,
+}
+
+/// A sample, and whose it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ContainerSample {
+    container: String,
+    id: String,
+    #[serde(flatten)]
+    pub(crate) sample: UsageSample,
+}
+
+/// Samples of the container that has the name now, oldest first.
+#[derive(Debug, Default)]
+struct ContainerSamples {
+    id: String,
+    samples: VecDeque<UsageSample>,
 }
 
 /// The newest look at all containers, and samples of earlier ones.
@@ -37,10 +56,25 @@ struct HistoryState {
     looked: Option<Instant>,
     kept: Option<Instant>,
     answer: Map<String, Value>,
-    samples: BTreeMap<String, VecDeque<UsageSample>>,
+    samples: BTreeMap<String, ContainerSamples>,
+    /// Missing where another page writes it, or where it cannot be written.
+    log: Option<UsageLog>,
 }
 
 impl UsageHistory {
+    /// Goes on with what the pages before have left in that directory.
+    pub(crate) fn open(dir: &Path) -> Self {
+        let now = Timestamp::now().as_millisecond();
+        let (log, before) = UsageLog::open(dir, now).unwrap_or_else(|err| {
+            tracing::warn!("what containers use is not kept for the next page: {}: {err}", dir.display());
+            (None, vec![])
+        });
+        let mut state = HistoryState { log, ..HistoryState::default() };
+        before.into_iter().for_each(|it| state.add(it));
+        state.forget_before(now - KEPT_MS);
+        Self(Mutex::new(state))
+    }
+
     /// The containers as they are now, with what they use. `changed` looks anew in any case.
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
         let mut state = self.0.lock().await;
@@ -58,7 +92,7 @@ impl UsageHistory {
     /// Samples of one container, oldest first.
     pub(crate) async fn of_container(&self, name: &str) -> Map<String, Value> {
         let state = self.0.lock().await;
-        let samples: Vec<_> = state.samples.get(name).into_iter().flatten().collect();
+        let samples: Vec<_> = state.samples.get(name).into_iter().flat_map(|it| &it.samples).collect();
         Map::from_iter([
             ("success".to_owned(), true.into()),
             ("every_seconds".to_owned(), EVERY.as_secs().into()),
@@ -71,15 +105,36 @@ impl HistoryState {
     /// Keeps a sample of each container that runs, and none of one that is gone.
     fn keep(&mut self, at: i64) {
         let Some(rows) = self.answer.get("containers").and_then(Value::as_array) else { return };
-        let id = |row: &Value| row["name"].as_str().unwrap_or_default().to_owned();
-        self.samples.retain(|name, _| rows.iter().any(|it| id(it) == *name));
-        for row in rows.iter().filter(|it| it["running"] == true) {
-            let samples = self.samples.entry(id(row)).or_default();
-            let (cpu_percent, memory_bytes) = (row["cpu_percent"].as_f64(), row["memory_bytes"].as_u64());
-            samples.push_back(UsageSample { at, cpu_percent, memory_bytes });
-            if samples.len() > KEPT {
-                samples.pop_front();
-            }
+        let word = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        self.samples.retain(|name, _| rows.iter().any(|it| word(it, "name") == *name));
+        let running = rows.iter().filter(|it| it["running"] == true);
+        let new: Vec<_> = running
+            .map(|row| {
+                let (cpu_percent, memory_bytes) = (row["cpu_percent"].as_f64(), row["memory_bytes"].as_u64());
+                let sample = UsageSample { at, cpu_percent, memory_bytes };
+                ContainerSample { container: word(row, "name"), id: word(row, "id"), sample }
+            })
+            .collect();
+        if let Err(err) = self.log.as_mut().map_or(Ok(()), |it| it.append(&new, at)) {
+            tracing::warn!("what containers use is not kept for the next page any more: {err}");
+            self.log = None;
+        }
+        new.into_iter().for_each(|it| self.add(it));
+        self.forget_before(at - KEPT_MS);
+    }
+
+    /// A name may be that of another container by now.
+    fn add(&mut self, new: ContainerSample) {
+        let of_container = self.samples.entry(new.container).or_default();
+        if of_container.id != new.id {
+            *of_container = ContainerSamples { id: new.id, samples: VecDeque::new() };
+        }
+        of_container.samples.push_back(new.sample);
+    }
+
+    fn forget_before(&mut self, oldest: i64) {
+        for it in self.samples.values_mut() {
+            while it.samples.pop_front_if(|it| it.at < oldest).is_some() {}
         }
     }
 }
@@ -120,21 +175,46 @@ mod tests {
 
     #[test]
     fn an_hour_of_a_running_container_is_kept() {
-        let running = json!([{ "name": "web", "running": true, "cpu_percent": 1.5, "memory_bytes": 7 }]);
-        let mut history = state(running);
-        for at in 0..=i64::try_from(KEPT).unwrap() {
+        let running = |id: &str| json!([{ "name": "web", "id": id, "running": true, "memory_bytes": 7 }]);
+        let mut history = state(running("1"));
+        for at in [0, 5000, KEPT_MS + 1] {
             history.keep(at);
         }
-        let samples = &history.samples["web"];
-        assert_eq!((samples.len(), samples[0].at, samples[0].memory_bytes), (KEPT, 1, Some(7)));
-        history.answer = state(json!([{ "name": "web", "running": false }])).answer;
-        history.keep(9000);
-        assert_eq!(history.samples["web"].len(), KEPT);
+        let kept = |it: &HistoryState| it.samples["web"].samples.iter().map(|it| it.at).collect::<Vec<_>>();
+        assert_eq!(kept(&history), [5000, KEPT_MS + 1]);
+        assert_eq!(history.samples["web"].samples[0].memory_bytes, Some(7));
+        history.answer = state(json!([{ "name": "web", "id": "1", "running": false }])).answer;
+        history.keep(KEPT_MS + 2);
+        assert_eq!(kept(&history).len(), 2);
+        history.answer = state(running("2")).answer;
+        history.keep(KEPT_MS + 3);
+        assert_eq!(kept(&history), [KEPT_MS + 3], "another container of that name");
         history.answer = state(json!([])).answer;
-        history.keep(9001);
+        history.keep(KEPT_MS + 4);
         assert!(history.samples.is_empty());
         // An engine that did not answer says nothing of them.
         history.answer = Map::new();
-        history.keep(9002);
+        history.keep(KEPT_MS + 5);
+    }
+
+    #[tokio::test]
+    async fn the_next_page_goes_on_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = UsageHistory::open(dir.path());
+        let at = Timestamp::now().as_millisecond();
+        {
+            let mut state = first.0.lock().await;
+            state.answer =
+                self::state(json!([{ "name": "web", "id": "1", "running": true, "cpu_percent": 1.5 }])).answer;
+            state.keep(at - KEPT_MS - 1000);
+            state.keep(at);
+        }
+        let beside = UsageHistory::open(dir.path());
+        assert!(beside.0.lock().await.log.is_none(), "two would write");
+        drop(first);
+        let next = UsageHistory::open(dir.path());
+        let samples = next.of_container("web").await["samples"].clone();
+        assert_eq!(samples, json!([{ "at": at, "cpu_percent": 1.5, "memory_bytes": null }]));
+        assert!(next.0.lock().await.log.is_some());
     }
 }

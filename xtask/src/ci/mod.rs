@@ -2,6 +2,7 @@
 
 mod budgets;
 mod licences;
+mod lints;
 
 use std::time::Instant;
 
@@ -10,22 +11,6 @@ use anyhow::{Context as _, Result, ensure};
 use crate::sh::{sh, took};
 use crate::{guest, test};
 
-/// With an example, so that dependencies have the features of the tests: the results of the lints' check are then
-/// reused. Of the programs, those that no library has the name of.
-const DOC: &[&str] = &[
-    "doc",
-    "--workspace",
-    "--no-deps",
-    "--locked",
-    "--lib",
-    "--bin",
-    "xtask",
-    "--bin",
-    "container",
-    "--example",
-    "link_bench",
-];
-
 type Step = (&'static str, fn() -> Result<()>);
 
 const STEPS: &[Step] = &[
@@ -33,10 +18,9 @@ const STEPS: &[Step] = &[
     ("licences and sources", licences::check),
     ("rules", || sh("cargo", ["test", "--package", "xtask"]).run()),
     ("guest", || guest::build_fast(&[guest::GUEST, guest::WORKER])), // before all that compiles `coracle`, which embeds it
-    ("lints", || sh("cargo", ["clippy", "--workspace", "--all-targets", "--locked", "--", "--deny", "warnings"]).run()),
-    ("documentation", || sh("cargo", DOC).env("RUSTDOCFLAGS", "--deny warnings").run()),
+    ("lints and documentation", lints::build),
     ("budgets", budgets::print),
-    ("tests", || test::run(&[])),
+    ("tests", || test::run_with(lints::cargo, &[])),
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -55,8 +39,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
     println!();
     for (name, time, ok) in times {
-        println!("{name:22} {time:>10}  {ok}");
+        println!("{name:24} {time:>10}  {ok}");
     }
-    println!("{:22} {:>10}", "all", took(begun));
+    println!("{:24} {:>10}", "all", took(begun));
     outcome
 }

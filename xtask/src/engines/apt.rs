@@ -66,6 +66,12 @@ pub(crate) fn also(suite: &str) -> Result<()> {
     update()
 }
 
+/// Where this machine's own packages come from.
+pub(crate) fn mirror() -> Option<String> {
+    let here = Os::here().codename;
+    sources().into_iter().find(|it| it.suites.contains(&here)).map(|it| it.uri)
+}
+
 /// Downloads packages into `dir` without installing them: the packages of servers start these where there is systemd.
 pub(crate) fn download(packages: &[&str], dir: &Path) -> Result<()> {
     let download = || apt(["download", "-o", AS_ROOT].into_iter().chain(packages.iter().copied())).dir(dir).run();

@@ -162,9 +162,11 @@ fn copy_xattrs(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
             fremovexattr(to, name)?;
         }
     }
-    let mut value = Vec::new();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut value = vec![0; MAX_XATTR];
     for name in names.split(|it| *it == 0).filter(|it| !it.is_empty() && !OVERLAY_IDS.contains(it)) {
-        value.resize(MAX_XATTR, 0);
         let length = fgetxattr(from, name, &mut value[..])?;
         match fsetxattr(to, name, &value[..length], XattrFlags::empty()) {
             Err(Errno::PERM | Errno::NOTSUP) if is_security(name) => {}

@@ -1,0 +1,48 @@
+//! Which commands the person's words name. Only these get their options: making them for all takes longer than most calls.
+
+use std::ffi::OsString;
+
+/// The words of a command line, the program's name first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    words: &'a [OsString],
+    /// Help about all of them may be printed.
+    all: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// Without words it is every command.
+    pub(crate) fn new(words: &'a [OsString]) -> Self {
+        let is_help = |it: &OsString| ["help", "--help", "-h"].iter().any(|help| it == help);
+        let first = words.get(1);
+        let is_option = first.is_some_and(|it| it.as_encoded_bytes().starts_with(b"-"));
+        let all = first.is_none_or(|it| it == "help") || is_option && words.iter().any(is_help);
+        Self { words, all }
+    }
+
+    /// Whether that command may be meant.
+    pub(crate) fn names(self, command: &str) -> bool {
+        self.all || self.words.iter().skip(1).any(|it| it == command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_without_a_name_in_it_are_left_out_unless_help_shows_them() {
+        let names_list = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            Asked::new(&words).names("list")
+        };
+        assert!(Asked::new(&[]).names("list"));
+        for line in ["coracle", "coracle --help", "coracle --state-dir s -h", "coracle help exec", "coracle list"] {
+            assert!(names_list(line), "{line}");
+        }
+        assert!(names_list("coracle --session list exec web"), "a value may be the same");
+        for line in ["coracle exec web -- git help", "coracle --version", "coracle destroy --help", "list"] {
+            assert!(!names_list(line), "{line}");
+        }
+    }
+}

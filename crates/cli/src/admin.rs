@@ -5,17 +5,17 @@ use coracle::{OperationEntry, Seconds, admin};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::asked::Asked;
+use super::named_commands::NamedCommands;
 use super::operation_args::is;
 
 /// Options in the order of the help; others come first.
 const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
 
 /// The subcommand of an operation.
-pub(super) fn command(name: &str, asked: Asked<'_>) -> Command {
+pub(super) fn command(name: &str, named: NamedCommands<'_>) -> Command {
     let command = Command::new(name.rsplit(' ').next().unwrap_or(name).to_owned());
-    let is_asked = name.split(' ').next().is_some_and(|it| asked.names(it));
-    let Some(entry) = admin::ALL.iter().find(|it| is_asked && it.name == name) else { return command };
+    let is_named = name.split(' ').next().is_some_and(|it| named.have(it));
+    let Some(entry) = admin::ALL.iter().find(|it| is_named && it.name == name) else { return command };
     let arguments = entry.arguments();
     let mut args = vec![json()];
     // Words of a command line stand in the order of declaration.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
 
-use super::asked::Asked;
+use super::named_commands::NamedCommands;
 use super::operation_args::{COMMAND, callable, option, word};
 use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, metrics, operation, top, ui, worktree};
 #[cfg(feature = "ssh")]
@@ -27,7 +27,7 @@ fn alias(operation: &str) -> Option<&'static str> {
 ///
 /// `words` are those of the person: what none of them names gets no options. Without words everything has its options.
 pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
-    let asked = Asked::new(words);
+    let named = NamedCommands::new(words);
     let mut root = Command::new("coracle")
         .about("Gives each AI agent a Linux machine of its own in a container")
         .version(env!("CARGO_PKG_VERSION"))
@@ -37,11 +37,11 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         .after_help(help::ROOT);
     let row = |entry: &OperationEntry| {
         let (name, alias) = (word(entry.name), alias(entry.name));
-        let command = if !asked.names(&name) && !alias.is_some_and(|it| asked.names(it)) {
+        let command = if !named.have(&name) && !alias.is_some_and(|it| named.have(it)) {
             Command::new(name)
         } else {
             let start = format!("coracle {name}");
-            let command = with_more(callable(entry.name, &start, &entry.arguments()), asked);
+            let command = with_more(callable(entry.name, &start, &entry.arguments()), named);
             operation::with_own_options(entry.name, command)
         };
         command.visible_aliases(alias)
@@ -57,12 +57,12 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         ssh_config::proxy_command(),
         logs::command(),
         copy::command(),
-        workspace(asked),
-        run(asked),
-        worktree::command(asked),
+        workspace(named),
+        run(named),
+        worktree::command(named),
         agent::command(),
         worker(),
-        sandbox(asked),
+        sandbox(named),
         top::command(),
         doctor::command(),
         setup(),
@@ -74,8 +74,8 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         serve(),
         ui::command(),
     ];
-    let admin = ["start", "stop", "adopt"].map(|it| admin::command(it, asked));
-    let admin = admin.into_iter().chain([saved(asked), audit(asked)]);
+    let admin = ["start", "stop", "adopt"].map(|it| admin::command(it, named));
+    let admin = admin.into_iter().chain([saved(named), audit(named)]);
     let shown = table.iter().filter(|it| it.audience != Audience::Session);
     for command in shown.map(row).chain(others).chain(admin) {
         let word = command.get_name().to_owned();
@@ -85,12 +85,12 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
 }
 
 /// What a person alone does with what an operation shows.
-fn with_more(operation: Command, asked: Asked<'_>) -> Command {
+fn with_more(operation: Command, named: NamedCommands<'_>) -> Command {
     if operation.get_name() != "images" {
         return operation;
     }
     let verbs = ["images trust", "images load", "images save", "images verify"];
-    let verbs = verbs.map(|it| admin::command(it, asked));
+    let verbs = verbs.map(|it| admin::command(it, named));
     operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 
@@ -132,14 +132,14 @@ fn shell() -> Command {
     Command::new("shell").about(about).args([name, root, words])
 }
 
-fn saved(asked: Asked<'_>) -> Command {
+fn saved(named: NamedCommands<'_>) -> Command {
     let about = "Show and restore the work that was saved when containers were removed";
-    let verbs = ["saved list", "saved restore"].map(|it| admin::command(it, asked));
+    let verbs = ["saved list", "saved restore"].map(|it| admin::command(it, named));
     Command::new("saved").about(about).subcommand_required(true).subcommands(verbs)
 }
 
-fn audit(asked: Asked<'_>) -> Command {
-    let verbs = ["audit log", "audit summary", "audit verify"].map(|it| admin::command(it, asked));
+fn audit(named: NamedCommands<'_>) -> Command {
+    let verbs = ["audit log", "audit summary", "audit verify"].map(|it| admin::command(it, named));
     Command::new("audit").about("The trail of what was done").subcommand_required(true).subcommands(verbs)
 }
 
@@ -185,10 +185,10 @@ fn serve() -> Command {
 }
 
 /// The tools of a workspace, and what a person does with it.
-fn workspace(asked: Asked<'_>) -> Command {
-    let named = asked.names("workspace");
+fn workspace(named: NamedCommands<'_>) -> Command {
+    let is_named = named.have("workspace");
     let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
-    let tools = callable_here.filter(|it| named && it.sets.contains(&Toolset::Workspace)).map(|it| {
+    let tools = callable_here.filter(|it| is_named && it.sets.contains(&Toolset::Workspace)).map(|it| {
         let command = callable(it.name, &format!("coracle workspace {}", word(it.name)), &it.arguments());
         let command = it
             .aliases
@@ -199,7 +199,7 @@ fn workspace(asked: Asked<'_>) -> Command {
         if word(it.name) == it.name { command } else { command.alias(it.name) }
     });
     let verbs = ["show", "prompt", "diff", "export", "apply", "end"];
-    let verbs = verbs.map(|it| admin::command(&format!("workspace {it}"), asked));
+    let verbs = verbs.map(|it| admin::command(&format!("workspace {it}"), named));
     Command::new("workspace")
         .about("List, read, write, search and run in a container of the session")
         .subcommand_required(true)
@@ -221,7 +221,7 @@ fn worker() -> Command {
 }
 
 /// Sandboxes, of which only a port is no operation.
-fn sandbox(asked: Asked<'_>) -> Command {
+fn sandbox(named: NamedCommands<'_>) -> Command {
     let workflow = Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
     let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
     let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
@@ -230,14 +230,14 @@ fn sandbox(asked: Asked<'_>) -> Command {
     let forward = Command::new("forward").about(about);
     let forward = forward.args([workflow, port.help("The port inside"), at, profile, admin::json()]);
     let verbs = ["sandbox list", "sandbox remove", "sandbox review"];
-    let [list, remove, review] = verbs.map(|it| admin::command(it, asked));
+    let [list, remove, review] = verbs.map(|it| admin::command(it, named));
     Command::new("sandbox")
         .about("List and remove sandboxes, reach their ports, review what they share with you")
         .subcommand_required(true)
         .subcommands([list, remove, forward, review])
 }
 
-fn run(asked: Asked<'_>) -> Command {
+fn run(named: NamedCommands<'_>) -> Command {
     let file = Arg::new("file").value_name("FILE").required(true).help("The snippet; `-` is standard input");
     let language = option("language", "NAME", "typescript, javascript, python or bash; by the file's name without it");
     let timeout = option("timeout", "TIME", "Seconds, or `90s`, `2m`, before it is ended [default: 30]");
@@ -247,14 +247,14 @@ fn run(asked: Asked<'_>) -> Command {
     Command::new("run")
         .about("Run a snippet in an isolated container")
         .args([file, language, timeout, timeout_ms, json])
-        .subcommand(packages(asked))
+        .subcommand(packages(named))
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
 }
 
-fn packages(asked: Asked<'_>) -> Command {
+fn packages(named: NamedCommands<'_>) -> Command {
     let verbs = ["run packages add", "run packages list", "run packages clear"];
-    let verbs = verbs.map(|it| admin::command(it, asked));
+    let verbs = verbs.map(|it| admin::command(it, named));
     Command::new("packages")
         .about("Manage packages that the snippets of all sessions can use")
         .subcommand_required(true)

@@ -6,7 +6,6 @@
 
 mod admin;
 mod agent;
-mod asked;
 mod attach;
 mod call;
 mod cli_messages;
@@ -26,6 +25,7 @@ mod logging;
 mod logs;
 mod matches_to_json;
 mod metrics;
+mod named_commands;
 #[cfg(feature = "ssh")]
 mod open_editor;
 mod operation;

@@ -15,7 +15,7 @@ use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use super::asked::Asked;
+use super::named_commands::NamedCommands;
 use super::operation_args::{callable, operation_word, option};
 use super::operation_call::OperationCall;
 use super::output::NOT_RUN;
@@ -31,11 +31,11 @@ const WORDS: &str = "words";
 const SHELL: &str = "/bin/sh";
 
 /// The subcommands: each operation, and the commands for persons alone.
-pub(super) fn command(asked: Asked<'_>) -> Command {
-    let named = asked.names("worktree");
+pub(super) fn command(named: NamedCommands<'_>) -> Command {
+    let is_named = named.have("worktree");
     let operations = worktree::ALL.iter().map(|entry| {
         let name = operation_word(entry);
-        if !named {
+        if !is_named {
             return Command::new(name);
         }
         callable(entry.name, &format!("coracle worktree {name}"), &entry.arguments()).name(name)

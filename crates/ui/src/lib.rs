@@ -12,6 +12,7 @@ mod calls;
 mod page;
 mod samples;
 mod terminal;
+mod usage;
 mod usage_log;
 
 use std::io::{self, Write as _};

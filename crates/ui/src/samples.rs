@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use coracle::{CallInput, Process, operations, reply};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::usage::{ContainerSample, KEPT_MS, UsageSample};
 use crate::usage_log::UsageLog;
 
 /// Between two samples that are kept.
@@ -18,27 +18,6 @@ pub(crate) const EVERY: Duration = Duration::from_secs(5);
 
 /// Requests of the page look at engines at most once in this time.
 const FRESH: Duration = Duration::from_secs(1);
-
-/// A sample that is older, in milliseconds, is dropped.
-pub(crate) const KEPT_MS: i64 = 3_600_000;
-
-/// What a container used at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct UsageSample {
-    /// Milliseconds since 1970.
-    pub(crate) at: i64,
-    cpu_percent: Option<f64>,
-    memory_bytes: Option<u64>,
-}
-
-/// A sample, and whose it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct ContainerSample {
-    container: String,
-    id: String,
-    #[serde(flatten)]
-    pub(crate) sample: UsageSample,
-}
 
 /// Samples of the container that has the name now, oldest first.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::Lock;
 
-use crate::samples::{ContainerSample, KEPT_MS};
+use crate::usage::{ContainerSample, KEPT_MS};
 
 /// A file that is larger is followed by another, before its hour is over.
 const MAX_FILE: u64 = 16 << 20;

@@ -14,7 +14,7 @@ use crate::sh::root;
 const SUMS: &str = "SHA256SUMS";
 const FORMULA: &str = "coracle.rb";
 
-pub(super) fn sha256(content: &[u8]) -> String {
+pub(crate) fn sha256(content: &[u8]) -> String {
     hex::encode(Sha256::digest(content))
 }
 

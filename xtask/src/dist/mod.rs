@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+pub(crate) use self::checksums::sha256;
 use self::platform::Platform;
 use crate::archive::{ArchiveFile, tar_gz};
 use crate::package;

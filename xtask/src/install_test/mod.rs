@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use serde_json::Value;
 
-use self::machine::{Machine, SavedImage};
+use self::machine::Machine;
 use crate::engines::apt;
 use crate::sh::{sh, target};
 
@@ -40,14 +39,14 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         fs::remove_dir_all(&work)?;
     }
     fs::create_dir_all(&work)?;
-    let image = image(&release, &work)?;
     musl_pip_takes_the_wheel(&release, &work)?;
     let debian = Machine::debian(&work, &release)?;
     let musl = Machine::musl(&work, &release)?;
+    debian.save_as_image(&work)?;
     let mut times = vec![];
     for machine in [&debian, &musl] {
         machine.add_node(&work)?;
-        machine.add(&image)?;
+        machine.add_image(&work)?;
         machine.run("the installer and the first container", FIRST_CONTAINER)?;
         times.push((machine.name, machine.seconds()?));
         machine.run("the npm package", NPM)?;
@@ -64,29 +63,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The image of a container that this machine makes, in a file.
-fn image(release: &Path, work: &Path) -> Result<SavedImage> {
-    let tarball = file(release, ".tar.gz")?;
-    sh("tar", [Path::new("-xzf"), &tarball, Path::new("-C"), work]).run()?;
-    let unpacked = tarball.file_name().and_then(|it| it.to_str()?.strip_suffix(".tar.gz")).context("no name")?;
-    let program = work.join(unpacked).join("bin/coracle");
-    let coracle = |words: &[&str]| {
-        let state = work.join("state");
-        sh(&program, ["--engine", "embedded", "--state-dir"]).words([&state]).words(words).dir(work)
-    };
-    let created = coracle(&["create", "--name", "install-test", "--json"]).read()?;
-    let created: Value = serde_json::from_str(&created).context("the answer of `create`")?;
-    let name = created["image"].as_str().context("the answer of `create` names no image")?.to_owned();
-    let archive = work.join("image.tar");
-    let saved = coracle(&["images", "save", &name, &archive.display().to_string()]).run();
-    let destroyed = coracle(&["destroy", "install-test"]).run();
-    saved.and(destroyed)?;
-    Ok(SavedImage { name, archive })
-}
-
-/// There is no Python for musl on this machine, but its pip knows what that one would take.
+/// There is no Python for musl on this machine, but its pip knows wheels of that name, which a newer musl takes as well.
 fn musl_pip_takes_the_wheel(release: &Path, work: &Path) -> Result<()> {
-    let platform = format!("musllinux_1_2_{}", std::env::consts::ARCH);
+    let platform = format!("musllinux_1_1_{}", std::env::consts::ARCH);
     let words = ["-m", "pip", "install", "--quiet", "--dry-run", "--no-deps", "--only-binary=:all:", "--platform"];
     sh("python3", words).words([&platform, "--target"]).words([work.join("none"), file(release, ".whl")?]).run()
 }

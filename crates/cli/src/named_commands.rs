@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 /// The words of a command line, the program's name first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct NamedCommands<'a> {
     words: &'a [OsString],
     /// Help about all of them may be printed.
     all: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> NamedCommands<'a> {
     /// Without words it is every command.
     pub(crate) fn new(words: &'a [OsString]) -> Self {
         let is_help = |it: &OsString| ["help", "--help", "-h"].iter().any(|help| it == help);
@@ -21,7 +21,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Whether that command may be meant.
-    pub(crate) fn names(self, command: &str) -> bool {
+    pub(crate) fn have(self, command: &str) -> bool {
         self.all || self.words.iter().skip(1).any(|it| it == command)
     }
 }
@@ -31,18 +31,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_without_a_name_in_it_are_left_out_unless_help_shows_them() {
-        let names_list = |line: &str| {
+    fn commands_that_are_not_named_are_left_out_unless_help_shows_them() {
+        let has_list = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-            Asked::new(&words).names("list")
+            NamedCommands::new(&words).have("list")
         };
-        assert!(Asked::new(&[]).names("list"));
+        assert!(NamedCommands::new(&[]).have("list"));
         for line in ["coracle", "coracle --help", "coracle --state-dir s -h", "coracle help exec", "coracle list"] {
-            assert!(names_list(line), "{line}");
+            assert!(has_list(line), "{line}");
         }
-        assert!(names_list("coracle --session list exec web"), "a value may be the same");
-        for line in ["coracle exec web -- git help", "coracle --version", "coracle destroy --help", "list"] {
-            assert!(!names_list(line), "{line}");
+        assert!(has_list("coracle --session list exec web"), "a value may be the same");
+        for line in ["coracle exec web -- git help", "coracle --version", "coracle destroy --help"] {
+            assert!(!has_list(line), "{line}");
         }
     }
 }

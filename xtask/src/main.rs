@@ -64,6 +64,9 @@ usage: cargo xtask VERB
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = ci::compile(&words) {
+        return code;
+    }
     let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
     let done = match verb {
         "demo" => demo::run(rest),

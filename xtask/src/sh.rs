@@ -120,6 +120,17 @@ impl Sh {
     }
 }
 
+/// Whether a program succeeds that has our directory, variables, input and output.
+pub(crate) fn as_ours<'a>(program: &str, words: impl IntoIterator<Item = &'a str>) -> bool {
+    match Command::new(program).args(words).status() {
+        Ok(status) => status.success(),
+        Err(err) => {
+            eprintln!("error: start {program}: {err}");
+            false
+        }
+    }
+}
+
 /// A variable that is set and not empty.
 pub(crate) fn var(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|it| !it.is_empty())

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
+pub(crate) use self::lints::compile;
 use crate::sh::{sh, took};
 use crate::{guest, test};
 

@@ -1,10 +1,10 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them, with
-//! `CORACLE_TEST_DAY` on Docker and Podman by turns. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake
-//! each day and on the embedded engine every second day, and each day on the embedded one where the fake does not do it. On
-//! some days such a test also meets Docker, Podman or the embedded engine without root. A hash of the test's name and the day
-//! choose. `cargo xtask test` sets the day.
+//! `CORACLE_TEST_DAY` on Docker and on Podman one day in four each. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake
+//! and on the embedded engine by turns, and each day on the one of the two that does it. On some days such a test also meets
+//! Docker, Podman or the embedded engine without root. A hash of the test's name and the day choose. `cargo xtask test` sets
+//! the day.
 //!
 //! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the
 //! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
@@ -17,6 +17,8 @@ use super::person::{EMBEDDED_ROOTLESS, ROOTLESS};
 use super::variable;
 
 const EMBEDDED: &str = "embedded";
+
+const FAKE: &str = "fake";
 
 /// Modules whose tests run on each engine.
 const ON_EACH: &[&str] = &["conformance", "engines", "fake", "guest", "isolation", "session_containers", "scripted"];
@@ -51,11 +53,11 @@ const LONG_ROUND: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
-    /// Runs on each engine; where the embedded one is, on Docker and Podman by turns.
+    /// Runs on each engine; where the embedded one is, on Docker and Podman one day in four each.
     Contract,
     /// Runs on the embedded engine, also without root, and on the others in turn.
     Embedded,
-    /// Runs on the fake, on the embedded engine every second day, and on the others and without root in turn.
+    /// Runs on the fake and on the embedded engine by turns, and on the others and without root in turn.
     EndToEnd,
 }
 
@@ -88,11 +90,11 @@ pub(super) fn day() -> Option<u64> {
 
 /// The engines of a test among those that are named, given the only real one that it is about, if there is one.
 pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only: Option<EngineKind>) -> Vec<String> {
-    let fits = |it: &String| only.is_none_or(|kind| it == "fake" || it == kind.as_str());
+    let fits = |it: &String| only.is_none_or(|kind| it == FAKE || it == kind.as_str());
     let named: Vec<String> = named.into_iter().filter(fits).collect();
     let tier = Tier::of(test);
     let (Some(day), None) = (day, only) else {
-        let is_alone = named.iter().all(|it| it == "fake" || it == KUBERNETES);
+        let is_alone = named.iter().all(|it| it == FAKE || it == KUBERNETES);
         let meets_cluster = is_alone || only.is_some() || is_for_cluster(test);
         return named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
     };
@@ -101,21 +103,25 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
     let meets_cluster = is_of_cluster(test, turn);
     let named: Vec<String> = named.into_iter().filter(|it| it != KUBERNETES || meets_cluster).collect();
     if tier == Tier::Contract {
-        let today = IN_TURN[usize::from(turn % 2 == 1)];
+        let today = [Some(IN_TURN[0]), None, Some(IN_TURN[1]), None][usize::try_from(turn % 4).unwrap_or(0)];
         let has_all = has_embedded && IN_TURN.iter().all(|engine| named.iter().any(|it| it == engine));
-        return named.into_iter().filter(|it| !has_all || it == today || !IN_TURN.contains(&it.as_str())).collect();
+        let has_turn = |it: &str| !has_all || today == Some(it) || !IN_TURN.contains(&it);
+        return named.into_iter().filter(|it| has_turn(it)).collect();
     }
     let is_in_turn = |it: &&String| IN_TURN.contains(&it.as_str()) || (has_embedded && *it == EMBEDDED_ROOTLESS);
     let in_turn: Vec<&String> = named.iter().filter(is_in_turn).collect();
     let round = if has_embedded { ROUND } else { in_turn.len() };
     let chosen = usize::try_from(turn).ok().and_then(|it| in_turn.get(it.checked_rem(round)?)).copied();
     // The simulated `container` has to keep the contract. Podman without root runs only if it is named.
-    let daily = ["fake", KUBERNETES, ROOTLESS];
-    let runs_embedded = tier == Tier::Embedded || turn.is_multiple_of(2) || !named.iter().any(|it| it == "fake");
+    let daily = [KUBERNETES, ROOTLESS];
+    let has_fake = named.iter().any(|it| it == FAKE);
+    let runs_embedded = tier == Tier::Embedded || turn.is_multiple_of(2) || !has_fake;
+    let runs_fake = tier == Tier::Embedded || !has_embedded || !runs_embedded;
     let runs_without_root = tier == Tier::Embedded || !has_embedded;
     let is_run = |it: &&String| {
         daily.contains(&it.as_str())
             || Some(*it) == chosen
+            || (runs_fake && *it == FAKE)
             || (runs_embedded && *it == EMBEDDED)
             || (runs_without_root && *it == EMBEDDED_ROOTLESS)
     };
@@ -152,14 +158,14 @@ fn is_contract(test: &str) -> bool {
 }
 
 /// The engines that a test meets one after the other until one does what it is about, where those of its day do not: the
-/// embedded one, then each day another of those in turn.
+/// fake and the embedded one, then each day another of those in turn.
 pub(super) fn stand_ins(test: &str, named: &[String], day: Option<u64>) -> Vec<String> {
     let Some(day) = day else { return Vec::new() };
-    let embedded = named.iter().filter(|it| *it == EMBEDDED);
+    let first = named.iter().filter(|it| [FAKE, EMBEDDED].contains(&it.as_str()));
     let in_turn: Vec<&String> = named.iter().filter(|it| IN_TURN.contains(&it.as_str())).collect();
     let turn = usize::try_from(turn_of(test, day)).ok();
     let chosen = turn.and_then(|it| in_turn.get(it.checked_rem(in_turn.len())?).copied());
-    embedded.chain(chosen).cloned().collect()
+    first.chain(chosen).cloned().collect()
 }
 
 #[cfg(test)]
@@ -186,7 +192,7 @@ mod tests {
     fn with_the_embedded_engine_each_day_the_others_have_one_in_a_round() {
         let all = ["fake", "docker", "podman", "embedded", "container"];
         let days: Vec<_> = (20_000..20_024).map(|day| of(TEST, &all, Some(day))).collect();
-        assert!(days.iter().all(|it| it.starts_with("fake")), "{days:?}");
+        assert!(days.iter().all(|it| it.starts_with("fake") != it.ends_with("embedded")), "{days:?}");
         assert!(days.windows(2).all(|it| it[0].ends_with("embedded") != it[1].ends_with("embedded")), "{days:?}");
         for engine in IN_TURN {
             assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
@@ -197,12 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn with_the_embedded_engine_the_contract_meets_docker_and_podman_by_turns() {
+    fn with_the_embedded_engine_the_contract_meets_docker_and_podman_one_day_in_four() {
         let all = ["fake", "docker", "podman", "embedded", "container"];
-        let days = [1, 2, 3].map(|day| of("conformance::exec::one", &all, Some(day)));
-        assert_eq!((&days[0], days[0] != days[1]), (&days[2], true), "{days:?}");
+        let days = [1, 2, 3, 4].map(|day| of("conformance::exec::one", &all, Some(day)));
+        for engine in IN_TURN {
+            assert_eq!(days.iter().filter(|it| it.contains(engine)).count(), 1, "{days:?}");
+        }
         for day in days {
-            assert!(day.contains("docker") != day.contains("podman"), "{day}");
+            assert!(!day.contains("docker podman"), "{day}");
             assert!(day.starts_with("fake ") && day.ends_with("embedded container"), "{day}");
         }
     }
@@ -232,7 +240,7 @@ mod tests {
     fn where_the_engines_of_a_day_do_not_do_it_another_is_there() {
         let all = ["fake", "docker", "podman", "embedded"].map(str::to_owned);
         let on = [20_000, 20_001].map(|day| stand_ins(TEST, &all, Some(day)));
-        assert!(on.iter().all(|it| it[0] == "embedded" && IN_TURN.contains(&it[1].as_str())), "{on:?}");
+        assert!(on.iter().all(|it| it[..2] == ["fake", "embedded"] && IN_TURN.contains(&it[2].as_str())), "{on:?}");
         assert_ne!(on[0], on[1]);
         assert_eq!(stand_ins(TEST, &all, None), [""; 0]);
         assert_eq!(stand_ins(TEST, &all[3..], Some(1)), ["embedded"]);

@@ -8,6 +8,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
@@ -127,15 +128,19 @@ pub(crate) fn build_for_the_demo(programs: &[Program]) -> Result<()> {
 fn build(programs: &[Program], how: Build) -> Result<()> {
     let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
     apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
-    programs.iter().try_for_each(|it| embed(it, how, &machine))
+    // At once: much of each is a chain of crates that keeps one core busy.
+    let built: Vec<Result<PathBuf>> = thread::scope(|scope| {
+        let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile(it, how, &machine))).collect();
+        builds.into_iter().map(|it| it.join().unwrap_or_else(|_| bail!("a build panicked"))).collect()
+    });
+    programs.iter().zip(built).try_for_each(|(it, built)| embed(it, &built?, how, &machine))
 }
 
-fn embed(what: &Program, how: Build, machine: &Machine) -> Result<()> {
+fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<()> {
     let (name, Limits { bytes, compressed }) = (what.name, how.limits(what));
-    let built = compile(what, how, machine)?;
-    let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
+    let program = fs::read(built).with_context(|| format!("read {}", built.display()))?;
     static_for(machine, &program).with_context(|| built.display().to_string())?;
-    let gz = compress(&built, how)?;
+    let gz = compress(built, how)?;
     ensure!(program.len() <= bytes, "the {name} has {} bytes, at most {bytes} are allowed", program.len());
     ensure!(gz.len() <= compressed, "the {name} has {} bytes compressed, at most {compressed}", gz.len());
     // Not beside cargo's own files: the build of `coracle` watches this directory with all its content. And not below

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
 //!
-//! Everything is tried on the fake or the embedded engine, and a part of it each day on both and on the others; with
+//! Everything is tried on the fake or the embedded engine, by turns of days, and a part of it on the others; with
 //! `--all-engines` everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
 
 pub(crate) mod all_engines;

@@ -115,8 +115,8 @@ pub(crate) fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
 }
 
 impl GuestFile {
-    /// Makes sure of the guest as a file that a container can mount and start: `<dir>/<sha256>`. It is read once in the
-    /// life of a process, and written anew when it is missing or is not what it should be. Blocks.
+    /// Makes sure of the guest as a file that a container can mount and start: `<dir>/<sha256>`. It is read when it is
+    /// another file than the last time, and written anew when it is missing or is not what it should be. Blocks.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -124,7 +124,12 @@ impl GuestFile {
         let path = dir.join(self.sha256);
         let mut known = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
         let there = fs::symlink_metadata(&path).ok();
-        if there.is_some_and(|it| known.get(&path) == Some(&seen(&it))) {
+        if there.as_ref().is_some_and(|it| known.get(&path) == Some(&seen(it))) {
+            return Ok(path);
+        }
+        let is_noted =
+            |it: Metadata| is_ours(&it) && fs::read_to_string(noted(&path)).is_ok_and(|noted| noted == note(&it));
+        if there.is_some_and(is_noted) {
             return Ok(path);
         }
         let right = match self.check(&path)? {
@@ -132,6 +137,7 @@ impl GuestFile {
             None => self.write(dir, &path)?,
         };
         known.insert(path.clone(), seen(&right));
+        let _ = fs::write(noted(&path), note(&right)); // a process that finds no note reads the guest itself
         Ok(path)
     }
 
@@ -156,9 +162,7 @@ impl GuestFile {
             return Ok(None);
         };
         let meta = file.metadata()?;
-        let ours =
-            meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == mode();
-        if !ours || meta.len() > MAX_BYTES {
+        if !is_ours(&meta) || meta.len() > MAX_BYTES {
             return Ok(None);
         }
         Ok((coracle_runtime::host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
@@ -188,6 +192,22 @@ impl GuestFile {
 
 fn seen(meta: &Metadata) -> FileIdentity {
     (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
+}
+
+/// Where a process notes for the next ones which file it has found right: to read it takes longer than most calls. Who can
+/// write there can write the guest.
+fn noted(guest: &Path) -> PathBuf {
+    guest.with_extension("right")
+}
+
+fn note(meta: &Metadata) -> String {
+    let (device, inode, seconds, nanoseconds) = seen(meta);
+    format!("{device} {inode} {seconds} {nanoseconds}")
+}
+
+/// Nobody else could have put it there or can change it.
+fn is_ours(meta: &Metadata) -> bool {
+    meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == mode()
 }
 
 /// Files of processes that were killed while they wrote.
@@ -278,6 +298,23 @@ mod tests {
                 assert!(is_right(&path), "{what}, seen before: {known}");
             }
         }
+    }
+
+    #[test]
+    fn another_process_reads_a_guest_only_if_it_is_another_file() {
+        let (_dir, guest, path) = placed();
+        let place = || {
+            SEEN.lock().unwrap().remove(&path);
+            guest.place(path.parent().unwrap()).unwrap();
+        };
+        fs::write(noted(&path), note(&path.metadata().unwrap())).unwrap();
+        let unread = fs::metadata(&path).unwrap();
+        place();
+        assert!(!SEEN.lock().unwrap().contains_key(&path), "it was read");
+        replace(&path, b"\x7fELF, so to speaK");
+        assert_ne!(note(&unread), note(&path.metadata().unwrap()));
+        place();
+        assert!(is_right(&path));
     }
 
     fn replace(path: &Path, content: &[u8]) {

@@ -110,8 +110,8 @@ impl Matrix {
     pub(super) fn announce(&self) {
         let Some(day) = self.day else { return };
         println!(
-            "day {day}: the contract on the fake, the embedded engine and a half each on docker and podman; each other test on \
-             the fake or the embedded engine, a half on both, and one in 24 each on docker, podman and embedded-rootless;"
+            "day {day}: the contract on the fake, the embedded engine and a quarter each on docker and podman; each other test on \
+             the fake or the embedded engine by turns, and one in 24 each on docker, podman and embedded-rootless;"
         );
         println!("  CORACLE_TEST_DAY={} takes others, --all-engines every test on each,", day + 1);
         println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");

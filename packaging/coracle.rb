@@ -1,6 +1,6 @@
 class Coracle < Formula
   desc "Linux machines in containers for AI agents"
-  homepage "https://github.com/OWNER/coracle"
+  homepage "@HOMEPAGE@"
   version "@VERSION@"
   license any_of: ["MIT", "Apache-2.0"]
 

@@ -46,7 +46,9 @@ fn formula(dir: &Path, version: &str, url: &str) -> Result<String> {
         }
     }
     let template = fs::read_to_string(root().join("packaging/coracle.rb")).context("read packaging/coracle.rb")?;
-    Ok(template.replace("@VERSION@", version).replace("  # @PLATFORMS@\n", &blocks))
+    // Releases lie below the project's own page.
+    let homepage = url.split_once("/releases/").map_or(url, |(page, _)| page);
+    Ok(template.replace("@VERSION@", version).replace("@HOMEPAGE@", homepage).replace("  # @PLATFORMS@\n", &blocks))
 }
 
 fn block(platform: &Platform, url: &str, sum: &str) -> String {

@@ -49,7 +49,7 @@ fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 fn packed(out: &Path) {
     write(&release(), out).unwrap();
-    checksums::write(out, "0.0.1", "https://example.org/v0.0.1").unwrap();
+    checksums::write(out, "0.0.1", "https://example.org/coracle/releases/download/v0.0.1").unwrap();
 }
 
 #[test]
@@ -64,7 +64,12 @@ fn the_same_program_gives_the_same_bytes() {
     let formula = fs::read_to_string(one.join("coracle.rb")).unwrap();
     let sum = checksums::sha256(&fs::read(one.join(&tarball)).unwrap());
     assert!(sums.contains(&format!("{sum}  {tarball}\n")), "{sums}");
-    assert!(formula.contains(&sum) && formula.contains(&format!("https://example.org/v0.0.1/{tarball}")), "{formula}");
+    assert!(
+        formula.contains(&sum)
+            && formula.contains(&format!("https://example.org/coracle/releases/download/v0.0.1/{tarball}")),
+        "{formula}"
+    );
+    assert!(formula.contains("homepage \"https://example.org/coracle\"\n"), "{formula}");
     assert!(!formula.contains('@'), "{formula}");
 }
 

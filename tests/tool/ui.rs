@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::process::Child;
 
 use self::browser::Browser;
-use super::{IMAGE, Tool, with_engine, with_rootful_engine, without_engine};
+use super::{IMAGE, Tool, with_engine, with_limited_engine, without_engine};
 
 /// A running page.
 struct UiServer {
@@ -141,11 +141,11 @@ async fn what_a_container_used_is_there_when_the_page_starts_again() {
     .await;
 }
 
-/// As root: without it no limit of memory is shown, and the screenshots' directory is another user's.
+/// Where limits are enforced: one is shown. Without root the screenshots would be in a directory of another user.
 #[tokio::test]
 async fn a_person_works_with_a_machine_in_a_browser() {
     let mounts = "[[workspace.mounts]]\nhost_path = \"project\"\n";
-    with_rootful_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n{mounts}"), async |tool| {
+    with_limited_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n{mounts}"), async |tool| {
         let Some(mut browser) = Browser::start().await else { return };
         let project = tool.work().join("project");
         std::fs::create_dir_all(&project).unwrap();

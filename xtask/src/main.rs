@@ -48,8 +48,8 @@ usage: cargo xtask VERB
   dist [--binary FILE] [--out DIR] [--url URL]
                                 what a release offers for this machine's platform, into target/dist
   dist --index DIR [--url URL]  checksums and the Homebrew formula for what several machines have built
-  install-test [DIR]            what `dist` made, installed in every way on a bare Debian and on busybox with musl, up
-                                to the first container; as root
+  install-test [DIR]            what `dist` made, installed on a bare Debian and on busybox with musl, up to the first
+                                container; as root
   release check                 whether versions, changelog and crates are ready for a release
   release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package

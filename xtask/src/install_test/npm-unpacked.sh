@@ -1,0 +1,5 @@
+set -eu
+. /install-test/mcp.sh
+mkdir -p /root/node && cd /root/node
+tar -xzf /release/*.tgz
+mcp package/bin/coracle

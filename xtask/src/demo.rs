@@ -11,8 +11,13 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
+use crate::compiler::Compiler;
 use crate::guest;
 use crate::sh::{root, sh, target, took};
+
+/// The least that compiles, the same for both programs: what is slow here is the engine, and no schema is checked.
+const BUILD: &[&str] =
+    &["build", "--profile", "demo", "--package", "coracle-guest", "--package", "coracle-cli", "--no-default-features"];
 
 /// The path of the report: outside the mounted directory, so that copying it out proves something.
 const REPORT: &str = "/tmp/report.json";
@@ -24,11 +29,10 @@ const PYTHON: &str =
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask demo");
     let begun = Instant::now();
-    let guest = || guest::build_for_the_demo(&[guest::GUEST]);
-    step("build the guest", "cargo build --package coracle-guest --profile demo", guest)?;
-    // The least that compiles: what is slow here is the engine, and no schema is checked.
-    let words = ["build", "--package", "coracle-cli", "--no-default-features", "--profile", "demo"];
-    step("build coracle", &format!("cargo {}", words.join(" ")), || sh("cargo", words).run())?;
+    let guest = || guest::build_among(&[guest::GUEST], Compiler::Static, BUILD, "demo");
+    step("build the guest", &format!("cargo {} --bin coracle-guest", BUILD.join(" ")), guest)?;
+    let coracle = [BUILD, &["--bin", "coracle"]].concat();
+    step("build coracle", &format!("cargo {}", coracle.join(" ")), || Compiler::Static.cargo(&coracle)?.run())?;
     let project = Project::new()?;
     let program = target().join("demo/coracle");
     let mut coracle = Coracle { program, project: project.0.clone(), engine: EMBEDDED };

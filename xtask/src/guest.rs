@@ -1,9 +1,9 @@
 //! `cargo xtask guest [--fast]`: the supervisor of containers, and the worker of sandboxes, each as one static program,
 //! compressed, where the build of `coracle` looks for it.
 //!
-//! The small build is optimised and is what a release carries. The fast one, for tests, takes far less time to compile and
-//! is a third larger; the demo's takes the least and is larger still. Only one of them is kept, so a test run replaces the
-//! small one; the release build of `coracle` warns when it finds another.
+//! The small build is optimised and is what a release carries. The fast one, for tests and for the demo, is compiled with
+//! all that is compiled for them anyway, and is larger. Only one of them is kept, so a test run replaces the small one; the
+//! release build of `coracle` warns when it finds the other.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,24 +12,23 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::compiler::Compiler;
 use crate::engines::apt;
-use crate::sh::{root, sh, var};
+use crate::sh::{root, sh, target, var};
 
 /// Size limit of the guest: a container that gets it uploaded waits for it, and `coracle` contains it compressed. A
 /// seventh of it is Unicode data for regular expressions.
 pub(crate) const GUEST: Program = Program {
     name: "guest",
     small: Limits { bytes: 5_200 << 10, compressed: 2_300 << 10 },
-    fast: Limits { bytes: 9 << 20, compressed: 4 << 20 },
-    fast_profile: "fast",
+    fast: Limits { bytes: 16 << 20, compressed: 6 << 20 },
 };
 
 /// Size limit of the worker: half of it checks schemas, and the patterns in them.
 pub(crate) const WORKER: Program = Program {
     name: "worker",
     small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
-    fast: Limits { bytes: 20 << 20, compressed: 6 << 20 },
-    fast_profile: "fast-worker",
+    fast: Limits { bytes: 32 << 20, compressed: 10 << 20 },
 };
 
 /// A program, and what each of its builds may weigh.
@@ -38,7 +37,6 @@ pub(crate) struct Program {
     name: &'static str,
     small: Limits,
     fast: Limits,
-    fast_profile: &'static str,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,38 +45,31 @@ struct Limits {
     compressed: usize,
 }
 
-/// The profile of a program, and its name for `coracle`.
+impl Program {
+    /// The name of its package and of its file.
+    fn package(&self) -> String {
+        format!("coracle-{}", self.name)
+    }
+}
+
+/// A way to build, by which `coracle` finds the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Build {
-    /// The profile of the program's name.
     Small,
-    /// The profile that the program names.
     Fast,
-    /// The profile `demo`, stored as a fast one.
-    Demo,
 }
 
 impl Build {
-    fn profile(self, program: &Program) -> &'static str {
-        match self {
-            Self::Small => program.name,
-            Self::Fast => program.fast_profile,
-            Self::Demo => "demo",
-        }
-    }
-
     fn limits(self, program: &Program) -> Limits {
         match self {
             Self::Small => program.small,
             Self::Fast => program.fast,
-            // What a person sees once need not be small.
-            Self::Demo => Limits { bytes: 4 * program.fast.bytes, compressed: 4 * program.fast.compressed },
         }
     }
 
     fn file(self, program: &Program, machine: &Machine) -> String {
         let suffix = if self == Self::Small { "" } else { ".fast" };
-        format!("coracle-{}-{}{suffix}.gz", program.name, machine.arch)
+        format!("{}-{}{suffix}.gz", program.package(), machine.arch)
     }
 
     fn other(self) -> Self {
@@ -105,35 +96,44 @@ struct Machine {
 pub(crate) fn run(words: &[String]) -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => build_small(&[GUEST, WORKER]),
-        ["--fast"] => build_fast(&[GUEST, WORKER]),
+        ["--fast"] => build_for_tests(Compiler::Static),
         _ => bail!("usage: cargo xtask guest [--fast]"),
     }
 }
 
 /// The optimised builds, for a release and for measurements.
 pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
-    build(programs, Build::Small)
-}
-
-/// Builds that take little time, for tests.
-pub(crate) fn build_fast(programs: &[Program]) -> Result<()> {
-    build(programs, Build::Fast)
-}
-
-/// Builds that take the least time.
-pub(crate) fn build_for_the_demo(programs: &[Program]) -> Result<()> {
-    build(programs, Build::Demo)
-}
-
-fn build(programs: &[Program], how: Build) -> Result<()> {
-    let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
-    apt::ensure(&["gcc", "libc6-dev"])?; // the latter has the static C library
+    let machine = ready()?;
     // At once: much of each is a chain of crates that keeps one core busy.
     let built: Vec<Result<PathBuf>> = thread::scope(|scope| {
-        let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile(it, how, &machine))).collect();
+        let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile_small(it, &machine))).collect();
         builds.into_iter().map(|it| it.join().unwrap_or_else(|_| bail!("a build panicked"))).collect()
     });
-    programs.iter().zip(built).try_for_each(|(it, built)| embed(it, &built?, how, &machine))
+    programs.iter().zip(built).try_for_each(|(it, built)| embed(it, &built?, Build::Small, &machine))
+}
+
+/// Both programs, of what the build of all programs and tests compiles too.
+pub(crate) fn build_for_tests(compiler: Compiler) -> Result<()> {
+    // A small test, so that cargo chooses the features that dependencies have with tests.
+    build_among(&[GUEST, WORKER], compiler, &["build", "--workspace", "--test", "mux"], "debug")
+}
+
+/// Programs of a build that has other packages too, by that compiler: `words` are for cargo, which puts them into that
+/// directory.
+pub(crate) fn build_among(programs: &[Program], compiler: Compiler, words: &[&str], dir: &str) -> Result<()> {
+    let machine = ready()?;
+    let packages: Vec<String> = programs.iter().map(Program::package).collect();
+    let bins = packages.iter().flat_map(|it| ["--bin", it]);
+    compiler.cargo(&words.iter().copied().chain(bins).collect::<Vec<_>>())?.run()?;
+    let dir = target().join(dir);
+    programs.iter().zip(packages).try_for_each(|(it, package)| embed(it, &dir.join(package), Build::Fast, &machine))
+}
+
+/// This machine, with the C library that static programs have.
+fn ready() -> Result<Machine> {
+    let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
+    apt::ensure(&["gcc", "libc6-dev"])?;
+    Ok(machine)
 }
 
 fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<()> {
@@ -153,10 +153,10 @@ fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<
     Ok(())
 }
 
-fn compile(what: &Program, how: Build, machine: &Machine) -> Result<PathBuf> {
+fn compile_small(what: &Program, machine: &Machine) -> Result<PathBuf> {
     // A target directory of its own: with other flags in the usual one, cargo would build everything anew each time.
     let dir = root().join("target/guest-build");
-    let (program, profile) = (format!("coracle-{}", what.name), how.profile(what));
+    let (program, profile) = (what.package(), what.name);
     // Each by itself: together they would share the features of their packages, and the guest be a seventh larger.
     let words = ["build", "--package", &program, "--bin", &program, "--profile", profile, "--target"];
     // Without a target that is named, the flags would go to procedural macros too, which cannot be static.
@@ -207,7 +207,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
 fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
     let (compressor, options): (_, &[&str]) = match how {
         Build::Small => ("zopfli", &["--i1", "-c"]),
-        Build::Fast | Build::Demo => ("gzip", &["--fast", "--no-name", "--stdout"]),
+        Build::Fast => ("gzip", &["--fast", "--no-name", "--stdout"]),
     };
     if how == Build::Small {
         apt::ensure(&[compressor])?;

@@ -19,8 +19,9 @@ use anyhow::Result;
 
 use self::matrix::Matrix;
 pub(crate) use self::ran::Runs;
+use crate::compiler::Compiler;
 use crate::engines::apt;
-use crate::sh::{Sh, sh, target, var, which};
+use crate::sh::{sh, target, var, which};
 use crate::skips::Skips;
 use crate::{clients, guest};
 
@@ -46,15 +47,12 @@ const PACKAGES: &[&str] = &[
 /// Build targets of a run. Examples are measurements, and one of them is interrupted by a test.
 const TARGETS: &[&str] = &["--workspace", "--bins", "--tests", "--example", "link_bench"];
 
-/// Starts cargo with those words.
-type Cargo = fn(&[&str]) -> Sh;
-
 pub(crate) fn run(words: &[String]) -> Result<()> {
-    run_with(|it| sh("cargo", it), words)
+    run_with(Compiler::Plain, words)
 }
 
-/// The same with a cargo that has built it all before.
-pub(crate) fn run_with(cargo: Cargo, words: &[String]) -> Result<()> {
+/// The same with a compiler that may have built it all before.
+pub(crate) fn run_with(compiler: Compiler, words: &[String]) -> Result<()> {
     let begun = Instant::now();
     let (options, rest): (Vec<&str>, Vec<&str>) =
         words.iter().map(String::as_str).partition(|it| matrix::OPTIONS.contains(it));
@@ -68,14 +66,14 @@ pub(crate) fn run_with(cargo: Cargo, words: &[String]) -> Result<()> {
     }
     let path = nextest()?;
     let mut matrix = Matrix::up(&options)?;
-    beside_the_clients(|| build(cargo))?;
+    beside_the_clients(|| build(compiler))?;
     matrix.drop_the_unreachable();
     Skips::clear();
     Runs::clear();
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
     matrix.announce();
-    let ran = tests(cargo, &matrix, path, &rest);
+    let ran = tests(compiler, &matrix, path, &rest);
     sweep::run(&matrix.engines, &matrix.run);
     sweep::run_embedded(&matrix.engines);
     let (skips, runs) = (Skips::noted(), Runs::noted());
@@ -105,14 +103,15 @@ pub(crate) fn beside_the_clients(build: impl FnOnce() -> Result<()>) -> Result<(
 
 /// Programs and tests in one build, so that features are resolved once: the tests' dependencies let the fake engine start
 /// host programs, and the `coracle` that tests start has to be the one that can.
-fn build(cargo: Cargo) -> Result<()> {
-    guest::build_fast(&[guest::GUEST, guest::WORKER])?;
-    cargo(&[&["build"], TARGETS].concat()).run()
+fn build(compiler: Compiler) -> Result<()> {
+    guest::build_for_tests(compiler.of_guests())?;
+    compiler.cargo(&[&["build"], TARGETS].concat())?.run()
 }
 
-fn tests(cargo: Cargo, matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
+fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[&str]) -> Result<()> {
     let profile = if var("CI").is_some() { "ci" } else { "default" };
-    cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())
+    compiler
+        .cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())?
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
         .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
@@ -120,7 +119,7 @@ fn tests(cargo: Cargo, matrix: &Matrix, path: OsString, rest: &[&str]) -> Result
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
     // Of the whole workspace: with fewer packages cargo chooses other features, and builds half of it once more.
-    cargo(&["test", "--doc", "--workspace"]).run()
+    compiler.cargo(&["test", "--doc", "--workspace"])?.run()
 }
 
 /// Makes sure of cargo-nextest and gives the search path on which cargo finds it.

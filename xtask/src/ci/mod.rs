@@ -2,26 +2,27 @@
 
 mod budgets;
 mod licences;
-mod lints;
 
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
-pub(crate) use self::lints::compile;
+use crate::compiler::Compiler;
 use crate::sh::{sh, took};
 use crate::{guest, test};
 
 type Step = (&'static str, fn() -> Result<()>);
 
+const COMPILER: Compiler = Compiler::Checking;
+
 const STEPS: &[Step] = &[
     ("format", || sh("cargo", ["fmt", "--all", "--check"]).run()),
     ("licences and sources", licences::check),
     ("rules", || sh("cargo", ["test", "--package", "xtask"]).run()),
-    ("guest", || guest::build_fast(&[guest::GUEST, guest::WORKER])), // before all that compiles `coracle`, which embeds it
-    ("lints and documentation", lints::build),
+    ("guest", || guest::build_for_tests(COMPILER)), // before all that compiles `coracle`, which embeds it
+    ("lints and documentation", || test::beside_the_clients(build)),
     ("budgets", budgets::print),
-    ("tests", || test::run_with(lints::cargo, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
+    ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -44,4 +45,8 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     }
     println!("{:24} {:>10}", "all", took(begun));
     outcome
+}
+
+fn build() -> Result<()> {
+    COMPILER.cargo(&["build", "--workspace", "--all-targets", "--locked"])?.run()
 }

@@ -39,11 +39,11 @@ target() {
     esac
 }
 
+# The SHA-256 of a file, by a program that `check` has looked for.
 sum() {
     if has sha256sum; then sha256sum "$1"
     elif has shasum; then shasum -a 256 "$1"
-    elif has openssl; then openssl dgst -sha256 -r "$1"
-    else fail "sha256sum, shasum or openssl is needed to check the archive"
+    else openssl dgst -sha256 -r "$1"
     fi | cut -d ' ' -f 1
 }
 
@@ -56,14 +56,32 @@ fetch() {
 
 # Compares an archive with its line in SHA256SUMS.
 check() {
-    want=$(grep " [ *]\{0,1\}$2\$" "$3" | cut -d ' ' -f 1) || fail "$3 does not name $2"
+    has sha256sum || has shasum || has openssl || fail "sha256sum, shasum or openssl is needed to check the archive"
+    want=$(grep " [ *]\{0,1\}$2\$" "$3" | cut -d ' ' -f 1)
+    [ -n "$want" ] || fail "$3 does not name $2: it is of another version"
     [ "$(sum "$1")" = "$want" ] || fail "$1 is damaged: its SHA-256 is not the one in $3"
     echo "checked   $2"
 }
 
+# Whether this script lies in the unpacked archive, and not in a directory that has a `bin/coracle` of its own.
+is_unpacked() {
+    [ -x "$here/bin/coracle" ] || return 1
+    if [ "${here##*/}" = "$base" ]; then return 0; fi
+    [ ! -f "$here/$base.tar.gz" ] && [ "$("$here/bin/coracle" --version 2> /dev/null)" = "coracle $VERSION" ]
+}
+
+# The files below the current directory that a prefix gets. Other files there are not ours.
+files() {
+    for file in bin/coracle share/man/man1/coracle.1 share/man/man1/coracle-*.1 \
+        share/bash-completion/completions/coracle share/zsh/site-functions/_coracle \
+        share/fish/vendor_completions.d/coracle.fish; do
+        if [ -f "$file" ]; then echo "$file"; fi
+    done
+}
+
 # Unpacks the archive at SOURCE into $work/tree.
 unpack() {
-    name=coracle-$VERSION-$(target).tar.gz
+    name=$base.tar.gz
     case $1 in
         http://* | https://* | file://*)
             fetch "${1%/}/$name" "$work/$name"
@@ -91,11 +109,13 @@ put() {
 
 install() {
     tree=''
-    if [ -z "$from" ] && [ -x "$here/bin/coracle" ]; then tree=$here; else unpack "${from:-$here}"; fi
-    found=$("$tree/bin/coracle" --version) || fail "the program does not start on this machine"
+    base=coracle-$VERSION-$(target)
+    if [ -z "$from" ] && is_unpacked; then tree=$here; else unpack "${from:-$here}"; fi
+    found=$("$tree/bin/coracle" --version) ||
+        fail "the program does not start on this machine (if $work is mounted noexec: TMPDIR=DIR sh install.sh)"
     before=''
     if [ -x "$prefix/bin/coracle" ]; then before=$("$prefix/bin/coracle" --version 2> /dev/null) || before=unknown; fi
-    (cd "$tree" && find bin share -type f) | LC_ALL=C sort > "$work/files"
+    (cd "$tree" && files) | LC_ALL=C sort > "$work/files"
     while read -r file; do
         mode=644
         if [ "$file" = bin/coracle ]; then mode=755; fi
@@ -115,6 +135,11 @@ install() {
         *":$prefix/bin:"*) ;;
         *) echo "note      $prefix/bin is not in PATH" ;;
     esac
+    first=$(command -v coracle) || first=''
+    # shellcheck disable=SC3013 # dash, bash and busybox know -ef
+    if [ -n "$first" ] && ! [ "$first" -ef "$prefix/bin/coracle" ]; then
+        echo "note      $first comes first in PATH: remove it in the way that it was installed"
+    fi
     echo "next      coracle preflight"
 }
 
@@ -133,6 +158,7 @@ uninstall() {
     stays "records, keys and saved work" "${XDG_STATE_HOME:-$home/.local/state}/coracle"
     stays "images and containers of the embedded engine" "$data"
     echo "stays     containers and images in Docker or Podman; other users' settings and records"
+    echo "stays     the entries of \`coracle init\` and \`coracle ssh-config\` in files of other programs, if there are any"
 }
 
 stays() {

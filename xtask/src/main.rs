@@ -9,6 +9,7 @@ mod bench;
 mod book;
 mod ci;
 mod clients;
+mod compiler;
 mod demo;
 mod dist;
 mod engines;
@@ -50,7 +51,7 @@ usage: cargo xtask VERB
   dist --index DIR [--url URL]  checksums and the Homebrew formula for what several machines have built
   install-test [DIR]            what `dist` made, installed on a bare Debian and on busybox with musl, up to the first
                                 container; as root
-  release check                 whether versions, changelog and crates are ready for a release
+  release check [TAG]           whether tag, versions, changelog and crates are ready for a release
   release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
@@ -64,7 +65,7 @@ usage: cargo xtask VERB
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = ci::compile(&words) {
+    if let Some(code) = compiler::compile(&words) {
         return code;
     }
     let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));

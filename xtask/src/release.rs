@@ -1,5 +1,5 @@
-//! `cargo xtask release check` and `cargo xtask release bump VERSION`: what has to agree before a version is tagged, and how
-//! it comes to agree.
+//! `cargo xtask release check [TAG]` and `cargo xtask release bump VERSION`: what has to agree before a version is tagged, and
+//! how it comes to agree.
 
 mod interfaces;
 
@@ -31,9 +31,22 @@ const FORBIDDEN: &str = "publish = false";
 pub(crate) fn run(words: &[String]) -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => check(env!("CARGO_PKG_VERSION")),
+        ["check", tag] => {
+            check_tag(tag, env!("CARGO_PKG_VERSION"))?;
+            check(env!("CARGO_PKG_VERSION"))
+        }
         ["bump", version] => bump(env!("CARGO_PKG_VERSION"), version),
-        _ => bail!("usage: cargo xtask release check | bump VERSION"),
+        _ => bail!("usage: cargo xtask release check [TAG] | bump VERSION"),
     }
+}
+
+/// A release is published under its tag, with the files of the version.
+fn check_tag(tag: &str, version: &str) -> Result<()> {
+    ensure!(
+        tag == format!("v{version}"),
+        "the tag {tag} is not of {version}: tag v{version}, or bump the version first"
+    );
+    Ok(())
 }
 
 fn check(version: &str) -> Result<()> {
@@ -138,6 +151,14 @@ mod tests {
         for (file, place) in PLACES {
             assert_eq!(disagreement(file, place, env!("CARGO_PKG_VERSION")).unwrap(), None);
             assert!(disagreement(file, place, "7.7.7").unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn a_tag_is_that_of_the_version() {
+        check_tag("v1.2.3", "1.2.3").unwrap();
+        for tag in ["v1.2.4", "1.2.3", "v1.2.3-rc1", "vnext"] {
+            assert!(check_tag(tag, "1.2.3").is_err(), "{tag}");
         }
     }
 

@@ -5,11 +5,12 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::config::{Config, Engine};
 use coracle::{CallInput, CallResponse, Failure, Host, Options, Process, operations, reply};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{admin, consent, exit, setup, startup};
+use super::{admin, cli_messages, consent, exit, setup, startup};
 use crate::render::{self, Layout};
 
 /// The subcommand.
@@ -30,9 +31,11 @@ enum DoctorFix {
 
 impl DoctorFix {
     /// The fix of a check that is not well.
-    fn for_check(check: &str, is_failure: bool) -> Option<Self> {
+    fn for_check(check: &str, is_failure: bool, config: &Config) -> Option<Self> {
         match check {
-            "runtime_installed" | "daemon_running" | "engine_version" if is_failure => Some(Self::Setup),
+            "runtime_installed" | "daemon_running" | "engine_version" if is_failure && can_set_up(config) => {
+                Some(Self::Setup)
+            }
             "disk_space" => Some(Self::Prune),
             _ => None,
         }
@@ -46,6 +49,11 @@ impl DoctorFix {
     }
 }
 
+/// Whether `setup` can make the configured engine answer: it installs Podman on this machine.
+fn can_set_up(config: &Config) -> bool {
+    matches!(config.engine, Engine::Auto | Engine::Podman) && config.engine_host.is_none()
+}
+
 /// A check that is not well.
 struct DoctorFinding {
     name: String,
@@ -56,12 +64,12 @@ struct DoctorFinding {
 }
 
 impl DoctorFinding {
-    fn all(answer: &Map<String, Value>) -> Vec<Self> {
+    fn all(answer: &Map<String, Value>, config: &Config) -> Vec<Self> {
         let checks = answer.get("checks").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        checks.iter().filter_map(Self::from_check).collect()
+        checks.iter().filter_map(|it| Self::from_check(it, config)).collect()
     }
 
-    fn from_check(check: &Value) -> Option<Self> {
+    fn from_check(check: &Value, config: &Config) -> Option<Self> {
         let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
         let is_failure = match check["status"].as_str() {
             Some("fail") => true,
@@ -69,7 +77,7 @@ impl DoctorFinding {
             _ => return None,
         };
         let name = text("name");
-        let fix = DoctorFix::for_check(&name, is_failure);
+        let fix = DoctorFix::for_check(&name, is_failure, config);
         // What only follows from another check has no fix of its own.
         let is_cause = !text("detail").starts_with("skipped:");
         is_cause.then(|| Self { is_failure, detail: text("detail"), guidance: text("guidance"), fix, name })
@@ -100,6 +108,27 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
+/// Fixes that were tried.
+#[derive(Default)]
+struct DoctorAttempts {
+    done: Vec<DoctorFix>,
+    failed: Vec<FailedFix>,
+}
+
+/// A fix that was declined at one of its steps, or did not work.
+struct FailedFix {
+    fix: DoctorFix,
+    /// With `code`, `message` and `hint`.
+    answer: Map<String, Value>,
+}
+
+impl FailedFix {
+    fn to_json(&self) -> Value {
+        let part = |key: &str| self.answer.get(key).cloned().unwrap_or_default();
+        json!({ "fix": self.fix.command(), "code": part("code"), "message": part("message"), "hint": part("hint") })
+    }
+}
+
 struct Doctor<'a> {
     process: &'a Process,
     yes: bool,
@@ -110,19 +139,40 @@ impl Doctor<'_> {
     async fn examine(&self) -> Result<bool, Failure> {
         let found = self.call("preflight", json!({ "refresh": true })).await;
         self.show(&found);
-        let problems = DoctorFinding::all(&found.json);
-        let mut done = Vec::new();
-        for fix in fixes(&problems) {
-            if self.is_wanted(fix) && self.apply(fix).await? {
-                done.push(fix);
+        let mut attempts = DoctorAttempts::default();
+        for fix in fixes(&self.problems(&found)) {
+            if self.is_wanted(fix) {
+                self.attempt(fix, &mut attempts).await?;
             }
         }
-        if done.is_empty() {
-            return Ok(self.conclude(&found, &problems, &done));
+        if attempts.done.is_empty() && attempts.failed.is_empty() {
+            return Ok(self.conclude(&found, &attempts));
         }
         let after = self.call("preflight", json!({ "refresh": true })).await;
         self.show(&after);
-        Ok(self.conclude(&after, &DoctorFinding::all(&after.json), &done))
+        Ok(self.conclude(&after, &attempts))
+    }
+
+    fn problems(&self, found: &CallResponse) -> Vec<DoctorFinding> {
+        DoctorFinding::all(&found.json, &self.process.context.config)
+    }
+
+    /// Does a fix. One that fails is reported, and the others go on, unless the person ends the call.
+    async fn attempt(&self, fix: DoctorFix, attempts: &mut DoctorAttempts) -> Result<(), Failure> {
+        let outcome = self.apply(fix).await;
+        if self.process.context.call.cancel.is_cancelled() {
+            return Err(Failure::cancelled());
+        }
+        match outcome {
+            Ok(()) => attempts.done.push(fix),
+            Err(answer) => {
+                if !self.json {
+                    render::complain(&answer);
+                }
+                attempts.failed.push(FailedFix { fix, answer });
+            }
+        }
+        Ok(())
     }
 
     fn show(&self, found: &CallResponse) {
@@ -141,37 +191,38 @@ impl Doctor<'_> {
         self.yes || asks && consent::is_confirmed(&question)
     }
 
-    /// Whether it was done.
-    async fn apply(&self, fix: DoctorFix) -> Result<bool, Failure> {
+    /// The answer of a fix that fails is its error.
+    async fn apply(&self, fix: DoctorFix) -> Result<(), Map<String, Value>> {
         match fix {
             // It shows each step, and asks again unless all was agreed to.
             DoctorFix::Setup => {
-                setup::run(self.yes, &self.process.context.host, &mut anstream::stderr()).await.map(|()| true)
+                let done = setup::run(self.yes, &self.process.context.host, &mut anstream::stderr()).await;
+                done.map_err(|failure| cli_messages::to_person(failure).answer(None))
             }
             DoctorFix::Prune => {
                 let pruned = self.call("prune", json!({ "dry_run": false })).await;
                 self.show(&pruned);
-                if !pruned.is_success() && !self.json {
-                    render::complain(&pruned.json);
-                }
-                Ok(pruned.is_success())
+                if pruned.is_success() { Ok(()) } else { Err(pruned.json) }
             }
         }
     }
 
     /// Says what is left, and whether containers can be made.
-    fn conclude(&self, found: &CallResponse, problems: &[DoctorFinding], done: &[DoctorFix]) -> bool {
+    fn conclude(&self, found: &CallResponse, attempts: &DoctorAttempts) -> bool {
+        let problems = self.problems(found);
         let is_ready = found.json.get("ready") == Some(&Value::Bool(true));
         if self.json {
-            let done: Vec<&str> = done.iter().map(|it| it.command()).collect();
+            let done: Vec<&str> = attempts.done.iter().map(|it| it.command()).collect();
+            let failed: Vec<Value> = attempts.failed.iter().map(FailedFix::to_json).collect();
             let problems: Vec<Value> = problems.iter().map(DoctorFinding::to_json).collect();
-            let answer = json!({ "success": true, "ready": is_ready, "problems": problems, "fixed": done });
+            let answer =
+                json!({ "success": true, "ready": is_ready, "problems": problems, "fixed": done, "failed": failed });
             render::print(&answer.to_string());
             return is_ready;
         }
-        let left: Vec<DoctorFix> = fixes(problems).into_iter().filter(|it| !done.contains(it)).collect();
-        for fix in left {
-            render::note(&format!("fix: {}", fix.command()));
+        for fix in fixes(&problems) {
+            let was_done = if attempts.done.contains(&fix) { " (done, and not enough)" } else { "" };
+            render::note(&format!("fix: {}{was_done}", fix.command()));
         }
         if problems.is_empty() {
             render::note("nothing to fix");
@@ -202,7 +253,21 @@ mod tests {
     use super::*;
 
     fn problems(checks: &Value) -> Vec<DoctorFinding> {
-        DoctorFinding::all(json!({ "checks": checks }).as_object().unwrap())
+        DoctorFinding::all(json!({ "checks": checks }).as_object().unwrap(), &Config::default())
+    }
+
+    #[test]
+    fn setup_is_offered_only_for_an_engine_that_it_installs() {
+        let answer = json!({ "checks": [{ "name": "daemon_running", "status": "fail", "detail": "no answer" }] });
+        let offered = |config: &Config| fixes(&DoctorFinding::all(answer.as_object().unwrap(), config));
+        for engine in [Engine::Auto, Engine::Podman] {
+            assert_eq!(offered(&Config { engine, ..Config::default() }), [DoctorFix::Setup]);
+        }
+        for engine in [Engine::Docker, Engine::Kubernetes, Engine::Embedded] {
+            assert_eq!(offered(&Config { engine, ..Config::default() }), []);
+        }
+        let remote = Config { engine_host: Some("ssh://me@there".into()), ..Config::default() };
+        assert_eq!(offered(&remote), []);
     }
 
     #[test]

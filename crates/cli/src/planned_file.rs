@@ -1,6 +1,7 @@
 //! A file of the person's that is shown before it is written.
 //!
-//! **Invariant:** nothing is written without a yes. A file that was there has its old text beside it.
+//! **Invariant:** nothing is written without a yes. A file that was there has its old text beside it, and what another
+//! program writes while the person reads is not lost.
 
 use std::fs;
 use std::io;
@@ -34,6 +35,7 @@ pub(super) struct FileConsent<'a> {
 impl FileConsent<'_> {
     /// Shows a file, asks, and writes it. Whether it is written.
     pub(super) fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<bool, Failure> {
+        let shown = read(file.path)?;
         render::note(&format!("{}: {what}", file.path.display()));
         render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
         if self.print {
@@ -46,6 +48,7 @@ impl FileConsent<'_> {
             render::note("not written");
             return Ok(false);
         }
+        ensure_unchanged(file, shown.as_deref())?;
         let cannot =
             |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
         let kept = write(file).map_err(cannot)?;
@@ -53,6 +56,16 @@ impl FileConsent<'_> {
         render::note(&format!("wrote {}{kept}", file.path.display()));
         Ok(true)
     }
+}
+
+/// Fails if the file has not the text any more that it had when it was shown, and that the new one is made from.
+fn ensure_unchanged(file: &PlannedFile<'_>, shown: Option<&str>) -> Result<(), Failure> {
+    let now = read(file.path)?;
+    if now.as_deref() == shown && file.before.is_none_or(|it| shown == Some(it)) {
+        return Ok(());
+    }
+    let message = format!("`{}` changed meanwhile; nothing was written to it", file.path.display());
+    Err(Failure::new(Code::ApplyConflict, message).hint("call it again: it begins with the new text"))
 }
 
 /// The text of a file, if it is there.
@@ -97,6 +110,24 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
+
+    #[test]
+    fn a_file_that_another_program_changes_meanwhile_keeps_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::below(dir.path());
+        let consent = FileConsent { host: &host, print: false, yes: true, hint: "" };
+        let path = dir.path().join("settings.json");
+        fs::write(&path, "changed").unwrap();
+        let planned = PlannedFile { path: &path, before: Some("read"), after: "written" };
+        let refused = consent.put("settings", &planned).unwrap_err().into_inner();
+        assert_eq!((refused.code, refused.message.contains("meanwhile")), (Code::ApplyConflict, true));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "changed");
+        assert!(ensure_unchanged(&PlannedFile { before: None, ..planned }, None).is_err(), "it was not there before");
+        assert!(
+            consent.put("settings", &PlannedFile { path: &path, before: Some("changed"), after: "written" }).unwrap()
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), "written");
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_its_old_text_stays_beside_it() {

@@ -1,5 +1,6 @@
 //! `SHA256SUMS` of everything in a directory, and the formula for Homebrew, which needs the sums of all platforms.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -35,6 +36,19 @@ pub(super) fn write(dir: &Path, version: &str, url: &str) -> Result<()> {
         writeln!(sums, "{}  {name}", sha256(&fs::read(dir.join(&name))?))?;
     }
     fs::write(dir.join(SUMS), sums).context("write the checksums")
+}
+
+/// Whether a directory has the files of a release and no others, by its checksums.
+pub(super) fn is_release(dir: &Path) -> Result<bool> {
+    let Ok(sums) = fs::read_to_string(dir.join(SUMS)) else { return Ok(false) };
+    let names: BTreeSet<&str> = sums.lines().filter_map(|it| Some(it.split_once("  ")?.1)).collect();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name != SUMS && name.to_str().is_none_or(|it| !names.contains(it)) {
+            return Ok(false);
+        }
+    }
+    Ok(names.contains(FORMULA))
 }
 
 fn formula(dir: &Path, version: &str, url: &str) -> Result<String> {

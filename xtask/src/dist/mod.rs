@@ -63,16 +63,14 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         return checksums::write(dir, version, &url);
     }
     let platform = Platform::here()?;
+    if let Some(out) = &options.out {
+        ensure_replaceable(out)?;
+    }
     let program = match &options.binary {
         Some(it) => it.canonicalize().with_context(|| it.display().to_string())?,
         None => compile::run(platform)?,
     };
-    let out = options.out.unwrap_or_else(|| target().join("dist"));
-    if out.exists() {
-        fs::remove_dir_all(&out)?;
-    }
-    fs::create_dir_all(&out)?;
-    let out = out.canonicalize()?;
+    let out = empty_directory(&options.out.unwrap_or_else(|| target().join("dist")), &program)?;
     let release = Release {
         version: version.to_owned(),
         platform,
@@ -103,6 +101,24 @@ fn parse(words: &[String]) -> Result<DistOptions> {
         }
     }
     Ok(options)
+}
+
+/// Fails for a directory with files that are not of a release, since it is emptied.
+fn ensure_replaceable(out: &Path) -> Result<()> {
+    let is_free = !out.exists() || fs::read_dir(out)?.next().is_none() || checksums::is_release(out)?;
+    ensure!(is_free, "{} is not empty and not of `dist`: name another directory or empty it", out.display());
+    Ok(())
+}
+
+/// Makes the directory for the files of a release. What is in it goes, so the program must not lie there.
+fn empty_directory(out: &Path, program: &Path) -> Result<PathBuf> {
+    if out.exists() {
+        let real = out.canonicalize()?;
+        ensure!(!program.starts_with(&real), "{} lies in {}, which is emptied", program.display(), out.display());
+        fs::remove_dir_all(out)?;
+    }
+    fs::create_dir_all(out)?;
+    Ok(out.canonicalize()?)
 }
 
 /// That of the last commit, or what packagers set.

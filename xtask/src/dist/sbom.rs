@@ -9,16 +9,24 @@ use serde_json::{Map, Value, json};
 
 use crate::sh::{root, sh};
 
-/// The programs of a release: `coracle`, and those that it carries.
-const PROGRAMS: &[&str] = &["coracle-cli", "coracle-guest", "coracle-worker"];
+/// The program of a release.
+const PROGRAM: &str = "coracle-cli";
+
+/// The programs that it carries for containers, on every platform, and the targets that those are built for.
+const CARRIED: &[&str] = &["coracle-guest", "coracle-worker"];
+const CARRIED_FOR: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
 /// The text for a target of the compiler.
 pub(super) fn text(version: &str, target: &str) -> Result<String> {
-    let metadata =
-        sh("cargo", ["metadata", "--format-version", "1", "--locked", "--filter-platform", target]).read()?;
+    let platforms = [target].into_iter().chain(CARRIED_FOR).flat_map(|it| ["--filter-platform", it]);
+    let words = ["metadata", "--format-version", "1", "--locked"];
+    let metadata = sh("cargo", words.into_iter().chain(platforms)).read()?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let lock = fs::read_to_string(root().join("Cargo.lock")).context("read Cargo.lock")?;
-    let names = crates(target)?;
+    let mut names = crates(&[PROGRAM], target)?;
+    for target in CARRIED_FOR {
+        names.extend(crates(CARRIED, target)?);
+    }
     let bill = bill(version, &Sources { metadata: &metadata, sums: checksums(&lock), names });
     Ok(format!("{bill:#}\n"))
 }
@@ -31,11 +39,11 @@ struct Sources<'a> {
     names: BTreeSet<String>,
 }
 
-/// `name@version` of what the programs depend on, with the features that they are built with.
-fn crates(target: &str) -> Result<BTreeSet<String>> {
+/// `name@version` of what programs for a target depend on, with the features that they are built with.
+fn crates(programs: &[&str], target: &str) -> Result<BTreeSet<String>> {
     let words =
         ["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}", "--target", target];
-    let packages = PROGRAMS.iter().flat_map(|it| ["--package", it]);
+    let packages = programs.iter().flat_map(|it| ["--package", *it]);
     let tree = sh("cargo", words.into_iter().chain(packages)).read()?;
     Ok(tree.lines().filter_map(crate_name).collect())
 }

@@ -74,6 +74,23 @@ fn the_same_program_gives_the_same_bytes() {
 }
 
 #[test]
+fn only_an_empty_directory_or_a_release_is_emptied() {
+    let scratch = Scratch::new("out");
+    let out = scratch.dir("out");
+    let (program, lost) = (scratch.0.join("coracle"), scratch.0.join("none"));
+    ensure_replaceable(&lost).unwrap();
+    ensure_replaceable(&out).unwrap();
+    packed(&out);
+    ensure_replaceable(&out).unwrap();
+    let real = out.canonicalize().unwrap();
+    assert!(empty_directory(&out, &real.join("coracle")).is_err(), "the program would go");
+    fs::write(out.join("mine"), "").unwrap();
+    assert!(ensure_replaceable(&out).unwrap_err().to_string().contains("is not empty and not of `dist`"));
+    assert_eq!(empty_directory(&out, &program).unwrap(), real);
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 0);
+}
+
+#[test]
 fn the_installer_installs_replaces_and_removes() {
     let scratch = Scratch::new("installer");
     let (out, prefix, home) = (scratch.dir("out"), scratch.dir("prefix"), scratch.dir("home"));
@@ -115,6 +132,56 @@ fn the_installer_installs_replaces_and_removes() {
 }
 
 #[test]
+fn a_prefix_that_the_release_was_downloaded_to_keeps_its_own_files() {
+    let scratch = Scratch::new("own-files");
+    let prefix = scratch.dir("prefix");
+    packed(&prefix);
+    // The program of an earlier release, and files of the person's.
+    let own = [scratch.dir("prefix/bin").join("mine"), scratch.dir("prefix/share").join("mine")];
+    let old = ArchiveFile::program("bin/coracle", "#!/bin/sh\necho coracle 0.0.0\n");
+    fs::write(prefix.join(&old.path), &old.content).unwrap();
+    sh("chmod", [PathBuf::from("755"), prefix.join(&old.path)]).read().unwrap();
+    for it in &own {
+        fs::write(it, "").unwrap();
+    }
+    let script = |words: &[&str]| {
+        sh("sh", [prefix.join("install.sh"), "--prefix".into(), prefix.clone()]).words(words).read().unwrap()
+    };
+    let said = script(&[]);
+    assert!(said.contains("replaced  coracle 0.0.0") && said.contains("installed coracle 0.0.1"), "{said}");
+    script(&["--uninstall"]);
+    assert!(own.iter().all(|it| it.exists()) && !prefix.join("bin/coracle").exists());
+}
+
+/// What the installer says on standard error where it installs nothing.
+fn refused(out: &Path, path: Option<&Path>) -> String {
+    let prefix = out.join("prefix");
+    let script = sh(which("sh").unwrap(), [out.join("install.sh"), "--prefix".into(), prefix.clone()]);
+    let script = match path {
+        Some(path) => script.env("PATH", path),
+        None => script,
+    };
+    let output = script.output().unwrap();
+    assert!(!output.status.success() && !prefix.exists());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn an_archive_that_cannot_be_checked_is_not_installed() {
+    let scratch = Scratch::new("unchecked");
+    let (out, tools) = (scratch.dir("out"), scratch.dir("tools"));
+    packed(&out);
+    for name in ["dirname", "grep", "cut", "id", "mktemp", "rm", "uname"] {
+        std::os::unix::fs::symlink(which(name).unwrap(), tools.join(name)).unwrap();
+    }
+    let said = refused(&out, Some(&tools));
+    assert!(said.contains("sha256sum, shasum or openssl is needed"), "{said}");
+    fs::write(out.join("SHA256SUMS"), "00  coracle-0.0.2.tar.gz\n").unwrap();
+    let said = refused(&out, None);
+    assert!(said.contains("does not name") && !said.contains("damaged"), "{said}");
+}
+
+#[test]
 fn a_damaged_archive_is_not_installed() {
     let scratch = Scratch::new("damaged");
     let (out, prefix) = (scratch.dir("out"), scratch.dir("prefix"));
@@ -144,4 +211,12 @@ fn the_bill_of_materials_has_each_crate_with_version_licence_and_sum() {
         assert_eq!(it["hashes"].is_array(), !ours, "{it:#}");
     }
     assert!(bill["dependencies"].as_array().unwrap().len() >= components.len());
+}
+
+#[test]
+fn the_bill_for_a_mac_has_the_crates_of_the_programs_for_containers() {
+    let mac = PLATFORMS.iter().find(|it| !it.is_linux).unwrap();
+    let bill: serde_json::Value = serde_json::from_str(&sbom::text("0.0.1", mac.triple).unwrap()).unwrap();
+    // Of Linux alone: what reaches the kernel without a C library.
+    assert!(bill["components"].as_array().unwrap().iter().any(|it| it["name"] == "linux-raw-sys"));
 }

@@ -66,10 +66,23 @@ pub(crate) fn also(suite: &str) -> Result<()> {
     update()
 }
 
-/// Where this machine's own packages come from.
+/// Where this machine's own packages come from, as a URI that debootstrap knows, too.
 pub(crate) fn mirror() -> Option<String> {
     let here = Os::here().codename;
-    sources().into_iter().find(|it| it.suites.contains(&here)).map(|it| it.uri)
+    let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
+    sources().into_iter().filter(|it| it.suites.contains(&here)).find_map(|it| plain_uri(&it.uri, read))
+}
+
+/// A URI without apt's own schemes. `mirror+file:` names a file with one mirror a line.
+fn plain_uri(uri: &str, read: impl Fn(&str) -> String) -> Option<String> {
+    let is_plain = |it: &&str| ["http://", "https://", "file:"].iter().any(|scheme| it.starts_with(scheme));
+    match uri.strip_prefix("mirror+file:") {
+        Some(file) => {
+            let list = read(file.strip_prefix("//").unwrap_or(file));
+            list.lines().filter_map(|it| it.split_whitespace().next()).find(is_plain).map(str::to_owned)
+        }
+        None => Some(uri).filter(is_plain).map(str::to_owned),
+    }
 }
 
 /// Downloads packages into `dir` without installing them: the packages of servers start these where there is systemd.
@@ -263,6 +276,22 @@ Suites: bookworm
              Signed-By: /keys/debian.gpg\nArchitectures: amd64 arm64\n"
         );
         assert_eq!(one_line("deb http://mirror.example/debian bookworm main").expect("a source").options, []);
+    }
+
+    #[test]
+    fn a_list_of_mirrors_gives_the_first_that_debootstrap_knows() {
+        let list = |file: &str| match file {
+            "/etc/apt/mirrors.txt" => {
+                "# ours\nhttp://near.example/ubuntu/\tpriority:1\nhttp://far.example/\n".to_owned()
+            }
+            _ => String::new(),
+        };
+        let near = Some("http://near.example/ubuntu/".to_owned());
+        assert_eq!(plain_uri("mirror+file:/etc/apt/mirrors.txt", list), near);
+        assert_eq!(plain_uri("mirror+file:///etc/apt/mirrors.txt", list), near);
+        assert_eq!(plain_uri("http://near.example/ubuntu/", list), near);
+        assert_eq!(plain_uri("mirror+file:/none", list), None);
+        assert_eq!(plain_uri("mirror://far.example/list", list), None);
     }
 
     #[test]

@@ -33,7 +33,10 @@ impl Machine {
     /// The release of this machine, with nothing but what every Debian has.
     pub(super) fn debian(work: &Path, release: &Path) -> Result<Self> {
         let (root, os) = (work.join("debian"), apt::Os::here());
-        let words = ["--variant=minbase", "--force-check-gpg", &os.codename];
+        // Ubuntu has the packages that the scripts install in two components.
+        let components = if os.id == "ubuntu" { "main,universe" } else { "main" };
+        let components = format!("--components={components}");
+        let words = ["--variant=minbase", "--force-check-gpg", &components, &os.codename];
         sh("debootstrap", words).words([&root]).words(apt::mirror()).run()?;
         Self::new("bare Debian", root, release)
     }

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use super::{public_crates, publishable_copy};
 use crate::sh::{sh, target};
 
-/// The version of cargo-semver-checks: it reads what rustdoc of one range of compilers writes.
+/// The version of cargo-semver-checks: it reads what rustdoc of one range of compilers writes, so that the compiler of
+/// `.github/workflows/release.yml` is raised with it.
 const VERSION: &str = "0.51.0";
 
 /// Compares the public crates with those of the last release before this commit. The first release has none before it.

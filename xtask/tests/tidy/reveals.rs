@@ -23,7 +23,7 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/client/src/scan.rs", 1),
     // What a registry is sent: passwords and tokens, and their form in the person's own files.
     ("crates/engine/src/registry/authorization.rs", 3),
-    ("crates/host/src/registry_login/files.rs", 1),
+    ("crates/host/src/registry_login/files.rs", 2),
     ("crates/kube/src/registry/login.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
@@ -31,6 +31,9 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/host/src/gh.rs", 1),
     // The search path, and the environment of the person's own editor.
     ("crates/cli/src/open_editor.rs", 2),
+    // The search path, and the addresses of proxies.
+    ("crates/cli/src/program_path.rs", 1),
+    ("crates/cli/src/setup/detect.rs", 1),
     // Values that no variable can hold, values of a profile, and values for a record.
     ("crates/provision/src/env/select.rs", 1),
     ("crates/provision/src/env/session.rs", 3),

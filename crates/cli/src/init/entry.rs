@@ -1,16 +1,19 @@
 //! The entry of our MCP server among those of a client.
 //!
 //! **Invariant:** everything else of the file stays, comments and order too; a file of which that cannot be said is not
-//! changed.
+//! changed. Of an entry that is there, only what keeps it from starting this program is changed.
+
+use std::path::Path;
 
 use jsonc_parser::ParseOptions;
-use jsonc_parser::cst::{CstInputValue, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
+use super::super::program_path::NAME;
 use super::clients::{ClientFormat, McpClient};
 
-/// The name of our server.
-const NAME: &str = "coracle";
+/// The argument that starts the server.
+const SUBCOMMAND: &str = "mcp";
 
 /// What becomes of a client's file.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,57 +24,157 @@ pub(super) enum EntryPlan {
     Write(String),
     /// Why it is left alone.
     Refuse(String),
+    /// Our entry is there, and this has to be changed in it by hand.
+    ChangeByHand(String),
+}
+
+/// The program that entries start.
+#[derive(Clone, Copy)]
+pub(super) struct ServerProgram<'a> {
+    pub(super) path: &'a str,
+    /// Whether a client finds the program of a command.
+    pub(super) is_found: &'a dyn Fn(&str) -> bool,
 }
 
 /// The lines that a person adds by hand: those of an empty file.
 pub(super) fn snippet(client: &McpClient, program: &str) -> String {
-    match plan(client, "", program) {
+    match plan(client, "", ServerProgram { path: program, is_found: &|_| true }) {
         EntryPlan::Write(text) => text.trim_end().to_owned(),
-        EntryPlan::Present | EntryPlan::Refuse(_) => String::new(),
+        EntryPlan::Present | EntryPlan::Refuse(_) | EntryPlan::ChangeByHand(_) => String::new(),
     }
 }
 
 /// What becomes of a file with that text.
-pub(super) fn plan(client: &McpClient, before: &str, program: &str) -> EntryPlan {
+pub(super) fn plan(client: &McpClient, before: &str, program: ServerProgram<'_>) -> EntryPlan {
     let planned = match client.format {
-        ClientFormat::Json { servers, has_type } => in_json(before, servers, &json_entry(has_type, program)),
+        ClientFormat::Json { servers, has_type } => in_json(before, servers, &JsonEntry { has_type, program }),
         ClientFormat::Toml { servers } => in_toml(before, servers, program),
     };
-    match planned {
-        Ok(Some(text)) => EntryPlan::Write(text),
-        Ok(None) => EntryPlan::Present,
-        Err(why) => EntryPlan::Refuse(why),
+    planned.unwrap_or_else(EntryPlan::Refuse)
+}
+
+/// What an entry that is there needs, to start this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EntryChange {
+    /// Nothing: it starts a `coracle` that is found, or connects to a server that runs.
+    Nothing,
+    /// It starts a `coracle` that is not found, or one without the argument for the server.
+    Parts { command: bool, args: bool },
+    /// It starts another program, whose arguments go with it.
+    All,
+}
+
+impl EntryChange {
+    fn from_entry(entry: &Value, program: ServerProgram<'_>) -> Self {
+        let is_address = |it: &String| it.to_ascii_lowercase().ends_with("url");
+        let has_address = || entry.as_object().is_some_and(|it| it.keys().any(is_address));
+        let args = entry["args"].as_array().map(Vec::as_slice).unwrap_or_default();
+        match entry["command"].as_str() {
+            None if has_address() => Self::Nothing,
+            Some(command) if Path::new(command).ends_with(NAME) => {
+                let is_found = command == program.path || (program.is_found)(command);
+                match (!is_found, !args.iter().any(|it| it == SUBCOMMAND)) {
+                    (false, false) => Self::Nothing,
+                    (command, args) => Self::Parts { command, args },
+                }
+            }
+            _ => Self::All,
+        }
+    }
+
+    /// What a person has to do to an entry of that name.
+    fn by_hand(self, name: &str, program: &str) -> String {
+        let command = format!("change its `command` to `{program}`");
+        let what = match self {
+            Self::Nothing => "it is as it has to be".to_owned(),
+            Self::Parts { args: false, .. } => command,
+            Self::Parts { command: false, .. } => format!("add `{SUBCOMMAND}` to its `args`"),
+            Self::Parts { .. } => format!("{command}, and add `{SUBCOMMAND}` to its `args`"),
+            Self::All => format!("{command}, and its `args` to `[\"{SUBCOMMAND}\"]`"),
+        };
+        format!("`{name}` is there: {what}")
     }
 }
 
-/// In the order in which people write it.
-fn json_entry(has_type: bool, program: &str) -> CstInputValue {
-    let text = |it: &str| CstInputValue::String(it.to_owned());
-    let kind = has_type.then(|| ("type".to_owned(), text("stdio")));
-    let args = ("args".to_owned(), CstInputValue::Array(vec![text("mcp")]));
-    CstInputValue::Object(kind.into_iter().chain([("command".to_owned(), text(program)), args]).collect())
+/// Our entry as JSON.
+struct JsonEntry<'a> {
+    has_type: bool,
+    program: ServerProgram<'a>,
 }
 
-fn in_json(before: &str, servers: &str, entry: &CstInputValue) -> Result<Option<String>, String> {
+fn json_text(text: &str) -> CstInputValue {
+    CstInputValue::String(text.to_owned())
+}
+
+fn set_field(object: &CstObject, name: &str, value: CstInputValue) {
+    match object.get(name) {
+        Some(property) => property.set_value(value),
+        None => drop(object.append(name, value)),
+    }
+}
+
+impl JsonEntry<'_> {
+    /// In the order in which people write it.
+    fn fields(&self) -> Vec<(String, CstInputValue)> {
+        let kind = self.has_type.then(|| ("type".to_owned(), json_text("stdio")));
+        let command = ("command".to_owned(), json_text(self.program.path));
+        let args = ("args".to_owned(), CstInputValue::Array(vec![json_text(SUBCOMMAND)]));
+        kind.into_iter().chain([command, args]).collect()
+    }
+
+    /// Changes an entry that is there, and keeps the rest of it.
+    fn change(&self, entry: &CstObject, change: EntryChange) {
+        match change {
+            EntryChange::Nothing => {}
+            EntryChange::Parts { command, args } => {
+                if command {
+                    set_field(entry, "command", json_text(self.program.path));
+                }
+                match entry.array_value("args").filter(|_| args) {
+                    Some(array) => drop(array.append(json_text(SUBCOMMAND))),
+                    None if args => set_field(entry, "args", CstInputValue::Array(vec![json_text(SUBCOMMAND)])),
+                    None => {}
+                }
+            }
+            EntryChange::All => {
+                for (name, value) in self.fields() {
+                    set_field(entry, &name, value);
+                }
+            }
+        }
+    }
+}
+
+fn in_json(before: &str, servers: &str, entry: &JsonEntry<'_>) -> Result<EntryPlan, String> {
     let text = if before.trim().is_empty() { "{}\n" } else { before };
     let root = parse(text)?;
     let no_object = |what: &str| format!("{what} is no object");
     let object = root.object_value_or_create().ok_or_else(|| no_object("the file"))?;
     let all = object.object_value_or_create(servers).ok_or_else(|| no_object(&format!("`{servers}`")))?;
-    let present = all.get(NAME).map(|it| it.value().and_then(|it| it.to_serde_value()));
-    match all.get(NAME) {
-        Some(property) => property.set_value(entry.clone()),
-        None => drop(all.append(NAME, entry.clone())),
+    match all.object_value(NAME) {
+        Some(present) => {
+            let value = present.to_serde_value().unwrap_or_default();
+            let change = EntryChange::from_entry(&value, entry.program);
+            let is_text = value.get("command").is_none_or(Value::is_string);
+            match change {
+                EntryChange::Nothing => return Ok(EntryPlan::Present),
+                // An old form of a client, whose other parts would be lost.
+                _ if !is_text => return Ok(by_hand(servers, change, entry.program)),
+                change => entry.change(&present, change),
+            }
+        }
+        None => set_field(&all, NAME, CstInputValue::Object(entry.fields())),
     }
     let after = root.to_string();
     let (old, new) = (value_of(text)?, value_of(&after)?);
-    if present.is_some_and(|it| it.as_ref() == new.get(servers).and_then(|it| it.get(NAME))) {
-        return Ok(None);
-    }
     match without_ours(old, servers) == without_ours(new, servers) {
-        true => Ok(Some(after)),
+        true => Ok(EntryPlan::Write(after)),
         false => Err("what else it says would not stay".to_owned()),
     }
+}
+
+fn by_hand(servers: &str, change: EntryChange, program: ServerProgram<'_>) -> EntryPlan {
+    EntryPlan::ChangeByHand(change.by_hand(&format!("{servers}.{NAME}"), program.path))
 }
 
 fn parse(text: &str) -> Result<CstRootNode, String> {
@@ -97,20 +200,20 @@ fn without_ours(mut file: Value, servers: &str) -> Value {
 }
 
 fn toml_entry(servers: &str, program: &str) -> String {
-    format!("[{servers}.{NAME}]\ncommand = {}\nargs = [\"mcp\"]\n", toml::Value::from(program))
+    format!("[{servers}.{NAME}]\ncommand = {}\nargs = [\"{SUBCOMMAND}\"]\n", toml::Value::from(program))
 }
 
-/// A table of its own at the end, so that nothing before it changes.
-fn in_toml(before: &str, servers: &str, program: &str) -> Result<Option<String>, String> {
+/// A table of its own at the end, so that nothing before it changes. A second one of that name would not be TOML.
+fn in_toml(before: &str, servers: &str, program: ServerProgram<'_>) -> Result<EntryPlan, String> {
     let read =
         |text: &str| toml::from_str::<toml::Table>(text).map_err(|err| format!("it cannot be read: {}", err.message()));
-    let ours = |table: &toml::Table| table.get(servers).and_then(|it| it.get(NAME)).cloned();
-    let (old, entry) = (read(before)?, toml_entry(servers, program));
-    if let Some(present) = ours(&old) {
-        return match Some(&present) == ours(&read(&entry)?).as_ref() {
-            true => Ok(None),
-            false => Err(format!("`{servers}.{NAME}` is there and says something else")),
-        };
+    let old = read(before)?;
+    if let Some(present) = old.get(servers).and_then(|it| it.get(NAME)) {
+        let change = EntryChange::from_entry(&serde_json::to_value(present).unwrap_or_default(), program);
+        return Ok(match change {
+            EntryChange::Nothing => EntryPlan::Present,
+            change => by_hand(servers, change, program),
+        });
     }
     let gap = if before.is_empty() || before.ends_with("\n\n") {
         ""
@@ -119,8 +222,11 @@ fn in_toml(before: &str, servers: &str, program: &str) -> Result<Option<String>,
     } else {
         "\n\n"
     };
-    let after = format!("{before}{gap}{entry}");
-    read(&after).map(|_| Some(after)).map_err(|_| format!("`{servers}` cannot get another entry by a table of its own"))
+    let after = format!("{before}{gap}{}", toml_entry(servers, program.path));
+    match read(&after) {
+        Ok(_) => Ok(EntryPlan::Write(after)),
+        Err(_) => Err(format!("`{servers}` cannot get another entry by a table of its own")),
+    }
 }
 
 #[cfg(test)]
@@ -131,7 +237,8 @@ mod tests {
     use super::*;
 
     fn planned(client: &str, before: &str) -> EntryPlan {
-        plan(ALL.iter().find(|it| it.name == client).unwrap(), before, "/usr/bin/coracle")
+        let program = ServerProgram { path: "/usr/bin/coracle", is_found: &|it| it == "coracle" };
+        plan(ALL.iter().find(|it| it.name == client).unwrap(), before, program)
     }
 
     fn written(client: &str, before: &str) -> String {
@@ -203,6 +310,49 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_keeps_what_the_person_wrote_into_it() {
+        let lost = r#"{
+  "mcpServers": {
+    "coracle": {
+      "command": "/old/bin/coracle", // mine
+      "args": ["--engine", "docker", "mcp"],
+      "env": { "X": "1" }
+    }
+  }
+}
+"#;
+        assert_eq!(written("cursor", lost), lost.replace("/old/bin/", "/usr/bin/"));
+        let entry = |fields: &str| format!("{{\"mcpServers\": {{\"coracle\": {{{fields}}}}}}}");
+        let present = r#""command": "coracle", "args": ["mcp", "--toolsets", "classic"], "env": {}"#;
+        for fields in [present, r#""type": "http", "url": "http://127.0.0.1:8080/mcp""#] {
+            assert_eq!(planned("claude-code", &entry(fields)), EntryPlan::Present, "{fields}");
+        }
+        let text = written("cursor", &entry(r#""command": "coracle", "args": ["--engine", "docker"]"#));
+        assert!(text.contains(r#"["--engine", "docker", "mcp"]"#), "{text}");
+        let text = written("cursor", &entry(r#""command": "npx", "args": ["-y", "coracle"], "env": { "X": "1" }"#));
+        assert!(text.contains("/usr/bin/coracle") && !text.contains("-y") && text.contains("\"X\""), "{text}");
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_said_without_a_second_entry() {
+        let toml = |more: &str| format!("[mcp_servers.coracle]\n{more}");
+        assert_eq!(planned("codex", &toml("command = \"coracle\"\nargs = [\"mcp\"]\n")), EntryPlan::Present);
+        let by_hand = |client: &str, before: &str| match planned(client, before) {
+            EntryPlan::ChangeByHand(what) => what,
+            other => panic!("{other:?}"),
+        };
+        assert_snapshot!(
+            by_hand("codex", &toml("command = \"/old/coracle\"\nargs = [\"mcp\"]\n")),
+            @"`mcp_servers.coracle` is there: change its `command` to `/usr/bin/coracle`"
+        );
+        assert_snapshot!(
+            by_hand("codex", &toml("command = \"/old\"\n")),
+            @r#"`mcp_servers.coracle` is there: change its `command` to `/usr/bin/coracle`, and its `args` to `["mcp"]`"#
+        );
+        by_hand("zed", r#"{ "context_servers": { "coracle": { "command": { "path": "/old/coracle" } } } }"#);
+    }
+
+    #[test]
     fn an_entry_with_another_program_is_set_and_a_strange_file_left_alone() {
         let old = "{\"mcpServers\": {\"coracle\": {\"command\": \"/old\"}, \"b\": {}}}";
         let text = written("cursor", old);
@@ -213,7 +363,6 @@ mod tests {
             ("cursor", "{ nothing"),
             ("codex", "x ="),
             ("codex", "mcp_servers = {}\n"),
-            ("codex", "[mcp_servers.coracle]\ncommand = \"/old\"\n"),
         ] {
             assert!(matches!(planned(client, text), EntryPlan::Refuse(_)), "{client}: {text}");
         }

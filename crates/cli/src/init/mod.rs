@@ -7,6 +7,7 @@ mod clients;
 mod entry;
 mod template;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,10 +17,11 @@ use coracle::config::Config;
 use coracle::{Code, Failure, Host, Options};
 
 use self::clients::McpClient;
-use self::entry::EntryPlan;
+use self::entry::{EntryPlan, ServerProgram};
 use super::exit;
 use super::operation_args::option;
 use super::planned_file::{FileConsent, PlannedFile, diff, read};
+use super::program_path::{is_found, program_path};
 use crate::render;
 
 /// The subcommand.
@@ -62,7 +64,7 @@ impl InitOptions<'_> {
         if named.is_empty() {
             self.configuration(&Config::location(options.config.as_deref(), self.host))?;
         }
-        let program = std::env::current_exe().map_err(Failure::internal)?.display().to_string();
+        let program = program_path(self.host)?.display().to_string();
         let wanted = |it: &&McpClient| match named.is_empty() {
             true => it.is_used(self.host),
             false => named.iter().any(|name| *name == it.name),
@@ -72,17 +74,18 @@ impl InitOptions<'_> {
             let names: Vec<&str> = clients::ALL.iter().map(|it| it.name).collect();
             render::note(&format!("no program with MCP servers was found; `--client` names one: {}", names.join(", ")));
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut hints) = (Vec::new(), BTreeSet::new());
         for client in wanted {
-            if !self.client(client, &program)? {
+            if let Some(hint) = self.client(client, &program)? {
                 refused.push(client.name);
+                hints.insert(hint);
             }
         }
-        match refused.as_slice() {
-            [] => Ok(()),
-            names => Err(Failure::new(Code::Partial, format!("left alone: {}", names.join(", ")))
-                .hint("add the lines above by hand")),
+        if refused.is_empty() {
+            return Ok(());
         }
+        let hints: Vec<&str> = hints.into_iter().collect();
+        Err(Failure::new(Code::Partial, format!("left alone: {}", refused.join(", "))).hint(hints.join("; ")))
     }
 
     fn configuration(self, path: &Path) -> Result<(), Failure> {
@@ -109,12 +112,13 @@ impl InitOptions<'_> {
         }
     }
 
-    /// Whether the client has our entry, or does not because the person wants none.
-    fn client(self, client: &McpClient, program: &str) -> Result<bool, Failure> {
+    /// What the person has to do by hand, if the client's file is left alone.
+    fn client(self, client: &McpClient, program: &str) -> Result<Option<&'static str>, Failure> {
         let path = client.file(self.host);
         let before = read(&path)?;
         let title = client.title;
-        match entry::plan(client, before.as_deref().unwrap_or_default(), program) {
+        let server = ServerProgram { path: program, is_found: &|it| is_found(it, self.host) };
+        match entry::plan(client, before.as_deref().unwrap_or_default(), server) {
             EntryPlan::Present => render::note(&format!("{title} has the server: {}", path.display())),
             EntryPlan::Write(text) => {
                 let planned = PlannedFile { path: &path, before: before.as_deref(), after: &text };
@@ -123,10 +127,14 @@ impl InitOptions<'_> {
             EntryPlan::Refuse(why) => {
                 render::note(&format!("{title}: {} is left alone, since {why}. Its lines would be:", path.display()));
                 render::print(&entry::snippet(client, program));
-                return Ok(false);
+                return Ok(Some("add the lines above by hand"));
+            }
+            EntryPlan::ChangeByHand(what) => {
+                render::note(&format!("{title}: {} is left alone. {what}", path.display()));
+                return Ok(Some("change by hand what is named above"));
             }
         }
-        Ok(true)
+        Ok(None)
     }
 
     fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<(), Failure> {

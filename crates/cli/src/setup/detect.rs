@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ use super::plan::{Machine, Settings, is_new_enough, rootless_hints};
 
 /// An engine that takes longer is as good as none.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Variables that name a proxy, for apt and others.
+const PROXIES: [&str; 6] = ["http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 
 /// The person's place on this machine, for programs and paths.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +42,14 @@ impl HostProbe<'_> {
             ("LC_ALL".to_owned(), "C.UTF-8".into()),
         ]);
         env.extend(self.0.runtime_dir.iter().map(|it| ("XDG_RUNTIME_DIR".to_owned(), it.into())));
+        env.extend(self.proxies());
         env
+    }
+
+    /// The proxies of the person's environment.
+    fn proxies(self) -> BTreeMap<String, OsString> {
+        let value = |name: &str| Some(OsString::from_vec(self.0.env.get(name)?.reveal().to_vec()));
+        PROXIES.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect()
     }
 
     /// The first line that a program prints, if it is there, answers in time and ends with 0.
@@ -73,6 +84,7 @@ impl HostProbe<'_> {
             system: system(),
             root: self.root(),
             sudo: find_program("sudo").is_ok(),
+            proxies: self.proxies().into_keys().collect(),
             podman: podman.is_some(),
             answers,
             lists_are_old: lists_are_old(),

@@ -6,6 +6,7 @@
 mod detect;
 mod plan;
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead as _, Write};
 use std::path::Path;
@@ -91,15 +92,25 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
     Err(Failure::new(Code::Cancelled, "not confirmed; nothing further was done"))
 }
 
+/// Runs a program with its output on standard error: standard output is for answers.
+const ON_STDERR: &str = r#"exec "$@" >&2"#;
+
 async fn start(words: &[String], why: &str, place: HostProbe<'_>) -> Result<(), Failure> {
     let Some((name, words)) = words.split_first() else { return Ok(()) };
-    let mut invocation = Invocation::new(find_program(name)?, words);
-    invocation.env = place.env();
-    match exit_of(invocation.run_on_terminal().await?) {
+    match exit_of(invocation(name, words, place)?.run_on_terminal().await?) {
         0 => Ok(()),
         exit => Err(Failure::new(Code::EngineUnavailable, format!("`{name}` ended with {exit} ({why})"))
             .hint("what it printed stands above; with old package lists, `apt-get update` helps")),
     }
+}
+
+fn invocation(name: &str, words: &[String], place: HostProbe<'_>) -> Result<Invocation, Failure> {
+    let program = find_program(name)?.into_os_string();
+    let shell = ["-c", ON_STDERR, "sh"].map(OsString::from);
+    let words = shell.into_iter().chain([program]).chain(words.iter().map(OsString::from));
+    let mut invocation = Invocation::new(find_program("sh")?, words);
+    invocation.env = place.env();
+    Ok(invocation)
 }
 
 /// Whole or not at all: Podman reads the file at every start.
@@ -118,7 +129,22 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use coracle_runtime::Secret;
+    use coracle_runtime::host::process::{Stdin, run};
+
     use super::*;
+
+    #[tokio::test]
+    async fn programs_have_the_persons_proxy_and_print_to_standard_error() {
+        let mut host = Host::below(Path::new("/"));
+        host.env.insert("http_proxy".into(), Secret::new(b"http://proxy:3128".to_vec()));
+        let words = ["-c", "echo $1 $http_proxy", "sh", "a b"].map(str::to_owned);
+        let invocation = invocation("sh", &words, HostProbe(&host)).unwrap();
+        let output = run("setup", &invocation, Stdin::Empty, (Duration::from_secs(60), 1 << 10)).await.unwrap();
+        assert_eq!((output.stdout.text().as_str(), output.stderr.text().as_str()), ("", "a b http://proxy:3128\n"));
+    }
 
     #[test]
     fn settings_are_written_whole_into_a_folder_that_may_be_missing() {

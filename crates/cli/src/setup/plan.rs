@@ -11,6 +11,8 @@ pub(super) struct Machine {
     pub(super) system: System,
     pub(super) root: bool,
     pub(super) sudo: bool,
+    /// Variables of the person's that name a proxy, which `sudo` would drop.
+    pub(super) proxies: Vec<String>,
     /// What Docker's server or Podman says of itself: `Docker 28.2.2`.
     pub(super) answers: Option<String>,
     /// It is Podman that answers.
@@ -85,10 +87,15 @@ pub(super) fn plan(machine: &Machine) -> SetupPlan {
 }
 
 fn packages(machine: &Machine) -> Vec<SetupStep> {
+    // Names alone: an address may hold a password, which a command line shows to everyone.
+    let proxies = format!("--preserve-env={}", machine.proxies.join(","));
     let as_root = |words: Vec<&str>| {
-        let sudo: &[&str] =
-            if machine.root || !machine.sudo { &[] } else { &["sudo", "env", "DEBIAN_FRONTEND=noninteractive"] };
-        sudo.iter().copied().chain(words).map(str::to_owned).collect()
+        let sudo = match machine.root || !machine.sudo {
+            true => vec![],
+            false if machine.proxies.is_empty() => vec!["sudo", "env", "DEBIAN_FRONTEND=noninteractive"],
+            false => vec!["sudo", proxies.as_str(), "env", "DEBIAN_FRONTEND=noninteractive"],
+        };
+        sudo.into_iter().chain(words).map(str::to_owned).collect()
     };
     let mut steps = Vec::new();
     if machine.missing.is_empty() {
@@ -206,6 +213,7 @@ mod tests {
             system: System::Debian { supported: true },
             root: true,
             sudo: false,
+            proxies: vec![],
             answers: None,
             podman: false,
             missing: PACKAGES.to_vec(),
@@ -267,6 +275,15 @@ mod tests {
         Podman, and what it needs for networks and for running without root
           sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends netavark
         ");
+    }
+
+    #[test]
+    fn sudo_keeps_the_variables_of_a_proxy() {
+        let proxies = ["http_proxy", "no_proxy"].map(str::to_owned).into();
+        let machine =
+            Machine { root: false, sudo: true, lists_are_old: false, missing: vec!["crun"], proxies, ..bare() };
+        let shown = render(&plan(&machine));
+        assert!(shown.contains("  sudo --preserve-env=http_proxy,no_proxy env DEBIAN_FRONTEND="), "{shown}");
     }
 
     #[test]

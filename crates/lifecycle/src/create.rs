@@ -10,7 +10,7 @@ use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
     Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, PolicyRefusal, Problem, ProcessId, ProjectName,
-    mounts_over, random_hex,
+    check_mounts, mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -281,6 +281,7 @@ impl Creation<'_> {
     /// that this record is saved under: of two that begin together, the second sees the first.
     async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
         let mounts = &spec.mounts;
+        check_mounts(self.runtime.kind(), mounts)?;
         let _lock = self.store.common_lock("placeholders").await?;
         let others: Vec<_> =
             self.store.records()?.into_iter().filter(|it| it.record_id != self.record.record_id).collect();

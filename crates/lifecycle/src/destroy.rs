@@ -70,12 +70,36 @@ pub async fn destroy(
     record: &Record,
     removing: &RemoveOptions<'_>,
 ) -> Result<DestroyReport> {
+    let done = destroy_if(runtime, store, record, removing, &|_| true).await?;
+    Ok(done.unwrap_or_else(DestroyReport::gone))
+}
+
+/// The same, unless it was used since `record` was read: much may have been done before its turn came. `None` if it was.
+pub(crate) async fn destroy_unused(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    record: &Record,
+    removing: &RemoveOptions<'_>,
+) -> Result<Option<DestroyReport>> {
+    let is_unused = |now: &Record| now.lease.used == record.lease.used && now.last_used == record.last_used;
+    destroy_if(runtime, store, record, removing, &is_unused).await
+}
+
+/// Destroys it if that is so of its record as it is under the lock.
+async fn destroy_if(
+    runtime: &dyn ContainerRuntime,
+    store: &Store,
+    record: &Record,
+    removing: &RemoveOptions<'_>,
+    is_due: &(dyn Fn(&Record) -> bool + Sync),
+) -> Result<Option<DestroyReport>> {
     let _lock = store.lock(&record.name).await?;
     let record = match store.load(&record.name)? {
         // While we waited it was destroyed, and another of the same name was made.
         LoadOutcome::Record(now) if now.record_id != record.record_id => {
-            return Ok(DestroyReport::gone());
+            return Ok(Some(DestroyReport::gone()));
         }
+        LoadOutcome::Record(now) if !is_due(&now) => return Ok(None),
         // What was read before the lock may know less: of the id, of what lies beneath its binds.
         LoadOutcome::Record(now) => Arc::unwrap_or_clone(now),
         _ => record.clone(),
@@ -83,7 +107,7 @@ pub async fn destroy(
     if record.role == Role::Adopted && !removing.adopted_too {
         // It is somebody else's, and no business of ours any more.
         store.forget(&record.name)?;
-        return Ok(DestroyReport { forgotten: true, already_gone: false, ..DestroyReport::gone() });
+        return Ok(Some(DestroyReport { forgotten: true, already_gone: false, ..DestroyReport::gone() }));
     }
     let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
@@ -98,7 +122,7 @@ pub async fn destroy(
     let already_gone = destroy_locked(runtime, store, &record).await?;
     record.id.iter().for_each(|id| links.forget(id));
     let review = review(record, swept).await;
-    Ok(DestroyReport { already_gone, saved, review, forgotten: false })
+    Ok(Some(DestroyReport { already_gone, saved, review, forgotten: false }))
 }
 
 /// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
@@ -157,6 +181,22 @@ mod tests {
 
     use super::*;
     use crate::record::tests::record;
+
+    #[tokio::test]
+    async fn what_was_used_since_it_was_looked_at_stays() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let seen = Record { id: Some(fake.runs("web").await), state: RecordState::Ready, ..record("web") };
+        store.save(&seen).unwrap();
+        store.touch(&Record { last_used: jiff::Timestamp::UNIX_EPOCH, ..seen.clone() }).unwrap();
+        let links = Links::new(LinkSettings::default());
+        let removing =
+            RemoveOptions { links: &links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: false };
+        assert_eq!(destroy_unused(&fake, &store, &seen, &removing).await.unwrap(), None);
+        assert!(!fake.calls().contains(&Verb::Remove));
+        let now = Arc::unwrap_or_clone(store.load(&seen.name).unwrap().record().unwrap());
+        assert!(destroy_unused(&fake, &store, &now, &removing).await.unwrap().is_some());
+    }
 
     #[tokio::test]
     async fn what_was_adopted_is_removed_by_the_persons_word_without_saving_all_of_it() {

@@ -53,6 +53,9 @@ pub fn expires_at(record: &Record, terms: &LeaseTerms, now: Timestamp) -> Option
 /// What a look at one finds. Pure but for whether its process lives.
 pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &ClockReading) -> Verdict {
     let lease = &record.lease;
+    if lease.put_off.as_ref().is_some_and(|it| !it.is_over(now)) {
+        return Verdict::Stays;
+    }
     let past = |since: &ClockReading, time: Duration| now.is_past(since, time, terms.orphan_grace);
     if record.state != RecordState::Ready {
         return Verdict::Stays;
@@ -127,6 +130,7 @@ mod tests {
     use coracle_runtime::ProcessId;
 
     use super::*;
+    use crate::deferred::Deferred;
     use crate::record::tests::record;
 
     const TERMS: LeaseTerms = LeaseTerms {
@@ -180,6 +184,18 @@ mod tests {
             Verdict::Stays,
             "another session uses it"
         );
+    }
+
+    #[test]
+    fn one_that_could_not_be_ended_is_tried_again_later_each_time() {
+        let (mut record, day) = (ready(None), 86_400);
+        let tried = at(day, "a", 1000 + day as u64);
+        for pause in [60, 120, 240] {
+            record.lease.put_off = Some(Deferred::after(record.lease.put_off.as_ref(), &tried));
+            let after = |it: u64| at(day + it as i64, "a", 1000 + day as u64 + it);
+            assert_eq!(verdict(&record, true, &TERMS, &after(pause - 1)), Verdict::Stays);
+            assert_eq!(verdict(&record, true, &TERMS, &after(pause)), Verdict::Over);
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod clock;
 mod compose_stack;
 mod copy;
 mod create;
+mod deferred;
 mod destroy;
 mod enter;
 mod error;

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, MountPoint, ProjectName, RecordId, Volume,
+    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, MountPoint, Policy, ProjectName, RecordId,
+    Volume,
 };
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::clock::ClockReading;
+use crate::destroy::destroy_unused;
+use crate::find::proven;
 use crate::lease::{LeaseTerms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
@@ -21,9 +24,9 @@ use crate::reap::in_use;
 use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
-    ContainerEntry, EndOptions, EndReason, Engines, Error, Links, RemoveOptions, Result, SAVE_TIME, SessionContainers,
-    SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store, StoreError, destroy, destroy_network, list,
-    reconcile, recorded_engines,
+    ContainerEntry, EndOptions, EndReason, Engines, Error, GuestProgram, Links, ManagedContainer, RemoveOptions,
+    Result, SAVE_TIME, SessionContainers, SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store,
+    StoreError, destroy_network, list, reconcile, recorded_engines,
 };
 
 /// Something of ours.
@@ -168,15 +171,17 @@ impl PruneItem {
         Self { reason: reason.into(), action: Some(action), ..self }
     }
 
-    /// Removes it by its id. Work in a container is saved as by any other `destroy`.
+    /// Removes it by its id. Work in a container is saved as by any other `destroy`, that in the volume of a session by
+    /// `reader`, where its container is gone.
     ///
     /// # Errors
-    /// Those of its removal.
+    /// Those of its removal. [`Error::Busy`] for what was used since it was looked at.
     pub async fn remove(
         &self,
         engines: &dyn Engines,
         store: &Store,
         removing: &RemoveOptions<'_>,
+        reader: Option<(&GuestProgram, &Policy)>,
         tell: &SlotObserver<'_>,
     ) -> Result<()> {
         match self.action.as_ref() {
@@ -187,7 +192,7 @@ impl PruneItem {
                 let there = store.records()?.iter().any(|it| it.record_id == *id);
                 if there { Err(Error::Busy { name: self.name.clone() }) } else { Ok(()) }
             }
-            Some(PruneAction::Record(runtime, record)) => destroy(&**runtime, store, record, removing).await.map(drop),
+            Some(PruneAction::Record(runtime, record)) => remove_unused(runtime, store, record, removing).await,
             Some(PruneAction::Container(runtime, id)) => Ok(runtime.remove(id).await.map(drop)?),
             Some(PruneAction::Network(runtime, network)) => destroy_network(&**runtime, store, network).await,
             Some(PruneAction::Volume(runtime, name)) => Ok(runtime.remove_volume(name).await?),
@@ -195,7 +200,7 @@ impl PruneItem {
                 let slots = SessionContainers::new(store.clone(), removing.links.clone(), SlotLimits::default());
                 let RemoveOptions { saving, grace, .. } = *removing;
                 let reason = EndReason::LeaseExpired;
-                let ending = EndOptions { saving, reader: None, grace, within: SAVE_TIME, tell, reason };
+                let ending = EndOptions { saving, reader, grace, within: 2 * SAVE_TIME, tell, reason };
                 slots.end_slot(engines, SlotKey::new(session, *role), &ending).await
             }
             Some(PruneAction::Directory(path)) => match (path.parent(), path.file_name().and_then(|it| it.to_str())) {
@@ -204,6 +209,22 @@ impl PruneItem {
             },
         }
     }
+}
+
+/// Others were removed before it, which takes its time: it is looked at once more.
+async fn remove_unused(
+    runtime: &Arc<dyn ContainerRuntime>,
+    store: &Store,
+    record: &Record,
+    removing: &RemoveOptions<'_>,
+) -> Result<()> {
+    let container = proven(&**runtime, record).await?;
+    let mut found = ManagedContainer { runtime: runtime.clone(), record: record.clone(), container };
+    let is_free = !in_use(store, removing.links, &mut found).await;
+    if is_free && destroy_unused(&**runtime, store, record, removing).await?.is_some() {
+        return Ok(());
+    }
+    Err(Error::Busy { name: record.name.to_string() })
 }
 
 /// Where a container and its record are.

@@ -7,10 +7,10 @@ use coracle_runtime::{ExecTarget, JobId};
 use tokio::time::timeout;
 
 use crate::clock::ClockReading;
+use crate::deferred::Deferred;
+use crate::destroy::destroy_unused;
 use crate::lease::{LeaseTerms, Verdict, verdict};
-use crate::{
-    ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, destroy, drop_networks, list,
-};
+use crate::{ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, drop_networks, list};
 
 /// Nobody looks more often.
 const EVERY: Duration = Duration::from_secs(600);
@@ -20,16 +20,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks at every container, and destroys those whose time is over, as any other `destroy` does: work in them is saved,
 /// and all that only they used goes too. Answers their names, or `None`: within ten minutes of the
-/// last look nothing is done.
+/// last look nothing is done. `goes_on` is asked before each of them, by its name, since one may take a minute.
 ///
 /// # Errors
-/// When an engine that holds some of ours does not answer. A container that could not be destroyed is left for the next
-/// time.
+/// When an engine that holds some of ours does not answer. A container that could not be destroyed is tried again later,
+/// and each time later than before.
 pub async fn reap(
     engines: &dyn Engines,
     store: &Store,
     removing: &RemoveOptions<'_>,
     terms: &LeaseTerms,
+    goes_on: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<Option<Vec<String>>> {
     let (mut reaped, now) = (Vec::new(), &ClockReading::now());
     let Some(_alone) = store.try_common_lock("reap")? else { return Ok(None) };
@@ -37,21 +38,32 @@ pub async fn reap(
         return Ok(None);
     }
     for it in list(engines, store).await?.containers {
-        let name = it.record.name.to_string();
-        match verdict(&it.record, it.container.is_some(), terms, now) {
+        let (name, is_there, listed) = (it.record.name.to_string(), it.container.is_some(), it.record.clone());
+        match verdict(&it.record, is_there, terms, now) {
             Verdict::Stays => {}
-            Verdict::Note(lease) => store.note(&it.record, |record| record.lease = lease)?,
+            Verdict::Note(_) => store.note(&it.record, |record| {
+                // It may have been used since it was listed.
+                if let Verdict::Note(lease) = verdict(record, is_there, terms, now) {
+                    record.lease = lease;
+                }
+            })?,
+            Verdict::Over if !goes_on(&name) => break,
             Verdict::Over => match end(engines, store, removing, it).await {
                 Ok(true) => reaped.push(name),
-                Ok(false) => tracing::info!(container = name, "its time is over, and somebody is in it"),
-                Err(err) => tracing::warn!(container = name, %err, "its time is over, and it could not be destroyed"),
+                Ok(false) => tracing::info!(container = name, "its time is over, and it is in use"),
+                Err(err) => {
+                    tracing::warn!(container = name, %err, "its time is over, and it could not be destroyed");
+                    store.note(&listed, |record| {
+                        record.lease.put_off = Some(Deferred::after(record.lease.put_off.as_ref(), now));
+                    })?;
+                }
             },
         }
     }
     Ok(Some(reaped))
 }
 
-/// Whether it could be ended: not one in which something runs.
+/// Whether it could be ended: not one in which something runs, or that was used since it was listed.
 async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: ContainerEntry) -> Result<bool> {
     let runtime = engines.for_record(it.record.engine, &it.record.endpoint).await?;
     let mut found = it.on(runtime);
@@ -60,7 +72,9 @@ async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>,
     }
     let record = &found.record;
     tracing::info!(container = %record.name, session = record.session, "its time is over");
-    destroy(&*found.runtime, store, record, removing).await?;
+    if destroy_unused(&*found.runtime, store, record, removing).await?.is_none() {
+        return Ok(false);
+    }
     if record.owner.is_some() && !store.records()?.iter().any(|other| other.session == record.session) {
         // Its process is dead, so nobody will ask for the networks of that session again.
         drop_networks(engines, store, |it| it.session.as_deref() == Some(record.session.as_str())).await?;

@@ -157,7 +157,14 @@ impl SaveContext<'_> {
     async fn by_link(&self, link: &Link, record: &Record, until: Instant) -> Result<Vec<SaveReport>, PathError> {
         let mut out = self.save_writer(record);
         let baseline = self.baseline(record);
-        let inside = GuestSave { link, record, until, grace: self.grace, baseline: baseline.as_ref() };
+        let inside = GuestSave {
+            link,
+            record,
+            until,
+            is_tried_again: self.limits.time < SAVE_TIME,
+            grace: self.grace,
+            baseline: baseline.as_ref(),
+        };
         let done = inside.save(&mut out).await;
         finish(out, done, record)
     }

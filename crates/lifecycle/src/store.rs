@@ -325,20 +325,33 @@ pub(crate) fn load_file<T>(
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let aside = file.with_file_name(format!("{name}.bad-{}", jiff::Timestamp::now().as_millisecond()));
     tracing::warn!(file = %file.display(), why, "a record is set aside");
-    std::fs::rename(file, aside).map_err(StoreError::io(file))?;
+    match std::fs::rename(file, aside) {
+        // Another process has set it aside since.
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed.map_err(StoreError::io(file))?,
+    }
     Ok(LoadOutcome::Damaged)
 }
 
-/// A plain file of ours, or nothing.
+/// A plain file of ours, or nothing. No record is larger.
 pub(crate) fn read_own(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    read_own_up_to(path, MAX_RECORD)
+}
+
+/// The same, of at most so many bytes.
+pub(crate) fn read_own_up_to(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let meta = match path.symlink_metadata() {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(StoreError::io(path))?,
     };
-    check(path, &meta, meta.is_file() && meta.len() <= MAX_RECORD)?;
+    check(path, &meta, meta.is_file() && meta.len() <= most)?;
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(StoreError::io(path))?;
-    file.take(MAX_RECORD).read_to_end(&mut bytes).map_err(StoreError::io(path))?;
+    let file = match File::open(path) {
+        // Another process has removed it since.
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(StoreError::io(path))?,
+    };
+    file.take(most).read_to_end(&mut bytes).map_err(StoreError::io(path))?;
     Ok(Some(bytes))
 }
 

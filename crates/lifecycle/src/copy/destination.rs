@@ -53,9 +53,12 @@ pub(super) fn check_protected(target: &Path, protected: &[String]) -> Result<()>
     Err(PolicyRefusal { problems: vec![Problem { rule: "copy.protected", setting, value, message }] }.into())
 }
 
-/// Wherever a tree begins: a repository within the directory has hooks of its own.
+/// Wherever a tree begins: a repository within the directory has hooks of its own. Case makes no difference: it makes none
+/// on many hosts.
 fn is_protected(target: &Path, protected: &[String]) -> bool {
-    target.ancestors().skip(1).any(|above| protected.iter().any(|it| target.starts_with(above.join(it))))
+    let target = PathBuf::from(target.to_string_lossy().to_lowercase());
+    let lies_in = |above: &Path, it: &String| target.starts_with(above.join(it.to_lowercase()));
+    target.ancestors().skip(1).any(|above| protected.iter().any(|it| lies_in(above, it)))
 }
 
 /// The staged directory, and the one that its entries are moved to.
@@ -197,8 +200,9 @@ mod tests {
     #[test]
     fn protected_paths_are_left_out_and_links_on_the_host_are_not_followed() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (moved, _) = place(spool(&[".git/hooks/x", ".git/fine"]), &request(dir.path(), true)).unwrap();
-        assert_eq!(moved.skipped.len(), 1);
+        let (moved, _) =
+            place(spool(&[".git/hooks/x", ".GIT/Hooks/x", ".git/fine"]), &request(dir.path(), true)).unwrap();
+        assert_eq!(moved.skipped.len(), 2);
         assert!(dir.path().join("out/.git/fine").exists() && !dir.path().join("out/.git/hooks").exists());
         std::fs::remove_dir_all(dir.path().join("out")).unwrap();
         std::os::unix::fs::symlink(other.path(), dir.path().join("out")).unwrap();

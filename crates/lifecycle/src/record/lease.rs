@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::ClockReading;
+use crate::deferred::Deferred;
 
 /// What is noted in a record to end it in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,4 +15,7 @@ pub struct Lease {
     pub orphaned: Option<ClockReading>,
     /// When the container was first seen to be gone.
     pub missing: Option<ClockReading>,
+    /// Its time was over, and it could not be ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub put_off: Option<Deferred>,
 }

@@ -15,6 +15,9 @@ use super::writer::PartWriter;
 /// For one command.
 const TIME_LIMIT: Duration = Duration::from_secs(25);
 
+/// What is on a remote, too, gets this part of the time that is left, so that there is enough for what is nowhere else.
+const SHARE_OF_WHOLE: u32 = 4;
+
 /// Bytes of names that are read.
 const MAX_STATUS: usize = 16 << 20;
 
@@ -61,9 +64,11 @@ impl<'a> Git<'a> {
         Ok(Some(status))
     }
 
-    /// All refs with their history. Whether it worked.
+    /// All refs with their history. Whether it worked, in a part of the time.
     pub(super) async fn whole_bundle(&self, into: &mut PartWriter) -> Result<bool, SaveError> {
-        self.fill(&["bundle", "create", "-", "--all"], into).await
+        let limit = self.time_left() / SHARE_OF_WHOLE;
+        let exit = self.run_within(limit, &["bundle", "create", "-", "--all"], into).await?;
+        Ok(exit == Exit::Code(0) && into.looks_right())
     }
 
     /// Refs with what is on no remote.
@@ -85,15 +90,26 @@ impl<'a> Git<'a> {
         Ok(exit == Exit::Code(0) && into.looks_right())
     }
 
-    /// Runs git, and passes on what it prints. A receiver that fails ends it.
     async fn run<R>(&self, args: &[&str], receiver: &mut R) -> Result<Exit, SaveError>
+    where
+        R: OutputReceiver<Error = SaveError>,
+    {
+        self.run_within(self.time_left(), args, receiver).await
+    }
+
+    fn time_left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Runs git, and passes on what it prints. A receiver that fails ends it.
+    async fn run_within<R>(&self, limit: Duration, args: &[&str], receiver: &mut R) -> Result<Exit, SaveError>
     where
         R: OutputReceiver<Error = SaveError>,
     {
         let options = OPTIONS.iter().map(|it| (*it).to_owned()).collect();
         let mut exec = GitPlace { user: self.user, workdir: self.path.clone(), options }.exec(args);
         exec.env.extend(self.filters.clone());
-        exec.limits.total = Some(self.until.saturating_duration_since(Instant::now()).min(TIME_LIMIT));
+        exec.limits.total = Some(limit.min(TIME_LIMIT));
         exec.limits.grace = Duration::ZERO;
         exec.keep_bytes = 4096;
         let missing = SaveError::Invalid("some of its output is missing");

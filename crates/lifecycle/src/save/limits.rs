@@ -13,6 +13,7 @@ pub const SAVE_TIME: Duration = Duration::from_secs(60);
 pub struct SaveLimits {
     /// Bytes together.
     pub max_bytes: u64,
-    /// For all of it.
+    /// For all of it. With less than [`SAVE_TIME`] it is tried again later: files that there was no time for are a failure
+    /// then, and not left out.
     pub time: Duration,
 }

@@ -8,6 +8,9 @@ use crate::record::Record;
 /// The version of the format.
 const SCHEMA: u32 = 1;
 
+/// Characters of the reason why something was left out, which may have a name.
+const MAX_REASON: usize = 256;
+
 /// Bytes of names in one list of a manifest. A hostile tree must not fill our memory with what was left out.
 const MAX_NAMES: usize = 256 << 10;
 
@@ -195,9 +198,10 @@ impl Omissions {
     /// Adds one, if the list is not too long yet; it counts in any case.
     pub fn add(&mut self, path: &str, reason: impl Into<String>) {
         self.count += 1;
-        let told: usize = self.entries.iter().map(|it| it.path.len()).sum();
+        let told: usize = self.entries.iter().map(|it| it.path.len() + it.reason.len()).sum();
         if told < MAX_NAMES && self.entries.len() < 1000 {
-            self.entries.push(Omission { path: path.to_owned(), reason: reason.into() });
+            let reason = reason.into().chars().take(MAX_REASON).collect();
+            self.entries.push(Omission { path: path.to_owned(), reason });
         }
     }
 }

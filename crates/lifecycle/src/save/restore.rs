@@ -15,7 +15,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
 
-use super::manifest::{PartKind, SavedItem};
+use super::manifest::{NameList, PartKind, SavedItem};
 use super::{Save, SavedKind};
 use crate::{CopyRequest, Error, ExecContext, ManagedContainer, Result, copy_in};
 
@@ -146,7 +146,12 @@ impl RestoreTarget<'_> {
             Some(bundle) => self.commits(item, bundle, temp.path()).await?,
             None => Commits::None,
         };
+        let mut skipped = match commits {
+            Commits::CheckedOut => self.delete(item).await?,
+            _ => Vec::new(),
+        };
         let moved = save.unpack_archive(item, &dir)?;
+        skipped.extend(moved.skipped);
         let files = temp.path().join(item.top());
         if moved.files + moved.dirs > 0 {
             // The root is the only place that has no name of its own.
@@ -163,7 +168,7 @@ impl RestoreTarget<'_> {
             None => None,
         };
         let (from, path, kind) = (item.path.clone(), item.path.to_string(), item.kind);
-        Ok(RestoredItem { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+        Ok(RestoredItem { from, path, kind, files: moved.files, skipped, commits, staged })
     }
 
     async fn commits(&self, item: &SavedItem, bundle: File, temp: &Path) -> Result<Commits> {
@@ -197,11 +202,25 @@ impl RestoreTarget<'_> {
         if !self.runs(at, &checkout).await? {
             return Ok(Commits::Fetched);
         }
-        for names in item.deleted.names.chunks(500) {
-            let words: Vec<_> = ["rm", "-f", "--"].into_iter().chain(names.iter().map(String::as_str)).collect();
-            self.runs(at, &words).await?;
-        }
         Ok(Commits::CheckedOut)
+    }
+
+    /// Removes what was deleted before the save, and names what stays.
+    async fn delete(&self, item: &SavedItem) -> Result<Vec<SkippedEntry>> {
+        let NameList { names, count } = &item.deleted;
+        let mut kept = Vec::new();
+        for names in names.chunks(500) {
+            let words: Vec<_> = ["rm", "-f", "--"].into_iter().chain(names.iter().map(String::as_str)).collect();
+            if !self.runs(&item.path, &words).await? {
+                let reason = "it was deleted, and may be there again: it cannot be removed";
+                kept.extend(names.iter().map(|it| SkippedEntry { path: it.clone(), reason }));
+            }
+        }
+        if *count > names.len() as u64 {
+            let reason = "more files were deleted than a save names; they are there again";
+            kept.push(SkippedEntry { path: item.path.to_string(), reason });
+        }
+        Ok(kept)
     }
 
     /// A file that lies beside the work, in the container's directory for such.

@@ -10,10 +10,13 @@ use jiff::Timestamp;
 
 use super::manifest::{SaveManifest, SavedItem, SavedPart};
 use crate::record::Record;
-use crate::store::{key_of, read_own};
+use crate::store::{key_of, read_own_up_to};
 use crate::{Result, Store, StoreError};
 
 pub(super) const MANIFEST: &str = "manifest.json";
+
+/// Bytes of a manifest: lists of names of each of many work trees.
+const MAX_MANIFEST: u64 = 256 << 20;
 
 /// Where a save goes, and what its manifest says of the container.
 #[derive(Clone, Debug)]
@@ -81,7 +84,7 @@ impl Save {
     }
 
     fn read(location: PathBuf) -> Option<Self> {
-        let bytes = read_own(&location.join(MANIFEST));
+        let bytes = read_own_up_to(&location.join(MANIFEST), MAX_MANIFEST);
         let bytes = bytes.inspect_err(|err| tracing::warn!(%err, "a save cannot be read")).ok()??;
         Self::new(location, SaveManifest::from_bytes(&bytes)?)
     }

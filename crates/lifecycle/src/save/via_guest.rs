@@ -25,11 +25,16 @@ use crate::record::Record;
 /// Work trees are looked for so deep below a root.
 const TREE_DEPTH: u32 = 4;
 
+/// Bytes of paths that a scan leaves out.
+const MAX_SKIPPED: usize = 16 << 10;
+
 /// A container that is being saved by its guest.
 pub(super) struct GuestSave<'a> {
     pub(super) link: &'a Link,
     pub(super) record: &'a Record,
     pub(super) until: Instant,
+    /// What it has no time for is saved another time.
+    pub(super) is_tried_again: bool,
     /// Between TERM and KILL of what still runs.
     pub(super) grace: Duration,
     /// What the working directory was filled with, where that was remembered.
@@ -40,7 +45,7 @@ pub(super) struct GuestSave<'a> {
 struct WorkScan {
     /// Work trees.
     trees: BTreeSet<ContainerPath>,
-    /// Files below the working directory that were written since it was filled.
+    /// Files below the working directory, and in no work tree, that were written since it was filled.
     written: Vec<ScanEntry>,
     more: bool,
 }
@@ -83,7 +88,7 @@ impl GuestSave<'_> {
         self.files(out, survey).await.map_err(nowhere)
     }
 
-    /// All at once, so that it takes as long as the longest.
+    /// Work trees first: files in them are not listed, since a list has an end.
     async fn survey(&self, roots: &Roots<'_>) -> Result<WorkScan, SaveError> {
         let within = self.until.saturating_duration_since(Instant::now());
         let repositories = |root: &ContainerPath| ScanOptions {
@@ -94,18 +99,11 @@ impl GuestSave<'_> {
             within,
             ..ScanOptions::all(root.clone())
         };
-        let written = |root: &ContainerPath| ScanOptions {
-            since: Some(roots.since),
-            prune: PRUNED.iter().chain(&[".git"]).map(|it| (*it).to_owned()).collect(),
-            within,
-            ..ScanOptions::all(root.clone())
-        };
-        let (first, second, written) = tokio::join!(
+        let (first, second) = tokio::join!(
             self.scan(roots.workdir.as_ref().map(repositories)),
             self.scan(roots.home.as_ref().map(repositories)),
-            self.scan(roots.workdir.as_ref().map(written)),
         );
-        let ((first, _), (second, _), (written, more)) = (first?, second?, written?);
+        let ((first, _), (second, _)) = (first?, second?);
         let tree = |it: &ScanEntry| ContainerPath::parse(&it.path).ok()?.parent();
         let mut trees: BTreeSet<_> = first.iter().chain(&second).filter_map(tree).collect();
         for clone in &roots.clones {
@@ -113,6 +111,14 @@ impl GuestSave<'_> {
                 trees.insert(clone.clone());
             }
         }
+        let written = |root: &ContainerPath| ScanOptions {
+            since: Some(roots.since),
+            prune: PRUNED.iter().chain(&[".git"]).map(|it| (*it).to_owned()).chain(beneath(root, &trees)).collect(),
+            within,
+            ..ScanOptions::all(root.clone())
+        };
+        let outside = roots.workdir.as_ref().filter(|it| !trees.iter().any(|tree| it.is_beneath(tree.as_str())));
+        let (written, more) = self.scan(outside.map(written)).await?;
         trees.retain(|it| roots.own(it));
         Ok(WorkScan { trees, written, more })
     }
@@ -149,8 +155,35 @@ impl GuestSave<'_> {
     }
 }
 
+/// Work trees below a directory, as a scan of it leaves them out, as many as fit into a request.
+fn beneath(root: &ContainerPath, trees: &BTreeSet<ContainerPath>) -> Vec<String> {
+    let mut bytes = 0;
+    let paths = trees.iter().filter_map(|it| relative(it.as_str(), root.as_str())).map(|it| format!("/{it}"));
+    let fits = |it: &String| {
+        bytes += it.len();
+        bytes <= MAX_SKIPPED
+    };
+    paths.take_while(fits).collect()
+}
+
 /// The path from a directory, when it is a plain one below it.
 fn relative(path: &str, above: &str) -> Option<String> {
     let rest = path.strip_prefix(above.trim_end_matches('/'))?.strip_prefix('/')?;
     plain_name(Path::new(rest)).filter(|it| !it.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scan_leaves_out_the_work_trees_that_lie_in_it() {
+        let path = |it: &str| ContainerPath::parse(it).unwrap();
+        let trees = ["/home/me/x", "/workspace/app", "/workspace/deep/lib"].map(path).into();
+        assert_eq!(beneath(&path("/workspace"), &trees), ["/app", "/deep/lib"]);
+        assert_eq!(beneath(&ContainerPath::root(), &trees), ["/home/me/x", "/workspace/app", "/workspace/deep/lib"]);
+        let many = (0..2000).map(|it| path(&format!("/workspace/{it:0>20}"))).collect();
+        let fit = beneath(&path("/workspace"), &many);
+        assert!((700..1000).contains(&fit.len()), "{}", fit.len());
+    }
 }

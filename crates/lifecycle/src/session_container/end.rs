@@ -12,6 +12,7 @@ use super::record::LastContainer;
 use super::{
     ContainerTemplate, EndReason, EnsureRequest, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
+use crate::clock::ClockReading;
 use crate::slot::{SlotKey, SlotRole};
 use crate::store::LoadOutcome;
 use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, SaveReport, destroy, volume};
@@ -66,7 +67,15 @@ impl SessionContainers {
         self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(session.clone());
         let all = self.store.slots()?;
         let its = all.into_iter().filter(|it| it.session == *session).collect();
-        Ok(self.end_all(engines, its, ending).await)
+        let done = self.end_all(engines, its, ending).await;
+        if ending.reason == EndReason::Command && !done.failed.is_empty() {
+            // The person may look at what could not be saved, take it out, and end it again.
+            self.reopen(session);
+            for (_, role, _) in &done.failed {
+                self.change(SlotKey::new(session, *role), |record| record.ending = false)?;
+            }
+        }
+        Ok(done)
     }
 
     /// The session may have slots again: another client is bound to its name.
@@ -74,18 +83,23 @@ impl SessionContainers {
         self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(session);
     }
 
-    /// Ends what an end left over, and every session whose process is dead and whose lease is over.
+    /// Ends what an end left over, and every session whose process is dead and whose lease is over. What cannot be ended
+    /// is tried again later.
     ///
     /// # Errors
     /// As for [`end`](Self::end).
     pub async fn recover(
         &self,
         engines: &dyn Engines,
-        now: Timestamp,
+        now: &ClockReading,
         ending: &EndOptions<'_>,
     ) -> Result<EndedSession, SlotError> {
-        let all = self.store.slots()?.into_iter().filter(|it| it.is_over(now)).collect();
-        Ok(self.end_all(engines, all, ending).await)
+        let all = self.store.slots()?.into_iter().filter(|it| it.is_over(now.wall) && it.may_be_tried(now)).collect();
+        let done = self.end_all(engines, all, ending).await;
+        for (session, role, _) in &done.failed {
+            self.put_off(SlotKey::new(session, *role), now)?;
+        }
+        Ok(done)
     }
 
     /// Ends one slot alone.

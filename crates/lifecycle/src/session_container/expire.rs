@@ -8,12 +8,13 @@ use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
 use tokio::time::timeout;
 
 use super::end::EndOptions;
-use super::record::{Deferred, ExitCause, SlotVolume};
+use super::record::{ExitCause, SlotVolume};
 use super::slot_state::ClaimedSlot;
 use super::{
     ContainerEvent, EndReason, Reason, Replacement, SessionContainers, Slot, SlotError, SlotObserver, SlotRecord,
 };
 use crate::clock::ClockReading;
+use crate::deferred::Deferred;
 use crate::find::proven;
 use crate::reap::in_use;
 use crate::slot::{SlotKey, SlotRole};
@@ -25,10 +26,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longer than it takes until a call is written down.
 const REST: Duration = Duration::from_secs(120);
-
-/// One that could not be ended is tried again after so long, and after twice as long each time, up to the maximum.
-const RETRY_PAUSE: Duration = Duration::from_secs(60);
-const MAX_RETRY_PAUSE: Duration = Duration::from_secs(6 * 60 * 60);
 
 /// A slot in which nothing runs, and that no other call is at.
 struct AtRest<'a> {
@@ -208,12 +205,7 @@ impl SessionContainers {
     /// # Errors
     /// When that cannot be written down.
     pub fn put_off(&self, key: SlotKey<'_>, now: &ClockReading) -> Result<(), SlotError> {
-        let slot = self.slot(key);
-        let Some(mut claimed) = self.try_claim(&slot, key)? else { return Ok(()) };
-        let record = &mut *claimed.record;
-        let times = record.put_off.as_ref().map_or(0, |it| it.times).saturating_add(1);
-        record.put_off = Some(Deferred { times, at: now.clone() });
-        Ok(self.store.save_slot(record)?)
+        self.change(key, |record| record.put_off = Some(Deferred::after(record.put_off.as_ref(), now)))
     }
 
     /// It is old, was not found to be stuck a moment ago, and no other process uses it: none that owns it lives, and none
@@ -226,7 +218,7 @@ impl SessionContainers {
         let of_another = |it: &ProcessId| *it != ProcessId::current() && it.alive();
         let rest = REST.min(lifetime);
         is_old
-            && record.put_off.as_ref().is_none_or(|it| it.is_over(now))
+            && record.may_be_tried(now)
             && !record.owner.as_ref().is_some_and(of_another)
             && now.is_past(&record.used, rest, rest)
     }
@@ -252,15 +244,12 @@ impl SessionContainers {
     }
 }
 
-impl Deferred {
-    /// It may be tried again.
-    fn is_over(&self, now: &ClockReading) -> bool {
-        let pause = RETRY_PAUSE.saturating_mul(1 << self.times.saturating_sub(1).min(16)).min(MAX_RETRY_PAUSE);
-        now.is_past(&self.at, pause, pause)
-    }
-}
-
 impl SlotRecord {
+    /// It was not found to be stuck a moment ago.
+    pub(super) fn may_be_tried(&self, now: &ClockReading) -> bool {
+        self.put_off.as_ref().is_none_or(|it| it.is_over(now))
+    }
+
     /// For how long it was not used.
     fn idle_seconds(&self, now: &ClockReading) -> u64 {
         u64::try_from(now.wall.duration_since(self.used.wall).as_secs()).unwrap_or_default()

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::{Reason, Replacement};
 use crate::clock::ClockReading;
+use crate::deferred::Deferred;
 use crate::record::{Record, RecordState, summed_bytes, summed_value};
 use crate::slot::{SlotKey, SlotRole};
 use crate::store::{LoadOutcome, load_file, own_directory, write_whole};
@@ -149,15 +150,6 @@ const MOVED: [&str; 4] = ["container_id", "rootless", "last_used_at", "renewed_a
 pub(crate) struct ExitCause {
     pub(crate) reason: Reason,
     pub(crate) exit_code: Option<i64>,
-}
-
-/// An end that did not come about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Deferred {
-    /// How often it was tried.
-    pub(crate) times: u32,
-    /// When last.
-    pub(crate) at: ClockReading,
 }
 
 impl SlotRecord {

@@ -87,6 +87,14 @@ impl SessionContainers {
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
+    /// Changes the record of a slot, unless somebody is at it.
+    pub(super) fn change(&self, key: SlotKey<'_>, change: impl FnOnce(&mut SlotRecord)) -> Result<(), SlotError> {
+        let slot = self.slot(key);
+        let Some(mut claimed) = self.try_claim(&slot, key)? else { return Ok(()) };
+        change(&mut claimed.record);
+        Ok(self.store.save_slot(&claimed.record)?)
+    }
+
     /// The engine of a slot.
     pub(super) async fn engine_of(
         &self,

@@ -197,7 +197,8 @@ impl Process<'_> {
     async fn recover(&self, after: SignedDuration) -> EndedSession {
         let tell = self.bench.tell();
         let ending = ending(SavePolicy::Discard, &tell);
-        self.slots.recover(&self.bench.engines(), Timestamp::now() + after, &ending).await.unwrap()
+        let now = later(after.as_secs(), after.as_secs().unsigned_abs());
+        self.slots.recover(&self.bench.engines(), &now, &ending).await.unwrap()
     }
 
     async fn expire(&self, now: ClockReading) {
@@ -216,7 +217,7 @@ impl Process<'_> {
 
 fn ending<'a>(saving: SavePolicy, tell: &'a SlotObserver<'a>) -> EndOptions<'a> {
     let second = Duration::from_secs(1);
-    EndOptions { saving, reader: None, grace: second, within: 20 * second, tell, reason: EndReason::Command }
+    EndOptions { saving, reader: None, grace: second, within: 20 * second, tell, reason: EndReason::Disconnect }
 }
 
 fn id(ready: &Ready) -> &ContainerId {

@@ -12,14 +12,15 @@ use crate::save::manifest::{SavedItem, SavedKind};
 use crate::save::writer::SaveWriter;
 
 impl GuestSave<'_> {
-    /// Files in no work tree, the smallest first, as many as space and time allow.
+    /// Files in no work tree, the smallest first, as many as space and time allow. What is left out is named, unless it is
+    /// saved another time: then nothing is removed.
     pub(super) async fn files(&self, out: &mut SaveWriter, survey: WorkScan) -> Result<(), SaveError> {
         let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
         let in_tree = |it: &ScanEntry| survey.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
         let kept = self.unchanged(&survey.written).await;
         let is_kept = |it: &ScanEntry| kept.contains(&it.path);
         let mut written: Vec<_> = survey.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
-        if written.is_empty() {
+        if written.is_empty() && !survey.more {
             return Ok(());
         }
         written.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
@@ -38,7 +39,7 @@ impl GuestSave<'_> {
                 Ok(()) => {}
                 // The next one is no smaller.
                 Err(SaveError::TooLarge) => over = Some("it does not fit"),
-                Err(SaveError::TooSlow) => over = Some("there was no time left"),
+                Err(SaveError::TooSlow) if !self.is_tried_again => over = Some("there was no time left"),
                 Err(trouble) => return Err(trouble),
             }
             if let Some(reason) = over {

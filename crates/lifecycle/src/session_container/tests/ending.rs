@@ -37,6 +37,34 @@ async fn what_an_end_left_over_is_finished_by_the_next_process() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_ended_is_tried_again_later() {
+    let bench = Bench::new();
+    let here = bench.process();
+    here.slot().await;
+    bench.fake.fail_next(Verb::RemoveVolume);
+    here.end(SavePolicy::Discard).await;
+    let there = bench.process();
+    bench.fake.fail_next(Verb::RemoveVolume);
+    assert_eq!(there.recover(SignedDuration::ZERO).await.failed.len(), 1);
+    let soon = there.recover(SignedDuration::from_secs(30)).await;
+    assert_eq!((soon.ended.len(), soon.failed.len()), (0, 0), "{soon:?}");
+    assert_eq!(there.recover(SignedDuration::from_secs(90)).await.ended.len(), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_the_person_could_not_end_goes_on() {
+    let bench = Bench::new();
+    let here = bench.process();
+    write(&here.root(&here.slot().await));
+    bench.fake.fail_next(Verb::RemoveVolume);
+    let tell = bench.tell();
+    let ending = EndOptions { reason: EndReason::Command, ..ending(SavePolicy::Discard, &tell) };
+    let ended = here.slots.end(&bench.engines(), &session(), &ending).await.unwrap();
+    assert_eq!((ended.ended.len(), ended.failed.len()), (0, 1), "{ended:?}");
+    assert!(kept(&here.root(&here.slot().await)), "its files are there to be taken out");
+}
+
+#[tokio::test]
 async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() {
     for gone in [false, true] {
         let bench = Bench::new();

@@ -18,6 +18,7 @@
 //! | `network` | loopback, user-mode and routed networks, published ports, names |
 //! | `digest` | SHA-256 digests |
 //! | `archive` | the tar format, hostile and canonical |
+//! | `file_archive` | files of a container as a tar archive, in and out |
 //! | `store` | images: unpacked layers by digest, import, commit, garbage collection |
 //! | `source` | images that are copied into the store: layouts, archives, other engines; what all sources have in common |
 //! | `registry` | images from registries |
@@ -57,6 +58,7 @@ mod directories;
 mod engine;
 mod error;
 mod exec_record;
+mod file_archive;
 mod health_check;
 mod ids;
 mod info;

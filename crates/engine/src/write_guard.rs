@@ -14,44 +14,48 @@ const STEP: u64 = 16 << 20;
 const FLOOR: u64 = 1 << 30;
 const FLOOR_PERCENT: u64 = 2;
 
-/// The disk has no space for an image.
+/// The disk has no space for what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no space left for the image: {} MiB free, and {} MiB have to stay free; remove images that are not needed",
+    "no space left for {what}: {} MiB free, and {} MiB have to stay free; remove images that are not needed",
     free >> 20, floor >> 20
 )]
 pub(crate) struct NoSpace {
+    pub(crate) what: &'static str,
     pub(crate) free: u64,
     pub(crate) floor: u64,
 }
 
 impl NoSpace {
     /// Compares what a file system has.
-    fn check(total: u64, free: u64) -> Result<(), Self> {
+    fn check(what: &'static str, total: u64, free: u64) -> Result<(), Self> {
         let floor = FLOOR.min(total / 100 * FLOOR_PERCENT);
-        if free < floor { Err(Self { free, floor }) } else { Ok(()) }
+        if free < floor { Err(Self { what, free, floor }) } else { Ok(()) }
     }
 }
 
-/// The disk has no room for the number of an image's files.
+/// The disk has no room for the number of files that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no inodes left for the image: {free} free, and {floor} have to stay free; remove images that are not needed")]
+#[error("no inodes left for {what}: {free} free, and {floor} have to stay free; remove images that are not needed")]
 struct NoInodes {
+    what: &'static str,
     free: u64,
     floor: u64,
 }
 
 impl NoInodes {
     /// Compares what a file system has; one that does not count has none.
-    fn check(total: u64, free: u64) -> Result<(), Self> {
+    fn check(what: &'static str, total: u64, free: u64) -> Result<(), Self> {
         let floor = total / 100 * FLOOR_PERCENT;
-        if free < floor { Err(Self { free, floor }) } else { Ok(()) }
+        if free < floor { Err(Self { what, free, floor }) } else { Ok(()) }
     }
 }
 
 /// Told of what is written to a file system.
 #[derive(Debug)]
 pub(crate) struct WriteGuard {
+    /// In the words of an error, as `the image`.
+    what: &'static str,
     within: OwnedFd,
     cancel: CancelFlag,
     /// Since the last look.
@@ -63,10 +67,15 @@ impl WriteGuard {
     ///
     /// # Errors
     /// As [`written`](Self::written).
-    pub(crate) fn begin(within: impl AsFd, cancel: CancelFlag) -> io::Result<Self> {
-        let it = Self { within: within.as_fd().try_clone_to_owned()?, cancel, written: 0 };
+    pub(crate) fn begin(what: &'static str, within: impl AsFd, cancel: CancelFlag) -> io::Result<Self> {
+        let it = Self::new(what, within, cancel)?;
         it.check()?;
         Ok(it)
+    }
+
+    /// The same for writes that may be small: those are admitted by a full disk, too.
+    pub(crate) fn new(what: &'static str, within: impl AsFd, cancel: CancelFlag) -> io::Result<Self> {
+        Ok(Self { what, within: within.as_fd().try_clone_to_owned()?, cancel, written: 0 })
     }
 
     /// Counts bytes that were written.
@@ -87,8 +96,8 @@ impl WriteGuard {
         self.cancel.check()?;
         let stat = fstatvfs(&self.within)?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        NoSpace::check(bytes(stat.f_blocks), bytes(stat.f_bavail)).map_err(full)?;
-        NoInodes::check(stat.f_files, stat.f_favail).map_err(full)
+        NoSpace::check(self.what, bytes(stat.f_blocks), bytes(stat.f_bavail)).map_err(full)?;
+        NoInodes::check(self.what, stat.f_files, stat.f_favail).map_err(full)
     }
 }
 
@@ -119,39 +128,43 @@ mod tests {
     #[test]
     fn a_part_of_small_disks_and_a_fixed_size_of_large_ones_stay_free() {
         let gib = |count: u64| count << 30;
-        assert_eq!(NoSpace::check(gib(1000), gib(1)), Ok(()));
-        let full = NoSpace::check(gib(1000), gib(1) - 1).unwrap_err();
+        assert_eq!(NoSpace::check("the image", gib(1000), gib(1)), Ok(()));
+        let full = NoSpace::check("the image", gib(1000), gib(1) - 1).unwrap_err();
         assert_eq!(
             full.to_string(),
             "no space left for the image: 1023 MiB free, and 1024 MiB have to stay free; remove images that are not needed"
         );
-        assert_eq!(NoSpace::check(gib(10), gib(10) / 50), Ok(()));
-        assert!(NoSpace::check(gib(10), gib(10) / 60).is_err());
+        assert_eq!(NoSpace::check("the image", gib(10), gib(10) / 50), Ok(()));
+        assert!(NoSpace::check("the image", gib(10), gib(10) / 60).is_err());
         // A file system that does not count has no blocks.
-        assert_eq!(NoSpace::check(0, 0), Ok(()));
+        assert_eq!(NoSpace::check("the image", 0, 0), Ok(()));
     }
 
     #[test]
     fn a_part_of_the_inodes_stays_free() {
-        assert_eq!(NoInodes::check(1000, 20), Ok(()));
-        let err = NoInodes::check(1000, 19).unwrap_err();
+        assert_eq!(NoInodes::check("the image", 1000, 20), Ok(()));
+        let err = NoInodes::check("the image", 1000, 19).unwrap_err();
         assert!(
             err.to_string().starts_with("no inodes left for the image: 19 free, and 20 have to stay free"),
             "{err}"
         );
         // Btrfs and others make them as they are needed.
-        assert_eq!(NoInodes::check(0, 0), Ok(()));
+        assert_eq!(NoInodes::check("the image", 0, 0), Ok(()));
     }
 
     #[test]
     fn writing_ends_before_the_disk_is_full_or_when_it_is_given_up() {
         if let Some(full) = full_file_system() {
-            let err = WriteGuard::begin(&full, CancelFlag::NEVER).unwrap_err();
+            let err = WriteGuard::begin("the image", &full, CancelFlag::NEVER).unwrap_err();
             assert!(err.kind() == io::ErrorKind::StorageFull && err.to_string().contains("no space left"), "{err}");
+            let mut small = WriteGuard::new("the copy", &full, CancelFlag::NEVER).unwrap();
+            small.written(STEP - 1).unwrap();
+            let err = small.written(1).unwrap_err();
+            assert!(err.to_string().starts_with("no space left for the copy"), "{err}");
         }
         let dir = tempfile::tempfile().unwrap();
         let cancel = CancelFlag::new().unwrap();
-        let mut guard = WriteGuard::begin(&dir, cancel.clone()).unwrap();
+        let mut guard = WriteGuard::begin("the image", &dir, cancel.clone()).unwrap();
         cancel.cancel();
         guard.written(STEP - 1).unwrap();
         assert!(guard.written(1).is_err());

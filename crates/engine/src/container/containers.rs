@@ -1,7 +1,7 @@
 //! All containers: creation under a free name, and look-ups.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
@@ -31,6 +31,13 @@ impl StoredContainer {
         State::read(&self.dir).map_err(host_error("cannot read the state of the container"))
     }
 
+    /// Whether the start of its process is complete. Until then that process may still have the host's root directory, so
+    /// that none may enter its namespaces. To be asked after the state was read: a start removes the record of the last run
+    /// before it makes a process.
+    pub(super) fn is_start_complete(&self) -> bool {
+        self.dir.network_file().exists()
+    }
+
     /// PID 1, if it runs.
     pub(crate) fn process(&self) -> Result<Option<ProcessId>> {
         Ok(self.state()?.process().cloned())
@@ -48,20 +55,37 @@ pub(crate) async fn create(engine: &Engine, placed: &Placed) -> Result<Container
     let hold = engine.store.hold(placed.image())?.ok_or_else(missing)?;
     let image = engine.store.image(placed.image())?.ok_or_else(missing)?;
     let config = config_of(engine, placed, &image)?;
-    add(engine, &config).await?;
+    add(engine, &config, |_| Ok(())).await?;
     drop(hold);
     Ok(config.id)
 }
 
-/// Publishes a container of that configuration.
-pub(crate) async fn add(engine: &Engine, config: &ContainerConfig) -> Result<()> {
+/// Publishes a container of that configuration, with what `write_files` writes to the directory of its own files.
+pub(crate) async fn add(
+    engine: &Engine,
+    config: &ContainerConfig,
+    write_files: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<()> {
     let pending = engine.pending.begin(&Operation::CreateContainer(config.id.clone()))?;
-    let added = match prepare(engine, config) {
+    let added = match prepare_with_files(engine, config, write_files) {
         Ok(aside) => publish(engine, config, &aside).await,
         Err(err) => Err(err),
     };
     pending.finish();
     added
+}
+
+fn prepare_with_files(
+    engine: &Engine,
+    config: &ContainerConfig,
+    write_files: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<ContainerDir> {
+    let aside = prepare(engine, config)?;
+    if let Err(err) = write_files(&aside.files()) {
+        discard(engine, &aside);
+        return Err(host_error(format!("cannot write the files of the container `{}`", config.name))(err));
+    }
+    Ok(aside)
 }
 
 /// A directory of that configuration beside those of containers, to be [published](publish).
@@ -91,7 +115,7 @@ pub(super) async fn publish(engine: &Engine, config: &ContainerConfig, aside: &C
     published
 }
 
-async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &std::path::Path) -> Result<()> {
+async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &Path) -> Result<()> {
     let what = || format!("cannot publish the container `{}`", config.name);
     let containers = engine.directories.containers();
     let _names = lock_names(engine, "create").await?;
@@ -183,4 +207,33 @@ pub(super) fn layer_dirs(engine: &Engine, image: &ImageId, verb: &'static str) -
 
 pub(super) fn no_such_image(verb: &'static str, image: &ImageId) -> Error {
     refused(verb, format_args!("no image `{image}` in this engine"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+
+    #[tokio::test]
+    async fn a_container_whose_files_cannot_be_written_is_not_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            data_dir: dir.path().join("data"),
+            guest: None,
+            home: dir.path().to_owned(),
+            registries: RegistryOptions::default(),
+        };
+        let runtime = EmbeddedRuntime::open(options).unwrap();
+        let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
+        let failed = add(engine, &config, |dir| {
+            std::fs::write(dir.join("half"), "")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(matches!(failed.await, Err(Error::Host { .. })));
+        assert_eq!(ids(engine).unwrap(), [] as [&str; 0]);
+        // Its name is free.
+        add(engine, &config, |dir| std::fs::write(dir.join("whole"), "")).await.unwrap();
+        let found = find(engine, &Handle::from(&config.id)).unwrap();
+        assert!(found.dir.files().join("whole").exists() && !found.dir.files().join("half").exists());
+    }
 }

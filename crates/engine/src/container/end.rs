@@ -32,7 +32,8 @@ pub(crate) async fn stop(engine: &Arc<Engine>, id: &ContainerId, grace: Duration
     let signal = container.config.service.as_ref().and_then(|it| it.stop_signal);
     let signal = signal.and_then(Signal::from_named_raw).unwrap_or(Signal::TERM);
     end_process(process, EndBy::Signal { signal, grace }).await?;
-    clear_run(engine, &container, run).await;
+    // It has ended. What is left of it is in its records, for the next start or the removal.
+    let _ = clear_run(engine, &container, run).await;
     pending.finish();
     Ok(())
 }
@@ -76,29 +77,35 @@ pub(super) async fn remove_locked(
 }
 
 /// Ends a container's processes at once, with its control group and network.
+///
+/// # Errors
+/// When some of it is left: its records are the only ones, and stay.
 pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
     let state = container.state()?;
     if let State::Running { process, .. } = &state {
         end_process(process, EndBy::Kill).await?;
     }
     if let Some(run) = state.run() {
-        clear_run(engine, container, run).await;
+        clear_run(engine, container, run).await?;
     }
     // Also what a start left that died: mounts would be emptied with the directory.
     by_runtime::clear(engine, container).await
 }
 
-/// What a run leaves outside the container's directory.
-pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) {
-    if let Err(err) = by_runtime::clear(engine, container).await {
-        tracing::warn!(container = %container.config.name, %err, "mounts of the container are left");
+/// Removes what a run leaves outside the container's directory: all of it that can be.
+///
+/// # Errors
+/// The first failure. All are logged.
+pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer, run: &RunRecord) -> Result<()> {
+    let mounts = by_runtime::clear(engine, container).await;
+    let network = clear_network(&engine.directories, &container.config.id, &container.dir).await;
+    let group = run.group.remove();
+    for (what, cleared) in [("mounts", &mounts), ("the network", &network), ("the control group", &group)] {
+        if let Err(err) = cleared {
+            tracing::warn!(container = %container.config.name, %err, "{what} of the container cannot be removed");
+        }
     }
-    if let Err(err) = clear_network(&engine.directories, &container.config.id, &container.dir).await {
-        tracing::warn!(container = %container.config.name, %err, "the network of the container is left");
-    }
-    if let Err(err) = run.group.remove() {
-        tracing::warn!(container = %container.config.name, %err, "the control group of the container is left");
-    }
+    mounts.and(network).and(group)
 }
 
 /// Ends what serves a container's network. Its record is the only one of these processes, so it stays until they have ended.
@@ -178,12 +185,16 @@ pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ContainerId;
+    use coracle_runtime::{ContainerId, ContainerRuntime as _, ProcessId, RemovalOutcome};
 
+    use super::super::containers::{add, find};
     use super::super::directory::{ContainerDir, write_json};
+    use super::super::state::RunRecord;
     use super::{clear_network, is_exiting};
+    use crate::cgroup::ContainerGroup;
     use crate::directories::Directories;
     use crate::network::AttachmentRecord;
+    use crate::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 
     #[tokio::test]
     async fn the_record_of_a_network_stays_until_the_network_is_cleared() {
@@ -206,6 +217,35 @@ mod tests {
         // What cannot be read may be a record.
         std::fs::create_dir(container.network_file()).unwrap();
         assert!(clear_network(&directories, &id, &container).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_container_is_not_removed_while_some_of_its_network_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions {
+            data_dir: dir.path().join("data"),
+            guest: None,
+            home: dir.path().to_owned(),
+            registries: RegistryOptions::default(),
+        };
+        let runtime = EmbeddedRuntime::open(options).unwrap();
+        let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
+        add(engine, &config, |_| Ok(())).await.unwrap();
+        let files = find(engine, &(&config.id).into()).unwrap().dir;
+        // Of a process that has ended: this one started later.
+        let stat = format!("{} (init) S {}1", ProcessId::current().pid, "0 ".repeat(18));
+        std::fs::write(files.process_file(), stat).unwrap();
+        write_json(&files.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
+        let attached = AttachmentRecord { network: Some("some".into()), ..AttachmentRecord::default() };
+        write_json(&files.network_file(), &attached).unwrap();
+        // A directory in the place of the member's record cannot be removed as a file.
+        let member = engine.directories.networks().join("some.members").join(format!("{}.json", config.id));
+        std::fs::create_dir_all(&member).unwrap();
+        assert!(runtime.remove(&config.id).await.is_err());
+        assert!(files.network_file().exists());
+        std::fs::remove_dir(&member).unwrap();
+        assert!(matches!(runtime.remove(&config.id).await, Ok(RemovalOutcome::Now)));
+        assert!(!files.path().exists());
     }
 
     #[test]

@@ -10,25 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::containers::{StoredContainer, layer_dirs};
 use super::plan::{HostMounts, RootRequest, TreeError, c_path, root_mount};
-use super::start::{open_upper, volume_dirs};
+use super::start::{open_upper, start_incomplete, volume_dirs};
 use super::state::State;
-use super::{archive, by_runtime, end, host_error};
+use super::{by_runtime, end, host_error};
 use crate::engine::Engine;
 use crate::error::refused;
+use crate::file_archive::{self, DownloadOutcome};
 use crate::sys::{ChildPlace, Step, run_in_child};
-
-/// What came of an archive that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum DownloadOutcome {
-    Complete,
-    Missing,
-    TooLarge,
-}
 
 /// Unpacks a tar below an existing directory. Blocks.
 pub(crate) fn upload(engine: &Engine, container: &StoredContainer, at: &ContainerPath, tar: File) -> Result<()> {
     let path = Path::new(at.as_str());
-    let unpacked = inside(engine, container, || archive::unpack(tar, path))?;
+    let unpacked = inside(engine, container, || file_archive::unpack(tar, path))?;
     unpacked.map_err(|err| refused("upload", format_args!("cannot unpack files at `{at}` of the container: {err}")))
 }
 
@@ -47,7 +40,7 @@ pub(crate) fn download(
     into: DownloadFile,
 ) -> Result<()> {
     let DownloadFile { file, max_bytes } = into;
-    let packed = inside(engine, container, || archive::pack(Path::new(path.as_str()), file, max_bytes))?;
+    let packed = inside(engine, container, || file_archive::pack(Path::new(path.as_str()), file, max_bytes))?;
     match packed.map_err(host_error(format!("cannot read `{path}` of the container")))? {
         DownloadOutcome::Complete => Ok(()),
         DownloadOutcome::TooLarge => Err(Error::TooLarge { max_bytes }),
@@ -71,6 +64,10 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
     }
     match state.process().and_then(end::open) {
         Some(pidfd) => {
+            // The caller waited for a start; this is another one since.
+            if !container.is_start_complete() {
+                return Err(start_incomplete("copy"));
+            }
             let has_users = state.run().is_some_and(|it| it.shares_users.is_none());
             let users = if has_users { libc::CLONE_NEWUSER } else { 0 };
             let namespaces = vec![(pidfd.as_fd(), users | libc::CLONE_NEWNS)];

@@ -10,7 +10,7 @@
 //! | `start`, `end` | start; stop and removal |
 //! | `by_runtime` | the same by an OCI runtime |
 //! | `exec` | commands without a guest |
-//! | `files`, `archive` | files in and out |
+//! | `files` | files in and out |
 //! | `commit` | an image of its files |
 //! | `fork` | another container with its files |
 //! | `freeze` | a moment in which its processes stand still |
@@ -19,7 +19,6 @@
 //! | `log` | what PID 1 printed |
 //! | `describe` | for `inspect` |
 
-mod archive;
 mod by_runtime;
 mod commit;
 mod containers;

@@ -21,6 +21,7 @@ use crate::blocking::blocking;
 use crate::cgroup::ContainerGroup;
 use crate::config::{Init, MountConfig};
 use crate::engine::Engine;
+use crate::error::refused;
 use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, detach, network_files};
 use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
@@ -60,7 +61,8 @@ pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> 
 /// The record of a network that is left would be lost, and taken for that of the new run.
 async fn clear_last_run(engine: &Arc<Engine>, container: &StoredContainer, state: &State) -> Result<()> {
     if let State::Exited { run, .. } = state {
-        end::clear_run(engine, container, run).await;
+        // Of what is left only the network would be in the way.
+        let _ = end::clear_run(engine, container, run).await;
     }
     end::clear_network(&engine.directories, &container.config.id, &container.dir).await
 }
@@ -115,9 +117,31 @@ pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Res
     lock.ok_or(Error::TimedOut { verb, after: LOCK_TIMEOUT })
 }
 
-/// The lock of a container that does not run: nothing starts it while its files are used from outside.
+/// The state of a container that a process is about to enter. Waits for a start that is under way.
+///
+/// # Errors
+/// `Engine` for a start that was interrupted: the next repair ends that container.
+pub(super) async fn state_to_enter(container: &StoredContainer, verb: &'static str) -> Result<State> {
+    let state = container.state()?;
+    if state.process().is_none() || container.is_start_complete() {
+        return Ok(state);
+    }
+    let _lock = lock(container, verb).await?;
+    let state = container.state()?;
+    if state.process().is_none() || container.is_start_complete() {
+        return Ok(state);
+    }
+    Err(start_incomplete(verb))
+}
+
+pub(super) fn start_incomplete(verb: &'static str) -> Error {
+    refused(verb, "the start of the container is not complete")
+}
+
+/// The lock of a container that does not run: nothing starts it while its files are used from outside. Waits for a start
+/// that is under way.
 pub(crate) async fn lock_at_rest(container: &StoredContainer, verb: &'static str) -> Result<Option<Lock>> {
-    if container.process()?.is_some() {
+    if container.process()?.is_some() && container.is_start_complete() {
         return Ok(None);
     }
     let lock = lock(container, verb).await?;
@@ -318,4 +342,41 @@ pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool>
     let state = container.state()?;
     let State::Running { run, .. } = state else { return Ok(false) };
     run.group.holds(pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A container whose PID 1 is this process.
+    fn container(parent: &std::path::Path) -> StoredContainer {
+        let dir = ContainerDir::create(parent.join("it")).unwrap();
+        write_json(&dir.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
+        std::fs::write(dir.process_file(), std::fs::read("/proc/self/stat").unwrap()).unwrap();
+        StoredContainer { config: crate::config::example(Vec::new()), dir }
+    }
+
+    #[tokio::test]
+    async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete() {
+        let parent = tempfile::tempdir().unwrap();
+        let container = container(parent.path());
+        let starting = lock(&container, "start").await.unwrap();
+        assert!(timeout(Duration::from_millis(50), state_to_enter(&container, "exec")).await.is_err());
+        assert!(timeout(Duration::from_millis(50), lock_at_rest(&container, "copy")).await.is_err());
+        std::fs::write(container.dir.network_file(), "{}").unwrap();
+        // The lock is not needed any more.
+        assert!(state_to_enter(&container, "exec").await.unwrap().process().is_some());
+        assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
+        drop(starting);
+    }
+
+    #[tokio::test]
+    async fn a_container_whose_start_was_interrupted_is_not_entered() {
+        let parent = tempfile::tempdir().unwrap();
+        let container = container(parent.path());
+        assert!(matches!(state_to_enter(&container, "exec").await, Err(Error::Engine { verb: "exec", .. })));
+        assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
+    }
 }

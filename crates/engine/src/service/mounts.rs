@@ -16,7 +16,7 @@ const TMPFS_BYTES: u64 = 1 << 30;
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServiceMounts {
     pub(super) configs: Vec<MountConfig>,
-    /// To be written before the container starts.
+    /// To be written before the container is there.
     pub(super) files: Vec<StoredFile>,
     /// Volumes without a name in the file: those of the container alone.
     pub(super) anonymous: Vec<String>,
@@ -25,7 +25,8 @@ pub(super) struct ServiceMounts {
 /// A text that a service sees as a file.
 #[derive(Clone, Debug)]
 pub(super) struct StoredFile {
-    pub(super) path: PathBuf,
+    /// In the directory of the container's own files.
+    pub(super) name: String,
     pub(super) content: String,
     pub(super) mode: u32,
     pub(super) owner: Ids,
@@ -103,11 +104,12 @@ impl ServiceMounts {
         let path = match (stored["file"].as_str(), stored["content"].as_str()) {
             (Some(file), _) => PathBuf::from(file),
             (None, Some(content)) => {
-                let path = dir.join(format!("{key}-{}", self.files.len()));
+                let name = format!("{key}-{}", self.files.len());
+                let path = dir.join(&name);
                 let number = |key: &str| entry[key].as_str().and_then(|it| it.parse().ok());
                 let owner = Ids { uid: number("uid").unwrap_or(0), gid: number("gid").unwrap_or(0) };
                 let mode = entry["mode"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0o444);
-                self.files.push(StoredFile { path: path.clone(), content: content.to_owned(), mode, owner });
+                self.files.push(StoredFile { name, content: content.to_owned(), mode, owner });
                 path
             }
             (None, None) => return Err(service.refused(key, &format!("has no `{source}`"))),
@@ -118,14 +120,17 @@ impl ServiceMounts {
 }
 
 impl StoredFile {
-    /// Of another user where this process may make it so: without root all files are the person's.
-    pub(super) fn write(&self, is_root: bool) -> std::io::Result<()> {
-        use std::os::unix::fs::{PermissionsExt as _, chown};
-        std::fs::write(&self.path, &self.content)?;
+    /// Writes it to the disk. Of another user where this process may make it so: without root all files are the person's.
+    pub(super) fn write(&self, dir: &Path, is_root: bool) -> std::io::Result<()> {
+        use std::io::Write as _;
+        use std::os::unix::fs::{PermissionsExt as _, fchown};
+        let mut file = std::fs::File::create(dir.join(&self.name))?;
+        file.write_all(self.content.as_bytes())?;
         if is_root {
-            chown(&self.path, Some(self.owner.uid), Some(self.owner.gid))?;
+            fchown(&file, Some(self.owner.uid), Some(self.owner.gid))?;
         }
-        std::fs::set_permissions(&self.path, std::fs::Permissions::from_mode(self.mode))
+        file.set_permissions(std::fs::Permissions::from_mode(self.mode))?;
+        file.sync_all()
     }
 }
 

@@ -2,6 +2,7 @@
 //! not be.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -176,12 +177,10 @@ impl<'a> StackStart<'a> {
         for volume in &mounts.anonymous {
             parts::create_anonymous(self.engine, self.stack, volume)?;
         }
-        container::add(self.engine, &config).await?;
-        for file in &mounts.files {
-            let what = || format!("cannot write `{}`", file.path.display());
-            let written = file.write(self.engine.privileges.is_root());
-            written.map_err(|source| coracle_runtime::Error::Host { what: what(), source })?;
-        }
+        let is_root = self.engine.privileges.is_root();
+        // A container without them would be taken for a current one by the next call.
+        let write_files = |dir: &Path| mounts.files.iter().try_for_each(|it| it.write(dir, is_root));
+        container::add(self.engine, &config, write_files).await?;
         Ok(config.id)
     }
 

@@ -1,6 +1,7 @@
 //! The user of a service, by the tables of its image.
 
 use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use coracle_runtime::{Ids, ImageId};
@@ -48,22 +49,27 @@ fn find(spec: &str, passwd: &str, group: &str) -> Result<ServiceUser, String> {
     Ok(ServiceUser { ids: Ids { uid, gid }, home })
 }
 
-/// A regular file of the topmost layer that has the path. Layers hold what strangers packed: no link is followed.
+/// A regular file of the topmost layer that has the path. Layers hold what strangers packed: no link is followed, and what
+/// has the path is opened once it is known to be a file: to open a device is to use it.
 fn read(layers: &[PathBuf], path: &str) -> std::io::Result<String> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for layer in layers {
         let root = rustix::fs::open(layer, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let file = match openat2(&root, path, flags, Mode::empty(), resolve) {
+        let found = match openat2(&root, path, flags, Mode::empty(), resolve) {
             Err(Errno::NOENT) => continue,
-            // A removed file is a device, which may not be opened here.
-            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::NODEV | Errno::ACCESS) => break,
-            opened => opened?,
+            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::ACCESS) => break,
+            found => found?,
         };
-        let stat = fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        // A removed file is a device.
+        if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
             break;
         }
+        let again = format!("/proc/self/fd/{}", found.as_raw_fd());
+        let file = match rustix::fs::open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::ACCESS) => break,
+            opened => opened?,
+        };
         let mut bytes = Vec::new();
         std::fs::File::from(file).take(MAX_TABLE).read_to_end(&mut bytes)?;
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
@@ -110,5 +116,23 @@ mod tests {
         std::fs::remove_file(layers[0].join("etc/passwd")).unwrap();
         std::fs::write(layers[0].join("etc/passwd"), "top").unwrap();
         assert_eq!(read(&layers, "etc/passwd").unwrap(), "top");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_file_is_not_opened() {
+        use std::time::Duration;
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("etc/passwd");
+        std::fs::create_dir(dir.path().join("etc")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        // It waits until the other end is opened.
+        let at = pipe.clone();
+        let mut writer = tokio::task::spawn_blocking(move || std::fs::File::options().write(true).open(at).map(drop));
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut writer).await.is_err());
+        assert_eq!(read(&[dir.path().to_owned()], "etc/passwd").unwrap(), "");
+        let opened = tokio::time::timeout(Duration::from_millis(100), &mut writer).await.is_ok();
+        let _reader = rustix::fs::open(&pipe, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        assert!(!opened);
+        writer.await.unwrap().unwrap();
     }
 }

@@ -33,7 +33,7 @@ impl Scratch {
 
     pub(crate) fn create_file(&self) -> io::Result<ScratchFile> {
         let file = tempfile::tempfile_in(&self.dir)?;
-        let guard = WriteGuard::begin(&file, self.cancel.clone())?;
+        let guard = WriteGuard::begin("the image", &file, self.cancel.clone())?;
         Ok(ScratchFile { file, guard })
     }
 }

@@ -228,7 +228,7 @@ impl Addition<'_> {
     ) -> Result<(DiffId, UnpackReport), UnpackError> {
         let options = UnpackOptions { cancel: self.cancel.clone(), ..limits.unpack_options(self.store.overlay()) };
         let dir = File::open(draft)?;
-        let guard = WriteGuard::begin(&dir, self.cancel.clone())?;
+        let guard = WriteGuard::begin("the image", &dir, self.cancel.clone())?;
         let (sender, receiver) = UnixStream::pair()?;
         let unpack_end = receiver.try_clone()?;
         let (end, report) = std::thread::scope(|scope| {

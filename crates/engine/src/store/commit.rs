@@ -123,7 +123,7 @@ fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<
     let into = open_beneath(dir.as_fd(), FILES.as_bytes())?;
     // The canonical archive is the layer's digest, so contents need no digests of their own.
     let options = UnpackOptions { hash_contents: false, ..limits.unpack_options(overlay) };
-    let guard = WriteGuard::begin(dir, CancelFlag::NEVER)?;
+    let guard = WriteGuard::begin("the image", dir, CancelFlag::NEVER)?;
     let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, options), guard };
     walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;
     Ok((sink.tar.finish()?.finish(), sink.copy.finish()?))

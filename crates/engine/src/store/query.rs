@@ -99,14 +99,19 @@ impl Store {
         self.set_name(tag, id).map_err(StoreError::io("cannot name an image"))
     }
 
-    /// The unpacked layers of an image, topmost first, as `lowerdir` of an overlay takes them. `None` for an unknown image.
+    /// The unpacked layers of an image, topmost first, as `lowerdir` of an overlay takes them: each once, since the kernel
+    /// refuses a directory that is two layers, and the upper occurrence of a layer hides all of a lower one. `None` for an
+    /// unknown image.
     pub(crate) fn layer_dirs(&self, id: &ImageId) -> Result<Option<Vec<PathBuf>>> {
         let Some(bytes) = self.configuration(id)? else { return Ok(None) };
         let mut dirs = Vec::new();
         for diff_id in Configuration::parse(&bytes)?.rootfs.diff_ids.iter().rev() {
             let layer = self.layer(diff_id).map_err(StoreError::io("cannot read a layer's record"))?;
             let layer = layer.ok_or_else(|| StoreError::NoSuchLayer(diff_id.clone()))?;
-            dirs.push(self.layer_dir(diff_id).join(FILES));
+            let dir = self.layer_dir(diff_id).join(FILES);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
             if layer.opaque {
                 break;
             }

@@ -75,6 +75,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
             Ok(())
         }
         Step::KeepOpen(file) => keep_open(file.as_fd()),
+        Step::Trampoline(file) => super::enter::duplicate_until_execve(file.as_fd(), TRAMPOLINE_DESCRIPTOR),
         Step::CloseFrom(first) => close_from(*first),
         Step::Limit { resource, soft, hard } => set_limit(*resource, *soft, *hard),
         Step::WorkingDirectory(path) => chdir(path.as_c_str()),
@@ -186,6 +187,9 @@ fn open_streams(into: Option<&OwnedFd>) -> Result<()> {
 
 /// The number of the descriptor that PID 1 is told of.
 pub(crate) const KEPT_DESCRIPTOR: i32 = 3;
+
+/// The number of the descriptor of the file that executes the program.
+pub(crate) const TRAMPOLINE_DESCRIPTOR: i32 = 3;
 
 fn keep_open(file: BorrowedFd<'_>) -> Result<()> {
     super::enter::duplicate_to(file, KEPT_DESCRIPTOR)

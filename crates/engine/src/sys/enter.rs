@@ -30,6 +30,16 @@ pub(super) fn duplicate_to(file: BorrowedFd<'_>, number: i32) -> Result<()> {
     if returned < 0 { Err(last_error()) } else { Ok(()) }
 }
 
+/// The same for a file that `execve` closes, and a copy that it closes, too.
+pub(super) fn duplicate_until_execve(file: BorrowedFd<'_>, number: i32) -> Result<()> {
+    if file.as_raw_fd() == number {
+        return Ok(());
+    }
+    // SAFETY: as for `duplicate_to`.
+    let returned = unsafe { libc::dup3(file.as_raw_fd(), number, libc::O_CLOEXEC) };
+    if returned < 0 { Err(last_error()) } else { Ok(()) }
+}
+
 pub(super) fn last_error() -> Errno {
     Errno::from_raw_os_error(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
 }

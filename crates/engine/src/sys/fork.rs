@@ -53,16 +53,32 @@ pub(crate) fn run_in_child<T: Serialize + DeserializeOwned>(
     }
     drop(writer);
     let pid = Pid::from_raw(pid).ok_or_else(|| io::Error::from(last_error()))?;
-    let mut answer = Vec::new();
-    let read = reader.read_to_end(&mut answer);
+    let answer = read_answer(&mut reader);
     let _ = waitpid(Some(pid), WaitOptions::empty());
-    read?;
     let result: Result<T, RemoteError> =
-        serde_json::from_slice(&answer).map_err(|_| io::Error::other("the child process ended without a result"))?;
+        serde_json::from_slice(&answer?).map_err(|_| io::Error::other("the child process ended without a result"))?;
     result.map_err(|err| match err.code {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::other(err.text),
     })
+}
+
+/// Its length comes first: the pipe may stay open, since a child that another thread forked meanwhile has a copy of its other
+/// end. Without an answer it is empty.
+fn read_answer(from: &mut io::PipeReader) -> io::Result<Vec<u8>> {
+    let mut length = [0; 8];
+    let mut answer = Vec::new();
+    match from.read_exact(&mut length) {
+        Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => return Ok(answer),
+        read => read?,
+    }
+    from.take(u64::from_ne_bytes(length)).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+fn write_answer(into: &mut io::PipeWriter, answer: &[u8]) -> io::Result<()> {
+    into.write_all(&(answer.len() as u64).to_ne_bytes())?;
+    into.write_all(answer)
 }
 
 fn run_and_exit<T: Serialize>(
@@ -77,7 +93,7 @@ fn run_and_exit<T: Serialize>(
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
     });
     let result = result.map_err(|err| RemoteError { code: err.raw_os_error(), text: err.to_string() });
-    let written = serde_json::to_vec(&result).map_err(io::Error::from).and_then(|it| into.write_all(&it));
+    let written = serde_json::to_vec(&result).map_err(io::Error::from).and_then(|it| write_answer(&mut into, &it));
     exit(i32::from(written.is_err()))
 }
 
@@ -91,4 +107,19 @@ fn go_to(place: &ChildPlace<'_>) -> io::Result<()> {
     place.steps.iter().try_for_each(|step| {
         run_step(step).map_err(|errno| io::Error::new(io::Error::from(errno).kind(), format!("cannot {step}: {errno}")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_ends_while_the_pipe_stays_open() {
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        write_answer(&mut writer, b"answer").unwrap();
+        let copy = writer.try_clone().unwrap();
+        assert_eq!(read_answer(&mut reader).unwrap(), b"answer");
+        drop((writer, copy));
+        assert_eq!(read_answer(&mut reader).unwrap(), b"");
+    }
 }

@@ -73,6 +73,17 @@ pub(super) fn execve(path: &CStr, argv: &[*const libc::c_char], env: &[*const li
     }
 }
 
+/// As [`execve`], of the file behind a descriptor.
+pub(super) fn execute_file(number: i32, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
+    debug_assert!(argv.last().is_some_and(|it| it.is_null()) && env.last().is_some_and(|it| it.is_null()));
+    let (path, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // SAFETY: as for `execve`; the path is an empty C string.
+    match result(unsafe { libc::syscall(libc::SYS_execveat, number, path, argv.as_ptr(), env.as_ptr(), flags) }) {
+        Ok(()) => Errno::INVAL,
+        Err(errno) => errno,
+    }
+}
+
 /// Ends this process without running anything else.
 pub(super) fn exit(code: i32) -> ! {
     // SAFETY: ends the process.

@@ -13,8 +13,9 @@ mod plan;
 mod spawn;
 mod spawn_watch;
 mod target;
+mod trampoline;
 
-pub(crate) use child::KEPT_DESCRIPTOR;
+pub(crate) use child::{KEPT_DESCRIPTOR, TRAMPOLINE_DESCRIPTOR};
 pub(crate) use dumpable::while_dumpable;
 pub(crate) use fork::{ChildPlace, run_in_child};
 #[cfg(test)]
@@ -25,3 +26,4 @@ pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};
 pub(crate) use spawn::{FailedAt, FirstProcess, spawn, spawn_watched};
 pub(crate) use spawn_watch::{SpawnWatch, SpawnedPidfd};
+pub(crate) use trampoline::trampoline;

@@ -104,6 +104,8 @@ pub(crate) enum Step {
     },
     /// Descriptor 3 becomes this file.
     KeepOpen(OwnedFd),
+    /// Descriptor 3 becomes this file, which then executes the program of the plan.
+    Trampoline(&'static OwnedFd),
     /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
     CloseFrom(u32),
     /// A limit of processes; never more than this process may have.
@@ -164,6 +166,7 @@ impl fmt::Display for Step {
             Self::Setting { path: at, .. } => path("set", at),
             Self::Output(_) => "open the standard streams".to_owned(),
             Self::Streams { .. } => "connect the standard streams".to_owned(),
+            Self::Trampoline(_) => "prepare the execution of the program".to_owned(),
             Self::CloseFrom(_) => "close descriptors".to_owned(),
             Self::KeepOpen(_) => "keep a descriptor".to_owned(),
             Self::Limit { resource, hard, .. } => format!("set the limit {resource:?} to {hard}"),

@@ -6,15 +6,17 @@
 //! namespace.
 #![expect(unsafe_code, reason = "clone, and what its children share with their parent")]
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
+use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statat};
 use rustix::io::{Errno, write};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
-use super::child::run_step;
+use super::child::{TRAMPOLINE_DESCRIPTOR, run_step};
 use super::dumpable::NotDumpable;
 use super::enter::{enter, last_error};
-use super::kernel::{BlockedSignals, execve, exit, unblock_signals};
+use super::kernel::{BlockedSignals, execute_file, execve, exit, unblock_signals};
 use super::plan::{ChildPlan, Namespaces, Step};
 use super::spawn_watch::SpawnedPidfd;
 
@@ -60,6 +62,8 @@ enum Stage {
 struct ChildMemory<'a> {
     plan: &'a ChildPlan,
     argv: Vec<*const libc::c_char>,
+    /// For the trampoline: an empty word, the path of the program, and its words.
+    trampoline_argv: Vec<*const libc::c_char>,
     env: Vec<*const libc::c_char>,
     second_stack: ChildStack,
     pid: libc::pid_t,
@@ -82,9 +86,11 @@ pub(crate) fn spawn(plan: &ChildPlan) -> Result<FirstProcess, SpawnError> {
 pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<FirstProcess, SpawnError> {
     let pointers =
         |words: &[std::ffi::CString]| words.iter().map(|it| it.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
+    let argv = pointers(&plan.program.argv);
     let mut shared = ChildMemory {
         plan,
-        argv: pointers(&plan.program.argv),
+        trampoline_argv: [c"".as_ptr(), std::ptr::null()].into_iter().chain(argv.iter().copied()).collect(),
+        argv,
         env: pointers(&plan.program.env),
         second_stack: ChildStack::new(),
         pid: 0,
@@ -188,27 +194,48 @@ fn enter_places(plan: &ChildPlan) -> Result<(), (Stage, Errno)> {
 extern "C" fn second(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the first child gave the pointer that it got, and waits.
     let shared = unsafe { &mut *shared.cast::<ChildMemory<'_>>() };
-    shared.failure = Some(become_program(shared));
+    let failure = become_program(shared);
+    shared.failure = Some(failure);
     exit(127)
 }
 
 /// Returns only when it failed.
-fn become_program(shared: &ChildMemory<'_>) -> (Stage, Errno) {
-    for (index, step) in shared.plan.steps.iter().enumerate() {
+fn become_program(shared: &mut ChildMemory<'_>) -> (Stage, Errno) {
+    let plan = shared.plan;
+    for (index, step) in plan.steps.iter().enumerate() {
         if let Err(errno) = run_step(step) {
             return (Stage::Step(index), errno);
         }
     }
     unblock_signals();
+    let has_trampoline = plan.steps.iter().any(|it| matches!(it, Step::Trampoline(_)));
     let mut failure = Errno::NOENT;
-    for path in &shared.plan.program.paths {
-        match execve(path, &shared.argv, &shared.env) {
+    for path in &plan.program.paths {
+        let failed =
+            if has_trampoline { execute_by_trampoline(shared, path) } else { execve(path, &shared.argv, &shared.env) };
+        match failed {
             Errno::NOENT | Errno::NOTDIR => {}
             Errno::ACCESS => failure = Errno::ACCESS,
             other => return (Stage::Execute, other),
         }
     }
     (Stage::Execute, failure)
+}
+
+/// The trampoline cannot tell the parent of a failure any more, so the program is looked at before.
+fn execute_by_trampoline(shared: &mut ChildMemory<'_>, path: &CStr) -> Errno {
+    if let Err(errno) = accessat(CWD, path, Access::EXEC_OK, AtFlags::empty()) {
+        return errno;
+    }
+    match statat(CWD, path, AtFlags::empty()) {
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
+        Ok(_) => return Errno::ACCESS,
+        Err(errno) => return errno,
+    }
+    if let Some(slot) = shared.trampoline_argv.get_mut(1) {
+        *slot = path.as_ptr();
+    }
+    execute_file(TRAMPOLINE_DESCRIPTOR, &shared.trampoline_argv, &shared.env)
 }
 
 /// Memory for the stack of a child, with a page below it that cannot be used.

@@ -13,6 +13,8 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 
 use super::DirectoryHandles;
+use crate::cancel::CancelFlag;
+use crate::write_guard::WriteGuard;
 
 /// Up to this size one read and one write are quicker than a copy by the kernel.
 const SMALL: u64 = 64 * 1024;
@@ -23,21 +25,25 @@ const MAX_XATTR: usize = 64 * 1024;
 /// Marks an overlay, and not its files.
 const OVERLAY_IDS: [&[u8]; 2] = [b"trusted.overlay.uuid", b"user.overlay.uuid"];
 
+/// Bytes that the kernel copies at once: between two of these the disk is looked at.
+const PART: u64 = 64 << 20;
+
 /// Copies files one after the other.
 #[derive(Debug)]
 pub(super) struct FileCopy {
     /// The file system can share content between files, as far as is known.
     reflinks: bool,
     buffer: Vec<u8>,
-}
-
-impl Default for FileCopy {
-    fn default() -> Self {
-        Self { reflinks: true, buffer: Vec::new() }
-    }
+    guard: WriteGuard,
 }
 
 impl FileCopy {
+    /// Into directories of the file system of `to`.
+    pub(super) fn new(to: &OwnedFd) -> io::Result<Self> {
+        let guard = WriteGuard::new("the copy", to, CancelFlag::NEVER)?;
+        Ok(Self { reflinks: true, buffer: Vec::new(), guard })
+    }
+
     /// Copies what is no directory, under the same name. Sockets are no files: without their process they are nothing.
     pub(super) fn copy(&mut self, (from, to): DirectoryHandles<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -103,11 +109,13 @@ impl FileCopy {
                 (at, into) = (at + read as u64, into + read as u64);
                 read
             } else {
-                copy_file_range(from, Some(&mut at), to, Some(&mut into), usize::try_from(left).unwrap_or(usize::MAX))?
+                let part = usize::try_from(left.min(PART)).unwrap_or(usize::MAX);
+                copy_file_range(from, Some(&mut at), to, Some(&mut into), part)?
             };
             if copied == 0 {
                 break;
             }
+            self.guard.written(copied as u64)?;
         }
         Ok(())
     }

@@ -136,14 +136,15 @@ impl<'a> TreeCopy<'a> {
     fn new(request: &CopyRequest<'a>, pass: CopyPass, before: CopyState) -> io::Result<Self> {
         let from: OwnedFd = File::open(request.from)?.into();
         let root = statat(&from, c".", AtFlags::SYMLINK_NOFOLLOW)?;
+        let to: OwnedFd = File::open(request.to)?.into();
         Ok(Self {
             from,
-            to: File::open(request.to)?.into(),
+            files: FileCopy::new(&to)?,
+            to,
             left_out: request.left_out,
             pass,
             before,
             began: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
-            files: FileCopy::default(),
             links: HashMap::new(),
             pending: vec![Vec::new()],
             directories: vec![(Vec::new(), root)],
@@ -155,6 +156,8 @@ impl<'a> TreeCopy<'a> {
     /// While files change, any of them may be gone or another one.
     fn forgive(&self, done: io::Result<()>) -> io::Result<()> {
         match (self.pass, done) {
+            // Nor would the next pass have space.
+            (CopyPass::Running, Err(err)) if err.kind() == io::ErrorKind::StorageFull => Err(err),
             (CopyPass::Running, _) => Ok(()),
             // It is gone, or another file has its name now.
             (CopyPass::Unfrozen, Err(err))

@@ -1,13 +1,16 @@
 //! Trees that are copied, at rest and while they change.
 
 use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use coracle_skips::{NEEDS_ROOT, skip};
 use rustix::fs::{FileType, Mode, XattrFlags, lsetxattr, mknodat};
 
 use super::{CopyPass, CopyRequest, CopyState, copy_tree};
+use crate::write_guard::full_file_system;
 
 /// A tree, and an empty directory for its copy.
 struct Trees {
@@ -226,4 +229,17 @@ fn a_tree_that_changes_all_the_time_is_copied_as_it_is_in_the_end() {
     });
     trees.pass(CopyPass::Still, before);
     trees.assert_same("after many changes");
+}
+
+#[test]
+fn a_full_disk_ends_the_first_pass_too() {
+    let Some(full) = full_file_system() else { return skip(NEEDS_ROOT) };
+    let trees = Trees::new();
+    for name in ["a", "b", "c", "d"] {
+        trees.write(name, &"x".repeat(60_000));
+    }
+    let to = PathBuf::from(format!("/proc/self/fd/{}", full.as_raw_fd()));
+    let request = CopyRequest { from: &trees.from(""), to: &to, left_out: &[] };
+    let copied = copy_tree(&request, CopyPass::Running, CopyState::default());
+    assert_eq!(copied.map(drop).map_err(|it| it.kind()), Err(std::io::ErrorKind::StorageFull));
 }

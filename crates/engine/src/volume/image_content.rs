@@ -7,25 +7,33 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::random_hex;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fgetxattr, fstat,
-    futimens, mkdirat, openat, readlinkat, statat, symlinkat,
+    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
+    fgetxattr, fstat, futimens, mkdirat, openat, readlinkat, renameat_with, statat, symlinkat,
 };
 use rustix::io::Errno;
 
+use crate::cancel::CancelFlag;
 use crate::owner;
+use crate::write_guard::WriteGuard;
+
+/// Bytes that are copied at once: between two of these the disk is looked at.
+const PART: u64 = 64 << 20;
 
 /// Deeper trees are refused: each level holds a descriptor for each layer.
 const MAX_DEPTH: usize = 128;
 
 /// The begin of the name of a copy that is being made.
 const COPY: &str = ".copy-";
+
+/// A complete copy whose entries move into the volume.
+const COMPLETE_COPY: &str = ".filling";
 
 const OPAQUE: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
@@ -38,28 +46,59 @@ pub(crate) struct ImageDirectory<'a> {
     pub(crate) target: &'a str,
 }
 
-/// Fills an empty directory. One that is not empty, and one that the image does not have, are left as they are.
-pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Result<()> {
+/// Fills an empty directory, and says whether it did. One that is not empty, and one that the image does not have, are left
+/// as they are. The directory itself stays: containers that run may have it mounted. Under the lock of the volume.
+pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Result<bool> {
+    let volume = data.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    if finish_filling(volume, data)? {
+        return Ok(true);
+    }
     if std::fs::read_dir(data)?.next().is_some() {
-        return Ok(());
+        return Ok(false);
     }
     let source = MergedDir::open(image)?;
-    let Some(top) = source.0.first() else { return Ok(()) };
-    let volume = data.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    let Some(top) = source.0.first() else { return Ok(false) };
     let aside = volume.join(format!("{COPY}{}.{}", owner::this_process(), random_hex::<8>()));
     std::fs::create_dir(&aside)?;
-    let copied = copy_dir(&source, &open_dir(CWD, aside.as_os_str())?, &fstat(top)?, 0);
-    // A rename over an empty directory: another process may have filled it, and a cut copy is never seen.
-    match copied.and_then(|()| std::fs::rename(&aside, data)) {
-        Ok(()) => Ok(()),
-        Err(err) => {
-            std::fs::remove_dir_all(&aside)?;
-            if err.kind() == io::ErrorKind::DirectoryNotEmpty { Ok(()) } else { Err(err) }
-        }
+    let copied = open_dir(CWD, aside.as_os_str()).and_then(|to| {
+        let mut guard = WriteGuard::new("the volume", &to, CancelFlag::NEVER)?;
+        copy_dir(&source, &to, &fstat(top)?, 0, &mut guard)
+    });
+    // From here on the copy is finished by the next process, should this one die.
+    if let Err(err) = copied.and_then(|()| std::fs::rename(&aside, volume.join(COMPLETE_COPY))) {
+        std::fs::remove_dir_all(&aside)?;
+        return Err(err);
     }
+    finish_filling(volume, data)
 }
 
-/// Removes copies that dead processes did not finish, in the directory of a volume.
+/// Whether a complete copy is to be moved into the volume.
+pub(super) fn is_filling(volume: &Path) -> bool {
+    volume.join(COMPLETE_COPY).exists()
+}
+
+/// Moves the entries of a complete copy into the volume, which gets its owner, mode and times, too. A container that runs may
+/// have made some of the names meanwhile, and keeps its own. `false` without a copy. Under the lock of the volume.
+pub(super) fn finish_filling(volume: &Path, data: &Path) -> io::Result<bool> {
+    let copy = volume.join(COMPLETE_COPY);
+    let from = match open_dir(CWD, copy.as_os_str()) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(false),
+        opened => opened?,
+    };
+    let (to, stat) = (open_dir(CWD, data.as_os_str())?, fstat(&from)?);
+    for (name, _) in MergedDir(vec![from.try_clone()?]).entries()? {
+        match renameat_with(&from, &name, &to, &name, RenameFlags::NOREPLACE) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    set_owner(&to, OsStr::new(""), &stat)?;
+    finish(&to, &stat)?;
+    std::fs::remove_dir_all(&copy)?;
+    Ok(true)
+}
+
+/// Removes copies that dead processes did not complete, in the directory of a volume.
 pub(super) fn remove_unfinished(volume: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(volume)? {
         let entry = entry?;
@@ -123,7 +162,7 @@ impl MergedDir {
     }
 }
 
-fn copy_dir(from: &MergedDir, to: &OwnedFd, stat: &Stat, depth: usize) -> io::Result<()> {
+fn copy_dir(from: &MergedDir, to: &OwnedFd, stat: &Stat, depth: usize, guard: &mut WriteGuard) -> io::Result<()> {
     if depth > MAX_DEPTH {
         return Err(io::Error::other("the image's directory is too deep for a volume"));
     }
@@ -132,9 +171,9 @@ fn copy_dir(from: &MergedDir, to: &OwnedFd, stat: &Stat, depth: usize) -> io::Re
         match FileType::from_raw_mode(entry.st_mode) {
             FileType::Directory => {
                 mkdirat(to, &name, Mode::RWXU)?;
-                copy_dir(&from.enter(&name)?, &open_dir(to, &name)?, &entry, depth + 1)?;
+                copy_dir(&from.enter(&name)?, &open_dir(to, &name)?, &entry, depth + 1, guard)?;
             }
-            FileType::RegularFile => copy_file(layer, to, &name, &entry)?,
+            FileType::RegularFile => copy_file(layer, to, &name, &entry, guard)?,
             FileType::Symlink => {
                 symlinkat(readlinkat(layer, &name, Vec::new())?, to, &name)?;
                 set_owner(to, &name, &entry)?;
@@ -147,12 +186,17 @@ fn copy_dir(from: &MergedDir, to: &OwnedFd, stat: &Stat, depth: usize) -> io::Re
     finish(to, stat)
 }
 
-fn copy_file(layer: &OwnedFd, to: &OwnedFd, name: &OsStr, stat: &Stat) -> io::Result<()> {
+fn copy_file(layer: &OwnedFd, to: &OwnedFd, name: &OsStr, stat: &Stat, guard: &mut WriteGuard) -> io::Result<()> {
     let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let write = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mut source = File::from(openat(layer, name, read, Mode::empty())?);
+    let source = File::from(openat(layer, name, read, Mode::empty())?);
     let mut target = File::from(openat(to, name, write, Mode::RUSR | Mode::WUSR)?);
-    io::copy(&mut source, &mut target)?;
+    loop {
+        match io::copy(&mut (&source).take(PART), &mut target)? {
+            0 => break,
+            copied => guard.written(copied)?,
+        }
+    }
     set_owner(to, name, stat)?;
     finish(&OwnedFd::from(target), stat)
 }
@@ -215,8 +259,8 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn copy(&self) {
-            copy_into_empty(&ImageDirectory { layers: &self.layers, target: "/srv/data" }, &self.data).unwrap();
+        fn copy(&self) -> bool {
+            copy_into_empty(&ImageDirectory { layers: &self.layers, target: "/srv/data" }, &self.data).unwrap()
         }
 
         fn read(&self, path: &str) -> Option<String> {
@@ -240,6 +284,25 @@ mod tests {
         assert_eq!(fs::read_link(case.data.join("link")).unwrap(), Path::new("/etc/passwd"));
         assert_eq!(case.data.metadata().unwrap().mode() & 0o7777, 0o1770);
         assert_eq!(case.data.join("both").metadata().unwrap().mode() & 0o7777, 0o4711);
+    }
+
+    #[test]
+    fn a_container_that_has_the_volume_mounted_sees_what_it_is_filled_with() {
+        let case = Case::new();
+        case.file(0, "srv/data/file", "image");
+        case.file(0, "srv/data/dir/own", "image");
+        let mounted = fs::File::open(&case.data).unwrap();
+        assert!(case.copy());
+        assert_eq!(case.data.metadata().unwrap().ino(), mounted.metadata().unwrap().ino());
+        // Of one that died while its copy moved; a container made a name of the copy meanwhile.
+        let copy = case.data.with_file_name(COMPLETE_COPY);
+        fs::create_dir(&copy).unwrap();
+        fs::write(copy.join("file"), "other").unwrap();
+        fs::write(copy.join("new"), "new").unwrap();
+        assert!(is_filling(case.data.parent().unwrap()));
+        assert!(finish_filling(case.data.parent().unwrap(), &case.data).unwrap());
+        assert_eq!([case.read("file"), case.read("new")], [Some("image".into()), Some("new".into())]);
+        assert!(!copy.exists() && !case.copy());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Volumes of a data directory: their records, creation and removal.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::{Error, Result, Volume, VolumeCreate, random_hex};
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,9 @@ use crate::trash::Trash;
 const RECORD: &str = "volume.json";
 const DATA: &str = "_data";
 
+/// Held while the volume is filled.
+const LOCK: &str = "lock";
+
 /// A directory with this in its name is not complete, or about to be deleted. No volume's name has it.
 const UNFINISHED: &str = ".new-";
 
@@ -30,6 +33,40 @@ const UNFINISHED: &str = ".new-";
 struct VolumeRecord {
     labels: BTreeMap<String, String>,
     created: String,
+    /// It took the content of an image, which happens once.
+    #[serde(default)]
+    filled: bool,
+}
+
+impl VolumeRecord {
+    fn read(volume: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(volume.join(RECORD))?)?)
+    }
+
+    fn write(&self, volume: &Path) -> io::Result<()> {
+        coracle_runtime::host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
+    }
+}
+
+/// The lock of a volume, until it is dropped.
+#[derive(Debug)]
+struct VolumeLock(File);
+
+impl VolumeLock {
+    /// Blocks until it is free.
+    fn take(volume: &Path) -> io::Result<Self> {
+        let path = volume.join(LOCK);
+        let file = File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        file.lock()?;
+        Ok(Self(file))
+    }
+}
+
+impl Drop for VolumeLock {
+    fn drop(&mut self) {
+        // A child that was forked meanwhile has a duplicate, which would keep the lock after this one is closed.
+        let _ = self.0.unlock();
+    }
 }
 
 /// The volumes of a data directory.
@@ -78,6 +115,7 @@ impl<'a> VolumeRecords<'a> {
         let record = VolumeRecord {
             labels: volume.labels.iter().cloned().collect(),
             created: jiff::Timestamp::now().to_string(),
+            filled: false,
         };
         let failed = |source| Error::Host { what: format!("cannot create the volume `{name}`"), source };
         let pending = self.pending().begin(&Operation::Volumes)?;
@@ -91,7 +129,7 @@ impl<'a> VolumeRecords<'a> {
         let volumes = self.directories.volumes();
         let aside = volumes.join(format!("{name}{UNFINISHED}{}.{}", owner::this_process(), random_hex::<8>()));
         fs::create_dir(&aside)?;
-        coracle_runtime::host::fs::replace(&aside.join(RECORD), &serde_json::to_vec(record)?)?;
+        record.write(&aside)?;
         let data = aside.join(DATA);
         self.privileges.run_as_owner(|| {
             fs::create_dir(&data)?;
@@ -123,7 +161,7 @@ impl<'a> VolumeRecords<'a> {
         Ok(())
     }
 
-    /// Removes what dead processes did not create to the end.
+    /// Removes what dead processes did not create to the end, and fills what they did not fill to the end.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -134,10 +172,21 @@ impl<'a> VolumeRecords<'a> {
             match path.file_name().and_then(|it| it.to_str()?.split_once(UNFINISHED)) {
                 Some((_, maker)) if owner::maker_has_died(maker) => self.trash().discard(&path).map_err(failed)?,
                 Some(_) => {}
-                None => self.privileges.run_as_owner(|| image_content::remove_unfinished(&path)).map_err(failed)?,
+                None => self.repair_content(&path).map_err(failed)?,
             }
         }
         Ok(())
+    }
+
+    fn repair_content(&self, volume: &Path) -> io::Result<()> {
+        // Asked before the lock is taken: a process that makes a copy holds it for long.
+        if image_content::is_filling(volume) {
+            let _lock = VolumeLock::take(volume)?;
+            if self.privileges.run_as_owner(|| image_content::finish_filling(volume, &volume.join(DATA)))? {
+                VolumeRecord { filled: true, ..VolumeRecord::read(volume)? }.write(volume)?;
+            }
+        }
+        self.privileges.run_as_owner(|| image_content::remove_unfinished(volume))
     }
 
     fn pending(&self) -> PendingOperations {
@@ -164,7 +213,7 @@ impl<'a> VolumeRecords<'a> {
     }
 
     /// The directory of a volume's files, for a mount. An empty one takes content, owner and mode of an image's directory,
-    /// if one is given.
+    /// if one is given, once.
     ///
     /// # Errors
     /// `NotFound` for a missing volume; what the file system refuses.
@@ -175,9 +224,24 @@ impl<'a> VolumeRecords<'a> {
         let data = self.directories.volumes().join(name).join(DATA);
         fs::metadata(&data)?;
         if let Some(image) = image {
-            self.privileges.run_as_owner(|| image_content::copy_into_empty(image, &data))?;
+            self.fill(&self.directories.volumes().join(name), image)?;
         }
         Ok(data)
+    }
+
+    fn fill(&self, volume: &Path, image: &ImageDirectory<'_>) -> io::Result<()> {
+        if VolumeRecord::read(volume)?.filled {
+            return Ok(());
+        }
+        let _lock = VolumeLock::take(volume)?;
+        let record = VolumeRecord::read(volume)?;
+        if record.filled {
+            return Ok(());
+        }
+        if self.privileges.run_as_owner(|| image_content::copy_into_empty(image, &volume.join(DATA)))? {
+            VolumeRecord { filled: true, ..record }.write(volume)?;
+        }
+        Ok(())
     }
 }
 
@@ -221,6 +285,27 @@ mod tests {
         volumes.remove("cache").unwrap();
         assert_eq!((volumes.list().unwrap(), fs::read_dir(directories.trash()).unwrap().count()), (vec![], 0));
         assert!(volumes.prepare("cache", None).is_err());
+    }
+
+    #[test]
+    fn a_volume_is_filled_once_and_keeps_its_directory() {
+        use std::os::unix::fs::MetadataExt as _;
+        let (dir, directories) = case();
+        let volumes = VolumeRecords::new(&directories, &Privileges::Root);
+        volumes.create(&create("cache", "")).unwrap();
+        let layer = dir.path().join("layer");
+        fs::create_dir_all(layer.join("srv")).unwrap();
+        fs::write(layer.join("srv/file"), "image").unwrap();
+        let layers = [layer];
+        let image = ImageDirectory { layers: &layers, target: "/srv" };
+        let missing = ImageDirectory { layers: &layers, target: "/none" };
+        let data = volumes.prepare("cache", Some(&missing)).unwrap();
+        let made = data.metadata().unwrap().ino();
+        volumes.prepare("cache", Some(&image)).unwrap();
+        fs::remove_file(data.join("file")).unwrap();
+        volumes.prepare("cache", Some(&image)).unwrap();
+        assert_eq!((data.metadata().unwrap().ino(), fs::read_dir(&data).unwrap().count()), (made, 0));
+        assert_eq!(volumes.find("cache").unwrap().unwrap().labels["k"], "");
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub(super) use self::entered::entered;
 use self::plan::{ExecPlan, Outcome};
 use super::containers::{StoredContainer, find};
 use super::describe::describe;
+use super::start::state_to_enter;
 use super::state::State;
 use super::{by_runtime, end};
 use crate::blocking::blocking;
@@ -44,7 +45,8 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         };
     }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
-    let plan = match plan_of(&container, &exec, &mark)? {
+    let state = state_to_enter(&container, "exec").await?;
+    let plan = match plan_of(&container, &state, &exec, &mark)? {
         Some(plan) => plan,
         None => return Err(not_running(engine, &container, None)?),
     };
@@ -88,9 +90,9 @@ async fn has_ended(container: &StoredContainer) -> Result<bool> {
 }
 
 /// `None` when it does not run.
-fn plan_of(container: &StoredContainer, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
-    let State::Running { run, process } = container.state()? else { return Ok(None) };
-    ExecPlan::new(container, &plan::ExecRequest { exec, mark, run: &run, process: &process })
+fn plan_of(container: &StoredContainer, state: &State, exec: &Exec, mark: &str) -> Result<Option<ExecPlan>> {
+    let State::Running { run, process } = state else { return Ok(None) };
+    ExecPlan::new(container, &plan::ExecRequest { exec, mark, run, process })
 }
 
 fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<ExecOutput>>) -> Result<Error> {

@@ -17,10 +17,13 @@ use super::super::{end, host_error};
 use super::process::ExecProcess;
 use crate::exec_record::ExecRecord;
 use crate::isolation::seccomp;
-use crate::sys::{ChildPlan, FailedAt, FirstProcess, Namespaces, Program, SpawnedPidfd, Step, spawn_watched};
+use crate::sys::{
+    ChildPlan, FailedAt, FirstProcess, Namespaces, Program, SpawnedPidfd, Step, TRAMPOLINE_DESCRIPTOR, spawn_watched,
+    trampoline,
+};
 
 /// The first descriptor that a command does not get.
-const AFTER_STREAMS: u32 = 3;
+const AFTER_STREAMS: i32 = 3;
 
 /// A command, and the container that it is for.
 #[derive(Debug)]
@@ -76,7 +79,12 @@ impl ExecPlan {
             stdout: child_stdout.into(),
             stderr: child_stderr.into(),
         });
-        steps.push(Step::CloseFrom(AFTER_STREAMS));
+        // Root of a container that has ids of the person may write to the engine's program.
+        let is_exposed = !has_users || !rustix::process::geteuid().is_root();
+        let trampoline = is_exposed.then(trampoline).flatten();
+        steps.extend(trampoline.map(Step::Trampoline));
+        let first_closed = if trampoline.is_some() { TRAMPOLINE_DESCRIPTOR + 1 } else { AFTER_STREAMS };
+        steps.push(Step::CloseFrom(first_closed.unsigned_abs()));
         steps.extend(limits(config));
         steps.push(Step::WorkingDirectory(c_text(request.exec.workdir.as_str())?));
         let user = request.exec.user;
@@ -102,8 +110,13 @@ impl ExecPlan {
         match spawn_watched(&child, watched) {
             Ok(spawned) => {
                 let pid = spawned.pid.as_raw_nonzero().get().unsigned_abs();
-                let record = recorded_in.map(|dir| ExecRecord::write(&dir, pid)).transpose();
-                let record = record.map_err(host_error("cannot record the command"))?.flatten();
+                let record = recorded_in.and_then(|dir| match ExecRecord::write(&dir, pid) {
+                    Ok(record) => record,
+                    Err(err) => {
+                        tracing::warn!(%err, "a command runs without a record");
+                        None
+                    }
+                });
                 let started = StartedExec { record, spawned, stdin, stdout, stderr };
                 ExecProcess::new(started, input).map(Outcome::Started)
             }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use coracle_runtime::host::drain::{ProgramPipe, RunningProgram};
 use coracle_runtime::host::process::feed;
 use coracle_runtime::{Input, Result};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
@@ -27,7 +27,14 @@ pub(super) struct ExecProcess {
 }
 
 impl ExecProcess {
+    /// # Errors
+    /// When its pipes cannot be watched; no process is left then.
     pub(super) fn new(started: StartedExec, input: Option<Input>) -> Result<Self> {
+        let pid = started.spawned.pid;
+        Self::connect(started, input).inspect_err(|_| end_child(pid))
+    }
+
+    fn connect(started: StartedExec, input: Option<Input>) -> Result<Self> {
         let failed = || host_error("cannot connect to the command");
         let stdout = Receiver::from_owned_fd(started.stdout.into()).map_err(failed())?;
         let stderr = Receiver::from_owned_fd(started.stderr.into()).map_err(failed())?;
@@ -89,5 +96,49 @@ impl ExecProcess {
             Ok(runtime) => drop(runtime.spawn_blocking(reap)),
             Err(_) => _ = reap(),
         }
+    }
+}
+
+/// Kills a child of this process and takes its status: else it would go on outside every limit, and then keep its namespace's
+/// PID 1 from ending. Its number is its own until then.
+fn end_child(pid: Pid) {
+    // A signal that is refused would be waited for without end.
+    if kill_process(pid, Signal::KILL).is_ok() {
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_skips::{NEEDS_ROOT, skip};
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::sys::{ChildPlan, Namespaces, Program, spawn};
+
+    #[tokio::test]
+    async fn a_command_whose_pipes_cannot_be_watched_is_ended() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(NEEDS_ROOT);
+        }
+        let text = |it: &str| std::ffi::CString::new(it).unwrap();
+        let spawned = spawn(&ChildPlan {
+            groups: Vec::new(),
+            user_namespace: None,
+            namespaces: Namespaces::New { network: false },
+            steps: Vec::new(),
+            program: Program {
+                paths: vec![text("/bin/sleep")],
+                argv: vec![text("sleep"), text("1000")],
+                env: Vec::new(),
+            },
+        });
+        let spawned = spawned.unwrap();
+        let (pid, stdin) = (spawned.pid, std::io::pipe().unwrap().1);
+        // No pipes.
+        let file = || std::io::PipeReader::from(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let started = StartedExec { record: None, spawned, stdin, stdout: file(), stderr: file() };
+        assert!(ExecProcess::new(started, None).is_err());
+        assert_eq!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).map(drop), Err(Errno::CHILD));
     }
 }

@@ -104,6 +104,21 @@ fn volumes_of_an_image_are_paths_inside_a_container() {
 }
 
 #[test]
+fn a_layer_that_an_image_has_twice_is_mounted_once_where_it_is_topmost() {
+    let place = Place::new();
+    let mut addition = place.store.begin_addition().unwrap();
+    let [twice, once] = ["twice", "once"].map(|it| addition.add_layer(layer(&small(it).bytes())).unwrap().diff_id);
+    let configuration = serde_json::json!({
+        "architecture": configuration::host_architecture(), "os": "linux",
+        "rootfs": { "type": "layers", "diff_ids": [twice, once, twice] },
+    });
+    let configuration = configuration.to_string().into_bytes();
+    let image = addition.add_image(NewImage { configuration, ..NewImage::default() }).unwrap();
+    let dirs = place.store.layer_dirs(&image.id).unwrap().unwrap();
+    assert_eq!(dirs, [&twice, &once].map(|it| place.store.layer_dir(it).join(FILES)));
+}
+
+#[test]
 fn what_a_container_or_a_process_uses_is_not_removed() {
     let place = Place::new();
     let image = place.import("used:1", &small("x"));

@@ -7,12 +7,20 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 
-use super::files::DownloadOutcome;
 use crate::archive::{Device, Entry, EntryKind, FileTime, TarWriter};
 
+/// What came of an archive that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DownloadOutcome {
+    Complete,
+    Missing,
+    TooLarge,
+}
+
 /// Unpacks with the owners, modes and times of the archive. The directory exists.
-pub(super) fn unpack(tar: File, at: &Path) -> io::Result<()> {
+pub(crate) fn unpack(tar: File, at: &Path) -> io::Result<()> {
     if !fs::metadata(at)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
     }
@@ -68,7 +76,7 @@ fn owner(field: &[u8], id: io::Result<u64>) -> io::Result<u32> {
 }
 
 /// Packs a path; its last component is the name of the first entry. Sockets are left out.
-pub(super) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<DownloadOutcome> {
+pub(crate) fn pack(path: &Path, into: File, max_bytes: u64) -> io::Result<DownloadOutcome> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

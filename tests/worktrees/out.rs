@@ -112,6 +112,30 @@ async fn x31_a_patch_is_applied_whole_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn x31_a_patch_that_cannot_be_written_leaves_all_files_as_they_were() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let changes = "printf 'hello\\nmore\\n' > README.md && mkdir notes && echo x > notes/x && echo y > src/main.rs";
+        bench.sh(&format!("cd worktrees/a && {changes}")).await;
+        let clone = bench.clone().await;
+        let to = clone.path().join("it");
+        // A file has the name of a directory of the patch, which git's check does not see.
+        std::fs::write(to.join("notes"), "mine\n").unwrap();
+        let err = bench.manager.apply(&bench.inside, &id("a"), &ask(&to)).await.unwrap_err();
+        assert_eq!(err.code, Code::ApplyFailed, "{err}");
+        assert!(err.message.contains("All files are as they were before"), "{err}");
+        let read = |name: &str| std::fs::read_to_string(to.join(name)).unwrap();
+        assert_eq!([read("README.md"), read("notes"), read("src/main.rs")], ["hello\n", "mine\n", "fn main() {}\n"]);
+        assert_eq!(git(&to, &["status", "--porcelain"], "").await, "?? notes");
+        assert_eq!(std::fs::read_dir(bench.state.path().join("apply")).unwrap().count(), 0);
+        std::fs::remove_file(to.join("notes")).unwrap();
+        bench.manager.apply(&bench.inside, &id("a"), &ask(&to)).await.unwrap();
+        assert_eq!([read("notes/x"), read("src/main.rs")], ["x\n", "y\n"]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn x32_each_form_of_the_commits_gives_the_same_tree() {
     with_bench(async |bench| {
         bench.created("a").await;
@@ -174,6 +198,28 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         // Quarantines are gone.
         let left = std::fs::read_dir(bench.state.path().join("git")).unwrap().count();
         assert_eq!(left, 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn commits_on_another_branch_are_named_and_not_called_missing() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.sh("cd worktrees/a && git switch -q -c fix").await;
+        bench.commit("a", "one", "1").await;
+        let refused = bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap_err();
+        assert_eq!(refused.code, Code::NoCommits);
+        assert!(refused.message.contains("`fix` is checked out, with a commit"), "{refused}");
+        let export = bench.manager.export_patch(&bench.inside, &id("a"), PatchFormat::Bundle, &mut Vec::new()).await;
+        assert_eq!(code(export), Code::NoCommits);
+        let stray = async || bench.manager.stray_commits(&bench.inside, &id("a")).await.unwrap();
+        let found = stray().await.unwrap();
+        assert_eq!((found.commits, found.branch.as_deref(), found.expected_has_some), (1, Some("fix"), false));
+        // As the hint says.
+        bench.sh("cd worktrees/a && git switch -q coracle/a && git merge -q fix").await;
+        assert_eq!(stray().await, None);
+        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
     })
     .await;
 }

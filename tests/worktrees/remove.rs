@@ -2,7 +2,7 @@
 
 use coracle_lifecycle::{SaveManifest, SavedKind};
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
+use coracle_sandbox::worktree::{DiffOptions, PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
 
 use super::{Bench, code, id, settings, with_bench};
 use crate::engines::git;
@@ -123,6 +123,43 @@ async fn x38_a_worktree_that_git_cannot_read_is_saved_as_an_archive() {
         }
         let manifest = std::fs::read_to_string(saved.location.join("manifest.json")).unwrap();
         assert!(manifest.contains("leads out of the tree"), "{manifest}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn x38_commits_are_saved_where_git_cannot_read_the_worktree() {
+    with_bench(async |bench| {
+        for (name, breaks) in [("a", "echo nonsense > .git"), ("b", "git switch -q --orphan pages && echo page > page")]
+        {
+            bench.created(name).await;
+            let tip = bench.commit(name, "one", "1").await;
+            bench.sh(&format!("cd worktrees/{name} && {breaks}")).await;
+            let removed = bench.manager.remove(&bench.inside, &id(name), &bench.removal()).await.unwrap();
+            assert_eq!(removed.saved.as_ref().map(|it| it.kind), Some(SavedKind::Tree), "{removed:?}");
+            assert!(is_gone(bench, name).await);
+            let clone = bench.clone().await;
+            let it = clone.path().join("it");
+            let bundle = removed.also_saved[0].location.join(format!("{name}.bundle")).display().to_string();
+            git(&it, &["fetch", "--quiet", &bundle, "+refs/*:refs/saved/*"], "").await;
+            assert_eq!(git(&it, &["rev-parse", &format!("refs/saved/heads/coracle/{name}")], "").await, tip);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_repository_without_a_commit_in_a_worktree_is_named_and_keeps_nothing_from_being_saved() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.commit("a", "one", "1").await;
+        bench.sh("cd worktrees/a && git init -q sub && echo deep > sub/deep").await;
+        let refused = bench.manager.diff(&bench.inside, &id("a"), &DiffOptions::default()).await.unwrap_err();
+        assert!(refused.message.contains("`sub`") && refused.hint.is_some(), "{refused:?}");
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        let saved = removed.saved.unwrap();
+        assert!(saved.location.join("a.tar").exists() && removed.also_saved[0].kind == SavedKind::Git, "{saved:?}");
+        assert!(is_gone(bench, "a").await);
     })
     .await;
 }

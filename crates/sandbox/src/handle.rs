@@ -233,6 +233,14 @@ impl SandboxHandle {
         self.proxy.metered()
     }
 
+    /// Whether it has neither a container nor files on this host, so nothing that could be lost.
+    ///
+    /// # Errors
+    /// When what is recorded cannot be read.
+    pub async fn is_new(&self) -> Result<bool> {
+        Ok(!self.has_files() && self.sandbox.liveness().await? == SandboxLiveness::Absent)
+    }
+
     /// Begins a workflow: the sandbox is not removed until the claim is dropped.
     ///
     /// # Errors
@@ -277,6 +285,7 @@ impl SandboxHandle {
         self.proxy.close();
         self.sandbox.remove(reason).await?;
         devcontainer::forget(self.sandbox.dir())?;
+        self.proxy.forget_usage()?;
         let kept = match &self.shared {
             Some(dir) => dir.remove().await?,
             None => Vec::new(),
@@ -294,7 +303,7 @@ impl SandboxHandle {
     pub async fn has_stale_repository(&self) -> Result<bool> {
         let key = self.key.as_str();
         let stale = self.worktrees.repository(key)?.is_some() && self.worktrees.remembered(key)?.is_empty();
-        Ok(stale && !self.has_files() && self.sandbox.liveness().await? == SandboxLiveness::Absent)
+        Ok(stale && self.is_new().await?)
     }
 
     /// Neither this host nor an engine has a container of it.

@@ -11,6 +11,8 @@
 #[cfg(feature = "host")]
 mod apply_devcontainer;
 #[cfg(feature = "host")]
+mod checkout_backup;
+#[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]
 pub mod devcontainer;
@@ -25,6 +27,8 @@ mod handle;
 mod http;
 mod key;
 mod names;
+#[cfg(feature = "host")]
+mod patch;
 pub mod protocol;
 #[cfg(feature = "host")]
 pub mod provider;
@@ -43,6 +47,8 @@ pub mod schema;
 mod services;
 #[cfg(feature = "host")]
 mod shared_dir;
+#[cfg(feature = "host")]
+mod stray_commits;
 mod token;
 #[cfg(feature = "host")]
 mod workflow_records;

@@ -66,8 +66,12 @@ impl SandboxRegistry {
         self.0.handles.lock().await.remove(key);
     }
 
-    /// Removes a sandbox in which a start failed. Without a workflow nothing else would remove it.
-    pub async fn give_up(&self, handle: &SandboxHandle) {
+    /// Removes a sandbox in which a start failed: without a workflow nothing else would remove it. Nothing of it is saved,
+    /// so one that was not [new](SandboxHandle::is_new) before the start stays: it may hold unsaved work.
+    pub async fn give_up(&self, handle: &SandboxHandle, was_new: bool) {
+        if !was_new {
+            return;
+        }
         match handle.release(None).await {
             Ok(removal) if removal.removed => self.forget(&handle.key).await,
             Ok(_) => {}

@@ -209,12 +209,28 @@ impl RunRecords {
         Ok(events.filter(|it| it["number"].as_u64().is_some_and(|it| it > after)).take(limit).collect())
     }
 
+    /// Bytes of all events so far: it grows with each event.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn events_bytes(&self) -> Result<u64> {
+        match std::fs::metadata(self.file("jsonl")) {
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            meta => Ok(meta.map_err(Failure::internal)?.len()),
+        }
+    }
+
     /// The last event, which has the agent's answer, of a run that ended well.
     ///
     /// # Errors
     /// Whatever the file system says.
     pub fn answer(&self) -> Result<Option<Value>> {
-        Ok(self.events(0, usize::MAX)?.pop().filter(|it| it["type"] == "result"))
+        let bytes = match std::fs::read(self.file("jsonl")) {
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(Failure::internal)?,
+        };
+        let last = bytes.rsplit(|it| *it == b'\n').find_map(|line| serde_json::from_slice::<Value>(line).ok());
+        Ok(last.filter(|it| it["type"] == "result"))
     }
 
     /// Requests the end of the run.
@@ -237,5 +253,33 @@ impl RunRecords {
     /// Whatever the file system says.
     pub fn forget(&self) -> Result<()> {
         ["json", "jsonl", "cancel"].iter().try_for_each(|end| fs::remove(&self.file(end)).map_err(Failure::internal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Domain, SandboxKey};
+
+    #[test]
+    fn the_answer_is_the_last_whole_event() {
+        let state = tempfile::tempdir().unwrap();
+        let profile = ProfileName::parse("default").unwrap();
+        let workflow = WorkflowId::parse("w").unwrap();
+        let key = SandboxKey::new(&profile, &Domain::Workflow(workflow.clone()), "local");
+        let runs = RunRecords::new(&SandboxDir::open(state.path(), &key).unwrap(), &workflow);
+        assert_eq!((runs.answer().unwrap(), runs.events_bytes().unwrap()), (None, 0));
+        drop(runs.lock().unwrap());
+        let warning = Event::Warning { code: "c".into(), message: "m".into() };
+        runs.append(1, &warning).unwrap();
+        let before = runs.events_bytes().unwrap();
+        assert_eq!(runs.answer().unwrap(), None, "a warning is no answer");
+        runs.append(2, &Event::Result { content: "done".into(), is_error: false, model: None }).unwrap();
+        assert!(runs.events_bytes().unwrap() > before);
+        assert_eq!(runs.answer().unwrap().unwrap()["content"], "done");
+        // Another event is just being written.
+        let whole = std::fs::read(runs.file("jsonl")).unwrap();
+        std::fs::write(runs.file("jsonl"), [&whole[..], &b"{\"type\":"[..]].concat()).unwrap();
+        assert_eq!(runs.answer().unwrap().unwrap()["number"], 2);
     }
 }

@@ -31,6 +31,9 @@ const LOOKS: Duration = Duration::from_millis(250);
 /// A link that broke is mostly made anew by a call that is under way.
 const LINKLESS: Duration = Duration::from_secs(1);
 
+/// How often what was used is written down while it changes. A process that is killed loses the count of that time.
+const NOTES: Duration = Duration::from_secs(5);
+
 /// The way out of a sandbox.
 pub struct SandboxProxy {
     dir: SandboxDir,
@@ -58,6 +61,10 @@ struct ProxyState {
     uses: usize,
     /// Somebody looks whether this process is to listen.
     looks: bool,
+    /// A task writes down what is used.
+    notes: bool,
+    /// What was last written down or read.
+    noted: UsageTotals,
     listens: Option<ActiveListener>,
     /// The container's, where it is the way.
     link: Option<Link>,
@@ -130,6 +137,10 @@ impl SandboxProxy {
             kept.looks = true;
             tokio::spawn(watch_listener(Arc::downgrade(self)));
         }
+        if !kept.notes {
+            kept.notes = true;
+            tokio::spawn(note_usage(Arc::downgrade(self)));
+        }
         kept.uses += 1;
         Ok(ProxyLease(Arc::clone(self)))
     }
@@ -147,6 +158,7 @@ impl SandboxProxy {
                 _ => None,
             };
             let outlets = kept.link.as_ref().map(|it| Listeners::open(&proxy, it));
+            kept.noted = proxy.metered();
             kept.listens = Some(ActiveListener { proxy, _listening: listening, outlets, _mine: mine });
         }
         Ok(())
@@ -195,21 +207,34 @@ impl SandboxProxy {
 
     /// Writes down what was used, for the next process.
     pub fn note(&self) {
-        self.note_of(&self.kept());
+        self.note_of(&mut self.kept());
     }
 
-    fn note_of(&self, kept: &ProxyState) {
-        if let Some(listens) = &kept.listens
-            && let Err(err) = files::write(&self.meter(), &listens.proxy.metered())
-        {
-            tracing::warn!(%err, "what a sandbox used cannot be written down");
+    fn note_of(&self, kept: &mut ProxyState) {
+        let Some(listens) = &kept.listens else { return };
+        let metered = listens.proxy.metered();
+        // Without a record the sandbox is removed, and what it used does not count for the next one.
+        if metered == kept.noted || matches!(self.dir.record(), Ok(None)) {
+            return;
         }
+        match files::write(&self.meter(), &metered) {
+            Ok(()) => kept.noted = metered,
+            Err(err) => tracing::warn!(%err, "what a sandbox used cannot be written down"),
+        }
+    }
+
+    /// The sandbox is removed: the next one with its key begins at zero.
+    ///
+    /// # Errors
+    /// Whatever the file system says.
+    pub fn forget_usage(&self) -> Result<()> {
+        files::remove(&self.meter())
     }
 
     /// Nobody gets out any more by this process.
     pub fn close(&self) {
         let mut kept = self.kept();
-        self.note_of(&kept);
+        self.note_of(&mut kept);
         (kept.listens, kept.link, kept.at) = (None, None, None);
     }
 
@@ -252,6 +277,20 @@ async fn watch_listener(proxy: Weak<SandboxProxy>) {
     }
 }
 
+/// Writes down what is used until nobody uses the sandbox any more.
+async fn note_usage(proxy: Weak<SandboxProxy>) {
+    loop {
+        tokio::time::sleep(NOTES).await;
+        let Some(proxy) = proxy.upgrade() else { return };
+        let mut kept = proxy.kept();
+        if kept.uses == 0 {
+            kept.notes = false;
+            return;
+        }
+        proxy.note_of(&mut kept);
+    }
+}
+
 /// What the host remembers of the container's tokens. A record that cannot be read grants nothing.
 fn tokens(dir: &SandboxDir) -> Option<Tokens> {
     let ready = dir.record().ok().flatten()?.ready?;
@@ -267,7 +306,7 @@ impl Drop for ProxyLease {
         let mut kept = self.0.kept();
         kept.uses -= 1;
         if kept.uses == 0 {
-            self.0.note_of(&kept);
+            self.0.note_of(&mut kept);
             (kept.listens, kept.link, kept.at) = (None, None, None);
         }
     }

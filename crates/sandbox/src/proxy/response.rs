@@ -99,7 +99,7 @@ impl Rejection {
             Self::Length => "The body is not as long as it was said to be.",
             Self::TooLarge => "The body is too large.",
             Self::Rate(_) => "Too many requests in a minute.",
-            Self::Budget => "The budget is used up.",
+            Self::Budget => "The budget of this sandbox is used up (`sandbox.profiles.NAME.budget_tokens`).",
             Self::Unreachable => "The provider cannot be reached.",
             Self::Failed => "The provider did not answer as it should.",
             Self::Late => "The provider did not answer in time.",

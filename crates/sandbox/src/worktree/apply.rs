@@ -1,17 +1,24 @@
 //! Work of a workflow onto a checkout of the person's.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{GitCommand, Peer};
+use coracle_runtime::host::git::{GitCommand, IsolatedGit, Peer};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::is_trusted_by_tools;
+use coracle_runtime::host::tree::DirHandle;
+use coracle_runtime::{Excerpt, random_hex};
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
 use super::export::PatchFormat;
 use super::git_in_container::{Sink, Workdir};
-use super::{WorktreeManager, git_command, parse};
+use super::push::no_commits;
+use super::{WorktreeManager, git_command};
+use crate::checkout_backup::CheckoutBackup;
+use crate::patch::{apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
 use crate::{Code, Failure, Result, WorkflowId};
 
@@ -20,6 +27,12 @@ const MAX_PATCH: u64 = 64 << 20;
 
 /// The name of the patch in the repository that git uses.
 const PATCH: &str = "it.patch";
+
+/// Bytes of names and numbers of a patch's files.
+const MAX_NAMES: usize = 16 << 20;
+
+/// A git that was killed may still end its last write.
+const SETTLES: Duration = Duration::from_secs(1);
 
 /// How it is put there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +73,10 @@ impl WorktreeManager {
     /// Puts the work of a workflow onto a checkout: all of it, or nothing.
     ///
     /// # Errors
-    /// `apply_conflict` (`details.files`); `policy_denied` for a directory that may not be used, for protected names
-    /// without leave (`details.files`), and for a branch where a container has the repository bound.
+    /// `apply_conflict` (`details.files`); `apply_failed` if it cannot be written, with `details.written` and
+    /// `details.copies` if what was written cannot be taken back; `policy_denied` for a directory that may not be used,
+    /// for protected names without leave (`details.files`), and for a branch where a container has the repository bound;
+    /// `no_commits` for a branch if all commits are on another one.
     pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
         let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         if !to.is_dir() {
@@ -69,7 +84,7 @@ impl WorktreeManager {
         }
         beneath(to.real(), &self.settings.allow_roots)?;
         match ask.mode {
-            ApplyMode::Files => self.apply_files(at, id, to.real(), ask.protected).await,
+            ApplyMode::Files => self.apply_files(at, id, &to, ask.protected).await,
             ApplyMode::Branch if ask.bound => {
                 let message = format!("A container can write the repository of `{}`.", to.real().display());
                 Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
@@ -78,62 +93,46 @@ impl WorktreeManager {
         }
     }
 
-    async fn apply_files(&self, at: &Workdir, id: &WorkflowId, to: &Path, leave: bool) -> Result<ApplyReport> {
+    async fn apply_files(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, leave: bool) -> Result<ApplyReport> {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
-        let done = |files| ApplyReport { to: to.to_owned(), files, branch: None };
+        let done = |files| ApplyReport { to: to.real().to_owned(), files, branch: None };
         if patch.is_empty() {
             return Ok(done(vec![]));
         }
         // So that git opens none that lies there.
         let empty = self.quarantine(None).await?;
         std::fs::write(empty.path().join(PATCH), &patch).map_err(Failure::internal)?;
-        let numbers = self.patch(empty.path(), to, &["--numstat", "-z"]).await?;
+        let checkout = DirHandle::from_path(to).map_err(Failure::internal)?;
+        let run = PatchRun { git: self.git.clone(), git_dir: empty, to: to.real().to_owned() };
+        let numbers = run.apply(&["--numstat", "-z"]).await?;
         if !numbers.ok() {
-            return Err(conflict(&numbers));
+            return Err(apply_conflict(&numbers));
         }
-        let files: Vec<String> = names(&numbers.stdout.bytes());
-        let patch_effects = parse::patch_effects(&patch);
-        if patch_effects.renames {
-            return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
+        let paths = patched_names(&numbers.stdout)?;
+        let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+        check_patch(&patch, &files, leave)?;
+        let checked = run.apply(&["--check"]).await?;
+        if !checked.ok() {
+            return Err(apply_conflict(&checked));
         }
-        let guarded: Vec<&String> = files.iter().filter(|it| is_trusted_by_tools(it)).collect();
-        if !leave && (patch_effects.links || !guarded.is_empty()) {
-            let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
-            let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));
-            let failure = failure
-                .detail("rule", "apply.protected")
-                .detail("files", guarded.into_iter().cloned().collect::<Vec<_>>());
-            return Err(failure.hint("look at the diff, then apply it with `protected: true` if it is meant"));
-        }
-        for words in [&["--check"][..], &[]] {
-            let tried = self.patch(empty.path(), to, words).await?;
-            if !tried.ok() {
-                return Err(conflict(&tried));
-            }
-        }
+        let copies = self.settings.state.join("apply").join(random_hex::<8>());
+        let backup = CheckoutBackup::create(checkout, paths, copies)?;
+        // In a task of its own: a call that is cancelled leaves no half of a patch.
+        tokio::spawn(run.write(backup)).await.map_err(Failure::internal)??;
         Ok(done(files))
-    }
-
-    /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
-    /// came by a pipe for all of it.
-    async fn patch(&self, git_dir: &Path, to: &Path, words: &[&str]) -> Result<ProgramOutput> {
-        let mut place = std::ffi::OsString::from("--git-dir=");
-        place.push(git_dir);
-        let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
-        all.extend(
-            ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
-        );
-        let stdin = Stdin::File(File::open(git_dir.join(PATCH)).map_err(Failure::internal)?);
-        let apply = git_command("git apply", to, all);
-        self.git.run(GitCommand { stdin, keep_bytes: 16 << 20, ..apply }, Peer::Nobody).await.map_err(super::host)
     }
 
     async fn apply_branch(&self, at: &Workdir, id: &WorkflowId, to: &Path) -> Result<ApplyReport> {
         let workflow = self.workflow(at, id)?;
         let source = self.source_of(&self.records(at)?)?;
         let out = self.take_out(at, &workflow, &self.mirror_dir(&source)).await?;
+        if out.oid == workflow.base_commit
+            && let Some(stray) = self.stray_commits(at, id).await?
+        {
+            return Err(no_commits(&workflow, Some(&stray), None));
+        }
         let spec = format!("{}:refs/heads/{}", out.oid, workflow.branch);
         let from = out.quarantine.path().display().to_string();
         let words =
@@ -143,42 +142,53 @@ impl WorktreeManager {
         let fetched =
             self.git.run(GitCommand { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
         if !fetched.ok() {
-            return Err(conflict(&fetched));
+            return Err(apply_conflict(&fetched));
         }
         Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch) })
     }
 }
 
-/// `added\tdeleted\tname` each.
-fn names(told: &[u8]) -> Vec<String> {
-    let parts = told.split(|it| *it == 0).filter(|it| !it.is_empty());
-    parts
-        .filter_map(|it| it.splitn(3, |it| *it == b'\t').nth(2))
-        .map(|it| String::from_utf8_lossy(it).into_owned())
-        .collect()
+/// A patch in a repository of its own, and the checkout that it is for.
+struct PatchRun {
+    git: IsolatedGit,
+    git_dir: TempDir,
+    to: PathBuf,
 }
 
-fn conflict(tried: &ProgramOutput) -> Failure {
-    let said = coracle_runtime::Excerpt::from_bytes(&tried.stderr.bytes()).to_string();
-    let mut files: Vec<String> = said
-        .lines()
-        .filter_map(|it| it.strip_prefix("error: "))
-        .filter_map(|it| match it.strip_prefix("patch failed: ") {
-            Some(rest) => rest.rsplit_once(':').map(|(name, _)| name.to_owned()),
-            None => it.split_once(": ").map(|(name, _)| name.to_owned()),
-        })
-        .collect();
-    files.dedup();
-    Failure::new(Code::ApplyConflict, format!("It does not apply, and nothing was changed: {said}"))
-        .detail("files", files)
-}
+impl PatchRun {
+    /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
+    /// came by a pipe for all of it.
+    async fn apply(&self, words: &[&str]) -> Result<ProgramOutput> {
+        let mut place = OsString::from("--git-dir=");
+        place.push(self.git_dir.path());
+        let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
+        all.extend(
+            ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
+        );
+        let stdin = Stdin::File(File::open(self.git_dir.path().join(PATCH)).map_err(Failure::internal)?);
+        let apply = git_command("git apply", &self.to, all);
+        let apply = GitCommand { stdin, keep_bytes: MAX_NAMES, ..apply };
+        self.git.run(apply, Peer::Nobody).await.map_err(super::host)
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_a_patch_are_read() {
-        assert_eq!(names(b"1\t0\ta b\0-\t-\tx\ty\0"), ["a b", "x\ty"]);
+    /// Writes a patch that was checked: whether a file can be written is not part of git's check.
+    async fn write(self, backup: CheckoutBackup) -> Result<()> {
+        let why = match self.apply(&[]).await {
+            Ok(written) => {
+                let said = written.stderr.bytes();
+                // Git only warns of a file that it cannot remove.
+                let stays = String::from_utf8_lossy(&said).contains("warning: unable to unlink");
+                if written.ok() && !stays {
+                    backup.discard();
+                    return Ok(());
+                }
+                Excerpt::from_bytes(&said).to_string()
+            }
+            Err(failure) => {
+                tokio::time::sleep(SETTLES).await;
+                failure.message
+            }
+        };
+        Err(backup.restore_after(&why))
     }
 }

@@ -254,7 +254,7 @@ impl WorktreeManager {
             let repo = at.repo();
             let (tag, commit) = (format!("refs/tags/{name}"), hexadecimal(name));
             for text in [Some(tag.as_str()), commit].into_iter().flatten() {
-                if let Some(id) = repo.commit(text).await? {
+                if let Some(id) = repo.find_commit(text).await? {
                     return Ok((name.to_owned(), id));
                 }
             }

@@ -2,6 +2,7 @@
 
 use coracle_runtime::random_hex;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::git_in_container::{Git, Workdir};
 use super::parse::{FileChange, changes, whole_files};
@@ -94,7 +95,7 @@ impl WorktreeManager {
 }
 
 async fn named(at: &Workdir, id: &WorkflowId, text: &str) -> Result<String> {
-    let found = if text.starts_with('-') { None } else { at.tree(id).commit(text).await? };
+    let found = if text.starts_with('-') { None } else { at.tree(id).find_commit(text).await? };
     found.ok_or_else(|| Failure::new(Code::BaseNotFound, format!("There is no commit `{}`.", text.escape_debug())))
 }
 
@@ -110,11 +111,43 @@ pub(super) async fn with_index<T>(
     git.env.insert("GIT_INDEX_FILE".into(), format!("../../repo.git/worktrees/{id}/{name}"));
     let done = async {
         git.printed(&["read-tree", "HEAD"]).await?;
-        git.printed(&["add", "-A"]).await?;
+        git.printed(&["add", "-A"]).await.map_err(|err| without_commit(id, err))?;
         work(&git).await
     };
     let done = done.await;
     let removed = at.remove(&format!("repo.git/worktrees/{id}/{name}")).await;
     let done = done?;
     removed.map(|()| done)
+}
+
+/// Names a repository within that has no commit: git can add neither it nor its files.
+fn without_commit(id: &WorkflowId, failure: Failure) -> Failure {
+    let said = failure.details.get("stderr").and_then(Value::as_str).unwrap_or_default();
+    let name = |line: &str| {
+        let rest = line.strip_prefix("error: '")?.strip_suffix("' does not have a commit checked out")?;
+        Some(rest.trim_end_matches('/').escape_debug().to_string())
+    };
+    let Some(name) = said.lines().find_map(name) else { return failure };
+    let message =
+        format!("`{name}` in the worktree is a git repository without a commit, so its files cannot be read.");
+    Failure { message, ..failure }.hint(format!(
+        "commit in `{name}`, or make it a plain directory: `coracle worktree exec {id} -- rm -r {name}/.git`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_without_a_commit_is_named() {
+        let said = "error: 'a b/' does not have a commit checked out\nfatal: adding files failed";
+        let failed = |said: &str| {
+            let failure = Failure::new(Code::CommandFailed, "git inside failed").detail("stderr", said);
+            without_commit(&WorkflowId::parse("w").unwrap(), failure)
+        };
+        let told = failed(said);
+        assert!(told.message.starts_with("`a b` in the worktree") && told.hint.is_some(), "{told:?}");
+        assert_eq!(failed("fatal: no space left").message, "git inside failed");
+    }
 }

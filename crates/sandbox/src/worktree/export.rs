@@ -31,7 +31,7 @@ pub struct ExportReport {
     pub bytes: u64,
     /// The commit that it goes on.
     pub base_commit: String,
-    /// `uncommitted_not_included`.
+    /// `uncommitted_not_included`, `other_branch`.
     pub warnings: Vec<SandboxWarning>,
 }
 
@@ -60,8 +60,11 @@ impl WorktreeManager {
         let workflow = self.workflow(at, id)?;
         let base = &workflow.base_commit;
         let mut warnings = Vec::new();
-        if format != PatchFormat::Diff && !self.has_commits(at, id, base).await? {
-            return Err(no_commits(&workflow, Some(&self.status(at, id).await?)));
+        let branch = format!("refs/heads/{}", workflow.branch);
+        let tip = if format == PatchFormat::Bundle { &*branch } else { "HEAD" };
+        if format != PatchFormat::Diff && !self.has_commits(at, id, &format!("{base}..{tip}")).await? {
+            let stray = self.stray_commits(at, id).await.ok().flatten();
+            return Err(no_commits(&workflow, stray.as_ref(), Some(&self.status(at, id).await?)));
         }
         let told = match format {
             PatchFormat::Diff => {
@@ -78,7 +81,7 @@ impl WorktreeManager {
             }
             PatchFormat::Bundle => {
                 warnings.extend(self.uncommitted(at, id).await?);
-                let branch = format!("refs/heads/{}", workflow.branch);
+                warnings.extend(self.stray_commits(at, id).await?.map(|it| it.warning()));
                 at.repo().run_into(&["bundle", "create", "--quiet", "-", &branch, &format!("^{base}")], sink).await?
             }
         };
@@ -87,9 +90,8 @@ impl WorktreeManager {
         Ok(ExportReport { format, bytes, base_commit: workflow.base_commit, warnings })
     }
 
-    async fn has_commits(&self, at: &Workdir, id: &WorkflowId, base: &str) -> Result<bool> {
-        let range = format!("{base}..HEAD");
-        let first = at.tree(id).printed(&["rev-list", "--max-count=1", "--end-of-options", &range]).await?;
+    async fn has_commits(&self, at: &Workdir, id: &WorkflowId, range: &str) -> Result<bool> {
+        let first = at.tree(id).printed(&["rev-list", "--max-count=1", "--end-of-options", range]).await?;
         Ok(!first.is_empty())
     }
 

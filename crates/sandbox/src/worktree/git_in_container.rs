@@ -218,12 +218,24 @@ impl Git<'_> {
         self.run(words).await?.good()
     }
 
-    /// The commit that a revision names.
+    /// The commit that a revision names. `None` if there is none: a git that fails or is killed may hide one.
     pub(super) async fn commit(&self, text: &str) -> Result<Option<String>> {
         let what = format!("{text}^{{commit}}");
         let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
-        let id = String::from_utf8_lossy(&told.stdout).into_owned();
-        Ok(super::parse::oid(&id).filter(|_| told.ok()).map(str::to_owned))
+        match told.exit {
+            Exit::Code(0) => Ok(super::parse::oid(&String::from_utf8_lossy(&told.stdout)).map(str::to_owned)),
+            Exit::Code(1) => Ok(None),
+            _ => Err(told.failure()),
+        }
+    }
+
+    /// As [`commit`](Self::commit), for a revision that a caller wrote, or a repository that the agent may have broken:
+    /// `None` also if git cannot read it.
+    pub(super) async fn find_commit(&self, text: &str) -> Result<Option<String>> {
+        match self.commit(text).await {
+            Err(failure) if is_git_error(&failure) => Ok(None),
+            found => found,
+        }
     }
 
     /// With an author for commits.
@@ -295,6 +307,11 @@ pub(super) fn lost(err: Error) -> Failure {
         }
         err => Failure::internal(err),
     }
+}
+
+/// Whether git inside ended by itself with an error: it was not killed, and the link did not break.
+pub(super) fn is_git_error(failure: &Failure) -> bool {
+    failure.code == Code::CommandFailed && failure.details.contains_key("exit_code")
 }
 
 fn no_git() -> Failure {

@@ -1,10 +1,11 @@
-//! Commits of a workflow, newest first.
+//! Commits of a workflow, newest first, and those that its branch lacks.
 
 use serde::Serialize;
 
 use super::git_in_container::Workdir;
 use super::{WorktreeManager, parse};
-use crate::{Result, WorkflowId};
+use crate::stray_commits::StrayCommits;
+use crate::{Failure, Result, WorkflowId};
 
 /// Commits that are read.
 const MAX_COMMITS: &str = "--max-count=1000";
@@ -36,6 +37,38 @@ impl WorktreeManager {
         let range = format!("{}..HEAD", self.workflow(at, id)?.base_commit);
         let words = ["log", MAX_COMMITS, "--no-show-signature", "--no-color", FORMAT, "--end-of-options", &range];
         Ok(commits(&at.tree(id).printed(&words).await?))
+    }
+
+    /// Compares what is checked out with the workflow's branch. Commits of the remote do not count.
+    ///
+    /// # Errors
+    /// `worktree_missing`, `sandbox_lost`.
+    pub async fn stray_commits(&self, at: &Workdir, id: &WorkflowId) -> Result<Option<StrayCommits>> {
+        let workflow = self.workflow(at, id)?;
+        let tree = at.tree(id);
+        let head = tree.run(&["symbolic-ref", "--quiet", "HEAD"]).await?;
+        let head = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+        let reference = format!("refs/heads/{}", workflow.branch);
+        if head == reference {
+            return Ok(None);
+        }
+        let tip = at.repo().commit(&reference).await?;
+        let Some(commit) = tree.commit("HEAD").await? else { return Ok(None) };
+        let mut words = vec!["rev-list", "--count", &commit, "--not", "--remotes=origin", &workflow.base_commit];
+        words.extend(tip.as_deref());
+        let count: u64 =
+            String::from_utf8_lossy(&tree.printed(&words).await?).trim().parse().map_err(Failure::internal)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        Ok(Some(StrayCommits {
+            commits: count,
+            commit,
+            branch: head.strip_prefix("refs/heads/").map(str::to_owned),
+            expected_has_some: tip.is_some_and(|it| it != workflow.base_commit),
+            expected: workflow.branch,
+            workflow: workflow.id,
+        }))
     }
 }
 

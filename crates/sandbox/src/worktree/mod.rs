@@ -56,6 +56,7 @@ pub use self::parse::FileChange;
 pub use self::push::{PushReport, PushRequest};
 pub use self::remove::{RemovalReport, RemoveRequest};
 pub use crate::shared_dir::{READ_ONLY, SharedDir};
+pub use crate::stray_commits::StrayCommits;
 use crate::workflow_records::{Records, Repository, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
 

@@ -135,27 +135,6 @@ pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
     }
 }
 
-/// What of a patch does more than change lines of the files that it names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PatchEffects {
-    /// It takes a file from elsewhere. Ours never do, and whose names they take is not in git's numbers.
-    pub(super) renames: bool,
-    /// It makes links or submodules.
-    pub(super) links: bool,
-}
-
-pub(super) fn patch_effects(patch: &[u8]) -> PatchEffects {
-    let mut patch_effects = PatchEffects::default();
-    // Lines of a file begin with a sign, so these can only be lines of the patch itself.
-    for line in patch.split(|it| *it == b'\n') {
-        patch_effects.renames |= [&b"rename "[..], b"copy "].iter().any(|it| line.starts_with(it));
-        let modes = [&b"new file mode "[..], b"new mode ", b"old mode ", b"deleted file mode "];
-        let mode = modes.iter().find_map(|it| line.strip_prefix(*it));
-        patch_effects.links |= mode.is_some_and(|it| !it.starts_with(b"100"));
-    }
-    patch_effects
-}
-
 /// Commit and name of the one reference of a bundle, and where its pack begins.
 pub(super) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
     let ends = begins.windows(2).position(|it| it == b"\n\n")? + 2;
@@ -225,15 +204,6 @@ mod tests {
     }
 
     #[test]
-    fn what_a_patch_does_is_seen_in_its_own_lines_only() {
-        let none = b"diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n+rename from x\n new file mode 120000\n";
-        assert_eq!(patch_effects(none), PatchEffects::default());
-        assert!(patch_effects(b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n").renames);
-        assert!(patch_effects(b"diff --git a/a b/a\nnew file mode 120000\n").links);
-        assert!(patch_effects(b"diff --git a/a b/a\nnew file mode 160000\n").links);
-    }
-
-    #[test]
     fn references_and_the_symbolic_one_are_told_apart() {
         let id = "0".repeat(40);
         let told = format!("{id} refs/a \n{id} refs/HEAD refs/a\nnonsense refs/b \n{id} refs/c/d \n");
@@ -287,7 +257,7 @@ mod tests {
         #[test]
         fn nothing_that_git_prints_panics(told in proptest::collection::vec(0_u8..128, 0..200)) {
             let _ = changes(&told);
-            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told), patch_effects(&told));
+            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told));
             let (kept, _) = whole_files(&told, true);
             proptest::prop_assert!(told.starts_with(kept));
         }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::git_in_container::{Sink, Workdir};
 use super::mirror::ORIGIN;
 use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
+use crate::stray_commits::StrayCommits;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
@@ -70,7 +71,8 @@ impl WorktreeManager {
         );
         let (out, old) = (out?, mirror?.branches.get(branch.as_str()).cloned());
         if out.oid == workflow.base_commit && old.is_none() {
-            return Err(no_commits(&workflow, status.ok().as_ref()));
+            let stray = self.stray_commits(at, id).await.ok().flatten();
+            return Err(no_commits(&workflow, stray.as_ref(), status.ok().as_ref()));
         }
         let url = source.text();
         let reference = format!("refs/heads/{branch}");
@@ -188,10 +190,15 @@ impl WorktreeManager {
 }
 
 /// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success.
-pub(super) fn no_commits(workflow: &Workflow, status: Option<&RepoStatus>) -> Failure {
+pub(super) fn no_commits(workflow: &Workflow, stray: Option<&StrayCommits>, status: Option<&RepoStatus>) -> Failure {
     let Workflow { id, branch, .. } = workflow;
     let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
-    let failure = Failure::new(Code::NoCommits, format!("`{branch}` has no commit beyond its base {base}."));
+    let message = format!("`{branch}` has no commit beyond its base {base}");
+    if let Some(stray) = stray {
+        let failure = Failure::new(Code::NoCommits, format!("{message}; {}.", stray.message()));
+        return failure.detail("branch", &stray.branch).hint(stray.remedy());
+    }
+    let failure = Failure::new(Code::NoCommits, format!("{message}."));
     let uncommitted = status.map_or(0, RepoStatus::uncommitted);
     if uncommitted == 0 {
         return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::item_save::SavedWork;
-use super::save::not_saved;
+use super::save::{WorktreeSave, not_saved};
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
@@ -30,6 +30,9 @@ pub struct RemovalReport {
     pub removed: bool,
     /// What was saved of it.
     pub saved: Option<SavedWork>,
+    /// Its commits, where they are saved apart from its files. The caller reports them with what else was saved.
+    #[serde(skip)]
+    pub also_saved: Vec<SavedWork>,
 }
 
 impl WorktreeManager {
@@ -43,14 +46,19 @@ impl WorktreeManager {
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
         let Some(workflow) = records.workflow(id)? else {
-            return Ok(RemovalReport { id: id.clone(), removed: false, saved: None });
+            return Ok(RemovalReport { id: id.clone(), removed: false, saved: None, also_saved: Vec::new() });
         };
-        let saved = if ask.discard { None } else { self.save(at, &workflow, ask).await.map_err(not_saved)? };
+        let save = if ask.discard {
+            WorktreeSave::default()
+        } else {
+            self.save(at, &workflow, ask).await.map_err(not_saved)?
+        };
         let listing = records.lock("worktrees").await?;
-        self.take_away(at, &workflow).await?;
+        self.take_away(at, &workflow, save.keeps_branch).await?;
         drop(listing);
         records.forget(id)?;
-        Ok(RemovalReport { id: id.clone(), removed: true, saved })
+        let mut works = save.works.into_iter();
+        Ok(RemovalReport { id: id.clone(), removed: true, saved: works.next(), also_saved: works.collect() })
     }
 
     pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {
@@ -61,11 +69,14 @@ impl WorktreeManager {
         Ok(())
     }
 
-    async fn take_away(&self, at: &Workdir, workflow: &Workflow) -> Result<()> {
+    async fn take_away(&self, at: &Workdir, workflow: &Workflow, keeps_branch: bool) -> Result<()> {
         let id = &workflow.id;
         // As the guest removes files, which needs nothing of what git thinks of them.
         at.remove(&format!("worktrees/{id}")).await?;
         at.remove(&format!("repo.git/worktrees/{id}")).await?;
+        if keeps_branch {
+            return Ok(());
+        }
         let deletes = format!("refs/heads/{}", workflow.branch);
         at.repo().run(&["update-ref", "-d", &deletes]).await.map(drop)
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
-use super::git_in_container::Workdir;
+use super::git_in_container::{Workdir, is_git_error};
 use super::item_save::{BundleSave, SavedWork};
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
@@ -34,50 +34,99 @@ struct UnsavedWork {
     nested: bool,
 }
 
+/// What was saved of a worktree, its files first.
+#[derive(Default)]
+pub(super) struct WorktreeSave {
+    pub(super) works: Vec<SavedWork>,
+    /// Git cannot read the commits of the branch, so they are only in the repository.
+    pub(super) keeps_branch: bool,
+}
+
 impl WorktreeManager {
-    pub(super) async fn save(
+    pub(super) async fn save(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
+        let id = &workflow.id;
+        if !at.is_dir(&format!("worktrees/{id}")).await? {
+            return self.save_commits(at, workflow, ask, None).await;
+        }
+        let head = at.tree(id).find_commit("HEAD").await?;
+        if head.is_some() && has_own_link(at, id).await {
+            match self.commit_all(at, workflow, ask.salvage_ignored).await {
+                Ok(None) => return Ok(WorktreeSave::default()),
+                Ok(Some(work)) => return self.save_work(at, workflow, ask, &work).await,
+                // Such as a repository within that has no commit.
+                Err(failure) if is_git_error(&failure) => tracing::info!(%failure, "files are saved without a commit"),
+                Err(failure) => return Err(failure),
+            }
+        }
+        let mut save = self.save_commits(at, workflow, ask, head).await?;
+        save.works.insert(0, self.save_tree(at, workflow, ask).await?);
+        Ok(save)
+    }
+
+    async fn save_work(
         &self,
         at: &Workdir,
         workflow: &Workflow,
         ask: &RemoveRequest,
-    ) -> Result<Option<SavedWork>> {
-        let id = &workflow.id;
-        if !at.is_dir(&format!("worktrees/{id}")).await? {
-            return self.save_branch(at, workflow, ask).await;
+        work: &UnsavedWork,
+    ) -> Result<WorktreeSave> {
+        let saved: Result<Vec<SavedWork>> = async {
+            let bundle = self.save_bundle(at, workflow, ask, work).await?;
+            let tree = if work.nested { Some(self.save_tree(at, workflow, ask).await?) } else { None };
+            Ok(tree.into_iter().chain([bundle]).collect())
         }
-        if !self.is_readable(at, id).await? {
-            return self.save_tree(at, workflow, ask).await.map(Some);
-        }
-        let Some(work) = self.commit_all(at, workflow, ask.salvage_ignored).await? else { return Ok(None) };
-        let mut saved = self.save_bundle(at, workflow, ask, &work).await;
-        if saved.is_ok() && work.nested {
-            saved = self.save_tree(at, workflow, ask).await;
-        }
+        .await;
         if saved.is_err() {
             let _ = at.repo().run(&["update-ref", "-d", &work.reference]).await;
         }
-        saved.map(Some)
+        saved.map(|works| WorktreeSave { works, keeps_branch: false })
     }
 
-    /// The directory is missing; there may be commits.
-    async fn save_branch(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<Option<SavedWork>> {
-        let reference = format!("refs/heads/{}", workflow.branch);
-        let repo = at.repo();
-        let Some(head) = repo.commit(&reference).await? else { return Ok(None) };
-        let told = repo.printed(&["rev-list", "--max-count=1", &reference, "--not", "--remotes=origin"]).await?;
-        if told.is_empty() {
+    /// Saves commits without files: those of the branch, and of the commit that is checked out.
+    async fn save_commits(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+        head: Option<String>,
+    ) -> Result<WorktreeSave> {
+        match self.save_unpushed(at, workflow, ask, head).await {
+            Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), keeps_branch: false }),
+            Err(failure) if is_git_error(&failure) => {
+                tracing::warn!(%failure, branch = workflow.branch, "a branch stays: its commits cannot be read");
+                Ok(WorktreeSave { works: Vec::new(), keeps_branch: true })
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn save_unpushed(
+        &self,
+        at: &Workdir,
+        workflow: &Workflow,
+        ask: &RemoveRequest,
+        head: Option<String>,
+    ) -> Result<Option<SavedWork>> {
+        let (repo, branch) = (at.repo(), format!("refs/heads/{}", workflow.branch));
+        let tip = repo.commit(&branch).await?;
+        let mut words = vec!["rev-list", "--max-count=1"];
+        words.extend(tip.as_deref());
+        words.extend(head.as_deref());
+        if words.len() == 2 {
             return Ok(None);
         }
-        let work = UnsavedWork { head: Some(head), reference: reference.clone(), files: vec![], nested: false };
-        self.save_bundle(at, workflow, ask, &work).await.map(Some)
-    }
-
-    /// Whether its link is as Coracle or git writes it, and git finds its commit. Anything else is not read.
-    async fn is_readable(&self, at: &Workdir, id: &WorkflowId) -> Result<bool> {
-        let content = at.link.get(at.file(&format!("worktrees/{id}/.git")), 0, 4096).await;
-        let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-        let absolute = text.starts_with("gitdir: /") && text.trim_end().ends_with(&format!("/repo.git/worktrees/{id}"));
-        Ok((text == link_of(id) || absolute) && at.tree(id).commit("HEAD").await?.is_some())
+        words.extend(["--not", "--remotes=origin"]);
+        if repo.printed(&words).await?.is_empty() {
+            return Ok(None);
+        }
+        let Some(head) = head else {
+            let work = UnsavedWork { head: tip, reference: branch, files: vec![], nested: false };
+            return self.save_bundle(at, workflow, ask, &work).await.map(Some);
+        };
+        let reference = salvage_reference(&workflow.id);
+        repo.printed(&["update-ref", &reference, &head]).await?;
+        let work = UnsavedWork { head: Some(head), reference, files: vec![], nested: false };
+        Ok(self.save_work(at, workflow, ask, &work).await?.works.pop())
     }
 
     /// A commit of all files, if any work would be lost.
@@ -85,7 +134,8 @@ impl WorktreeManager {
         let id = &workflow.id;
         let branch = format!("refs/heads/{}", workflow.branch);
         with_index(at, id, async |git| {
-            let Some(head) = git.commit("HEAD").await? else { return Ok(None) };
+            let lost = || Failure::new(Code::SaveFailed, "The commit that is checked out is gone.");
+            let head = git.commit("HEAD").await?.ok_or_else(lost)?;
             if ignored {
                 git.printed(&["add", "-A", "--force"]).await?;
             }
@@ -102,8 +152,7 @@ impl WorktreeManager {
             if !nested && unpushed.ok() && unpushed.stdout.is_empty() {
                 return Ok(None);
             }
-            let at = jiff::Timestamp::now().as_millisecond();
-            let reference = format!("refs/coracle/salvage/{id}/{at}");
+            let reference = salvage_reference(id);
             git.printed(&["update-ref", &reference, &tip]).await?;
             Ok(Some(UnsavedWork { head: Some(head), reference, files, nested }))
         })
@@ -197,6 +246,19 @@ pub(super) fn not_saved(err: Failure) -> Failure {
     }
     let message = format!("The work could not be saved, so nothing was removed: {}", err.message);
     Failure { details: err.details, ..Failure::new(Code::SaveFailed, message) }
+}
+
+/// Whether the worktree's `.git` is as Coracle or git writes it. Any other one is not read.
+async fn has_own_link(at: &Workdir, id: &WorkflowId) -> bool {
+    let content = at.link.get(at.file(&format!("worktrees/{id}/.git")), 0, 4096).await;
+    let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    let absolute = text.starts_with("gitdir: /") && text.trim_end().ends_with(&format!("/repo.git/worktrees/{id}"));
+    text == link_of(id) || absolute
+}
+
+/// A new name for commits that are saved.
+fn salvage_reference(id: &WorkflowId) -> String {
+    format!("refs/coracle/salvage/{id}/{}", jiff::Timestamp::now().as_millisecond())
 }
 
 /// Whether a repository lies within. A submodule that was not checked out is an empty directory.

@@ -4,6 +4,7 @@ use coracle_runtime::{Error, LinkSettings};
 use tokio::time::sleep;
 
 use super::*;
+use crate::record::SandboxRecord;
 use crate::{Code, Domain, ProfileName, SandboxKey};
 
 /// A container that is gone.
@@ -129,4 +130,22 @@ async fn a_link_opens_nothing_that_nobody_uses() {
     let [one, _] = two(&state, Transport::Link);
     one.reached_by(&nowhere()).unwrap();
     assert!(!listens(&one));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_used_is_written_down_meanwhile_and_forgotten_with_the_sandbox() {
+    let state = tempfile::tempdir().unwrap();
+    let [one, other] = two(&state, Transport::Unix);
+    let _used = one.open().unwrap();
+    let already = UsageTotals { input_tokens: 7, ..UsageTotals::default() };
+    let proxy = Proxy::new(ProxySettings { already, ..ProxySettings::new("c") }).unwrap();
+    one.kept().listens.as_mut().unwrap().proxy = proxy;
+    sleep(2 * NOTES).await;
+    assert_eq!(other.metered().tokens(), 0, "without a record the sandbox is removed");
+    let (key, profile) = (one.dir.key().clone(), ProfileName::parse("default").unwrap());
+    one.dir.save(&SandboxRecord { key, profile, ready: None }).unwrap();
+    sleep(2 * NOTES).await;
+    assert_eq!(other.metered().tokens(), 7);
+    one.forget_usage().unwrap();
+    assert_eq!(other.metered().tokens(), 0);
 }

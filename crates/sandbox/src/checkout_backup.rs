@@ -1,0 +1,286 @@
+//! Copies of the files that a patch changes, to put them back if it cannot be written: git removes all of these files
+//! first, and leaves a checkout half-written if it then fails.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use coracle_runtime::Ids;
+use coracle_runtime::host::tree::{DirHandle, FileIdentity, Node};
+
+use crate::files::own_directory;
+use crate::{Code, Failure, Result};
+
+/// The state of a checkout's files before a patch.
+pub(crate) struct CheckoutBackup {
+    checkout: DirHandle,
+    /// The directory of the copies, which have the names of the files.
+    copies: PathBuf,
+    entries: Vec<BackupEntry>,
+}
+
+/// A name before a patch.
+struct BackupEntry {
+    path: PathBuf,
+    /// Directories above it that existed.
+    dirs: usize,
+    was: PriorState,
+}
+
+/// What had a name.
+enum PriorState {
+    Absent,
+    Dir,
+    Link(OsString),
+    File { stamp: FileIdentity, mode: u32, owner: Ids },
+}
+
+impl CheckoutBackup {
+    /// Copies the files that exist into a new directory that only this user can read.
+    ///
+    /// # Errors
+    /// `apply_failed` for a file that cannot be copied; then there are no copies.
+    pub(crate) fn create(checkout: DirHandle, mut paths: Vec<PathBuf>, copies: PathBuf) -> Result<Self> {
+        own_directory(&copies)?;
+        // Directories stand before their files. A file that becomes a link is named twice.
+        paths.sort();
+        paths.dedup();
+        let mut backup = Self { checkout, copies, entries: Vec::new() };
+        for path in paths {
+            match backup.read(&path) {
+                Ok(entry) => backup.entries.push(entry),
+                Err(err) => {
+                    backup.discard();
+                    let path = path.display();
+                    let message = format!("`{path}` cannot be copied first, so nothing was changed: {err}");
+                    return Err(Failure::new(Code::ApplyFailed, message));
+                }
+            }
+        }
+        Ok(backup)
+    }
+
+    /// Removes the copies.
+    pub(crate) fn discard(&self) {
+        if let Err(err) = std::fs::remove_dir_all(&self.copies) {
+            tracing::warn!(%err, copies = %self.copies.display(), "copies of files stay");
+        }
+    }
+
+    /// Puts all files back. The failure says whether that worked; if not, the copies stay.
+    pub(crate) fn restore_after(&self, why: &str) -> Failure {
+        let failed = self.restore();
+        let why = why.trim().trim_end_matches('.');
+        let Some((path, err)) = failed.first() else {
+            self.discard();
+            let message = format!("The patch could not be written: {why}. All files are as they were before.");
+            return Failure::new(Code::ApplyFailed, message)
+                .hint("nothing was changed; see that the files can be written and the disk has room, then try again");
+        };
+        let (path, copies) = (path.display(), self.copies.display().to_string());
+        let message = format!(
+            "The patch could not be written: {why}. {} of its files could not be put back (`{path}`: {err}); copies of \
+             all that existed before are in `{copies}`.",
+            failed.len()
+        );
+        let written: Vec<String> = failed.iter().map(|(path, _)| path.display().to_string()).collect();
+        let failure = Failure::new(Code::ApplyFailed, message).detail("written", written).detail("copies", &*copies);
+        failure.hint(format!("copy the files of `written` back from `{copies}`, then remove that directory"))
+    }
+
+    /// The files that cannot be put back.
+    fn restore(&self) -> Vec<(&Path, io::Error)> {
+        let is_new = |it: &&BackupEntry| matches!(it.was, PriorState::Absent);
+        let (new, old): (Vec<_>, Vec<_>) = self.entries.iter().partition(is_new);
+        // New files first: one may have the name of a directory that was there.
+        let order = new.into_iter().rev().chain(old);
+        order.filter_map(|it| Some((&*it.path, self.put_back(it).err()?))).collect()
+    }
+
+    fn read(&self, path: &Path) -> io::Result<BackupEntry> {
+        let (above, name) = split(path)?;
+        let (mut dir, mut dirs) = (self.checkout.clone(), 0);
+        for part in &above {
+            if dir.entry_kind(part)? != Some(Node::Dir) {
+                return Ok(BackupEntry { path: path.to_owned(), dirs, was: PriorState::Absent });
+            }
+            dir = dir.enter(part)?;
+            dirs += 1;
+        }
+        let was = match dir.entry_kind(name)? {
+            None => PriorState::Absent,
+            Some(Node::Dir) => PriorState::Dir,
+            Some(Node::Link) => PriorState::Link(dir.link(name)?),
+            Some(Node::File) => self.copy(&dir, name, path)?,
+            Some(Node::Other) => return Err(io::Error::other("it is no regular file")),
+        };
+        Ok(BackupEntry { path: path.to_owned(), dirs, was })
+    }
+
+    fn copy(&self, dir: &DirHandle, name: &OsStr, path: &Path) -> io::Result<PriorState> {
+        let mut from = dir.open(name)?;
+        let meta = from.file.metadata()?;
+        let to = self.copies.join(path);
+        if let Some(above) = to.parent() {
+            std::fs::create_dir_all(above)?;
+        }
+        let mode = (from.mode & 0o777) | 0o600;
+        let mut copy = OpenOptions::new().write(true).create_new(true).mode(mode).open(to)?;
+        io::copy(&mut from.file, &mut copy)?;
+        let owner = Ids { uid: meta.uid(), gid: meta.gid() };
+        Ok(PriorState::File { stamp: from.stamp, mode: from.mode, owner })
+    }
+
+    fn put_back(&self, entry: &BackupEntry) -> io::Result<()> {
+        let (above, name) = split(&entry.path)?;
+        if matches!(entry.was, PriorState::Absent) {
+            return self.remove_new(&above, name, entry.dirs);
+        }
+        let dir = above.iter().try_fold(self.checkout.clone(), |dir, part| dir.enter_or_make(part))?;
+        match &entry.was {
+            PriorState::Absent => Ok(()),
+            PriorState::Dir if dir.entry_kind(name)? == Some(Node::Dir) => Ok(()),
+            PriorState::Dir => {
+                clear(&dir, name)?;
+                dir.enter_or_make(name).map(drop)
+            }
+            PriorState::Link(target) => {
+                if dir.entry_kind(name)? == Some(Node::Link) && dir.link(name)? == *target {
+                    return Ok(());
+                }
+                clear(&dir, name)?;
+                dir.create_link(name, target)
+            }
+            // Git did not come to it, or cannot write its directory.
+            PriorState::File { stamp, .. } if dir.stamp(name)?.as_ref() == Some(stamp) => Ok(()),
+            PriorState::File { mode, owner, .. } => {
+                clear(&dir, name)?;
+                let copy = || File::open(self.copies.join(&entry.path));
+                let as_owned = dir.replace_as(name, (*mode, Some(*owner)), &mut copy()?);
+                // Only root can give a file to another user.
+                as_owned.or_else(|_| dir.replace(name, *mode, &mut copy()?))
+            }
+        }
+    }
+
+    /// Removes a file that did not exist, and the directories that were created for it.
+    fn remove_new(&self, above: &[&OsStr], name: &OsStr, dirs: usize) -> io::Result<()> {
+        let mut open = vec![self.checkout.clone()];
+        for (here, part) in above.iter().enumerate() {
+            if open[here].entry_kind(part)? != Some(Node::Dir) {
+                break;
+            }
+            open.push(open[here].enter(part)?);
+        }
+        if let Some(dir) = open.get(above.len()) {
+            clear(dir, name)?;
+        }
+        for depth in (dirs..open.len() - 1).rev() {
+            // Other new files of the patch may still be in it: the last one removes it.
+            if open[depth].remove_dir(above[depth]).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The directories of a path, and its last part.
+fn split(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
+    let parts = path.components().map(|it| match it {
+        Component::Normal(part) => Some(part),
+        _ => None,
+    });
+    let mut above = parts.collect::<Option<Vec<_>>>().unwrap_or_default();
+    let name = above.pop().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is no path of a file"))?;
+    Ok((above, name))
+}
+
+/// Frees a name.
+fn clear(dir: &DirHandle, name: &OsStr) -> io::Result<()> {
+    match dir.entry_kind(name)? {
+        None => Ok(()),
+        Some(Node::Dir) => dir.remove_dir(name),
+        Some(_) => dir.remove(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use coracle_runtime::host::fs::HostPath;
+
+    use super::*;
+
+    fn backup(checkout: &Path, state: &Path, paths: &[&str]) -> Result<CheckoutBackup> {
+        let dir = DirHandle::from_path(&HostPath::open(checkout).unwrap()).unwrap();
+        CheckoutBackup::create(dir, paths.iter().map(PathBuf::from).collect(), state.join("apply/1"))
+    }
+
+    #[test]
+    fn all_that_a_patch_touched_is_as_it_was() {
+        let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |name: &str| checkout.path().join(name);
+        std::fs::create_dir_all(at("d/e")).unwrap();
+        for name in ["a", "d/e/x", "run", "same"] {
+            std::fs::write(at(name), name).unwrap();
+        }
+        std::fs::set_permissions(at("run"), PermissionsExt::from_mode(0o755)).unwrap();
+        symlink("nowhere", at("link")).unwrap();
+        let paths = ["a", "d", "d/e/x", "link", "new/deep/file", "run", "same", "a", "a/b"];
+        let backup = backup(checkout.path(), state.path(), &paths).unwrap();
+        assert_eq!(state.path().join("apply/1").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        // As git leaves it: some are gone, some new, and a directory became a file.
+        for name in ["a", "link", "run"] {
+            std::fs::remove_file(at(name)).unwrap();
+        }
+        std::fs::remove_dir_all(at("d")).unwrap();
+        std::fs::write(at("d"), "file").unwrap();
+        std::fs::write(at("link"), "file").unwrap();
+        for dir in ["a", "new/deep"] {
+            std::fs::create_dir_all(at(dir)).unwrap();
+        }
+        std::fs::write(at("a/b"), "").unwrap();
+        std::fs::write(at("new/deep/file"), "").unwrap();
+        let failure = backup.restore_after("no room");
+        assert_eq!((failure.code, failure.details.get("copies")), (Code::ApplyFailed, None), "{failure}");
+        assert!(failure.message.contains("no room. All files are as they were"), "{failure}");
+        for name in ["a", "d/e/x", "run", "same"] {
+            assert_eq!(std::fs::read_to_string(at(name)).unwrap(), name);
+        }
+        assert_eq!(at("run").metadata().unwrap().permissions().mode() & 0o777, 0o755);
+        assert_eq!(std::fs::read_link(at("link")).unwrap(), Path::new("nowhere"));
+        assert!(!at("new").exists() && !state.path().join("apply/1").exists());
+    }
+
+    #[test]
+    fn copies_stay_where_a_file_cannot_be_put_back() {
+        let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let file = checkout.path().join("d/a");
+        std::fs::create_dir(checkout.path().join("d")).unwrap();
+        std::fs::write(&file, "mine").unwrap();
+        let backup = backup(checkout.path(), state.path(), &["d/a"]).unwrap();
+        // A file has the place of its directory.
+        std::fs::remove_dir_all(checkout.path().join("d")).unwrap();
+        std::fs::write(checkout.path().join("d"), "").unwrap();
+        let failure = backup.restore_after("no room");
+        assert_eq!(failure.details["written"][0], "d/a", "{failure}");
+        let copies = failure.details["copies"].as_str().unwrap();
+        assert_eq!(std::fs::read_to_string(Path::new(copies).join("d/a")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn what_cannot_be_copied_is_told_before_anything_changes() {
+        let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for odd in ["../a", "/a", ""] {
+            assert!(
+                backup(checkout.path(), state.path(), &[odd]).is_err_and(|it| it.code == Code::ApplyFailed),
+                "{odd}"
+            );
+            assert!(!state.path().join("apply/1").exists());
+        }
+    }
+}

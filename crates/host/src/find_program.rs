@@ -1,5 +1,6 @@
 //! Finds programs of the host.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +36,14 @@ pub fn find_program_in(name: &str, own: &[PathBuf]) -> Result<PathBuf> {
     let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(|dir| dir.join(name));
     let found = candidates.into_iter().find(|it| it.is_file() && is_safe(it));
     found.ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
+}
+
+/// The directories that [`find_program_in`] searches, as a `PATH` for a program that starts others.
+pub(crate) fn search_path(own: &[PathBuf]) -> OsString {
+    // A directory with `:` cannot be in a `PATH`.
+    let own = own.iter().map(|it| it.as_os_str()).filter(|it| !it.as_encoded_bytes().contains(&b':'));
+    let dirs: Vec<_> = own.chain(DIRECTORIES.iter().map(OsStr::new)).collect();
+    dirs.join(OsStr::new(":"))
 }
 
 /// No component can be written by another user: else that user decides what we start.

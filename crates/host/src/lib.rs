@@ -24,6 +24,7 @@ pub mod image_archive;
 pub mod index;
 pub mod lock;
 pub mod process;
+pub mod process_group;
 pub mod process_marker;
 pub mod program;
 pub mod registry_login;

@@ -16,6 +16,8 @@ use tokio::process::{Child, Command};
 
 use coracle_types::{Capture, Error, Input, Result};
 
+use crate::process_group::ProcessGroup;
+
 /// A program to start: everything it gets to see.
 #[derive(Clone, Debug)]
 pub struct Invocation {
@@ -107,7 +109,8 @@ impl ProgramOutput {
     }
 }
 
-/// Starts a program whose outputs the caller reads. It is killed when the handle is dropped.
+/// Starts a program whose outputs the caller reads. It is killed when the handle is dropped; what it started is killed by a
+/// [`ProcessGroup`].
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -172,7 +175,7 @@ pub struct ProgramFiles {
 }
 
 /// Runs a program to its end within `deadline`, for one that hands its streams on to a process that stays. Returns its exit
-/// status.
+/// status. At the deadline, its process group is ended.
 ///
 /// # Errors
 /// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
@@ -195,12 +198,16 @@ pub async fn run_with_files(
         .kill_on_drop(true)
         .spawn()
         .map_err(|source| invocation.cannot_start(source))?;
-    let status = tokio::time::timeout(deadline, child.wait()).await;
-    let status = status.map_err(|_| Error::TimedOut { verb, after: deadline })?;
+    let mut group = ProcessGroup::new(&child);
+    let Ok(status) = tokio::time::timeout(deadline, group.wait(&mut child)).await else {
+        group.end(&mut child).await;
+        return Err(Error::TimedOut { verb, after: deadline });
+    };
     status.map(exit_of).map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })
 }
 
-/// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output.
+/// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output. At the deadline its process group is
+/// ended, by TERM and then by KILL; a caller that withdraws kills it.
 ///
 /// # Errors
 /// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
@@ -211,10 +218,13 @@ pub async fn run(
     (deadline, keep_bytes): (Duration, usize),
 ) -> Result<ProgramOutput> {
     let mut child = spawn(invocation, stdin)?;
+    let mut group = ProcessGroup::new(&child);
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let work = async { tokio::join!(capture(out, keep_bytes), capture(err, keep_bytes), child.wait()) };
-    let (stdout, stderr, status) =
-        tokio::time::timeout(deadline, work).await.map_err(|_| Error::TimedOut { verb, after: deadline })?;
+    let work = async { tokio::join!(capture(out, keep_bytes), capture(err, keep_bytes), group.wait(&mut child)) };
+    let Ok((stdout, stderr, status)) = tokio::time::timeout(deadline, work).await else {
+        group.end(&mut child).await;
+        return Err(Error::TimedOut { verb, after: deadline });
+    };
     let status = status.map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })?;
     Ok(ProgramOutput { exit: exit_of(status), stdout, stderr })
 }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use coracle_types::{Ids, random_hex};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::fs::{
-    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, unlinkat,
+    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -212,6 +213,15 @@ impl DirHandle {
     /// When there is none of that name.
     pub fn link(&self, name: &OsStr) -> io::Result<OsString> {
         Ok(OsString::from_vec(readlinkat(&*self.0, name, Vec::new())?.into_bytes()))
+    }
+
+    /// Makes a symbolic link that is new.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when something has the name.
+    pub fn create_link(&self, name: &OsStr, target: &OsStr) -> io::Result<()> {
+        plain(name)?;
+        Ok(symlinkat(target, &*self.0, name)?)
     }
 
     /// Replaces a file atomically: a reader sees its old content or its new one.

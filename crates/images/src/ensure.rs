@@ -11,6 +11,9 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::registry;
 
+/// For a pull by an engine on another machine, from a registry that does not answer here.
+const UNPROBED_PULL_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// The image that containers are to be created from, or a recipe is to be put on.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseRequest<'a> {
@@ -29,7 +32,7 @@ pub struct FetchSettings {
     pub proxy: bool,
     /// For the whole fetch (`images.pull_timeout`).
     pub pull_timeout: Duration,
-    /// For the registry's first answer (`images.probe_timeout`).
+    /// For the registry's first answer (`images.probe_timeout`). Zero: the registry is not asked before a pull.
     pub probe_timeout: Duration,
     /// The base that stands in if no registry answers (`images.fallback`).
     pub fallback: Option<Box<Bootstrap>>,
@@ -85,22 +88,42 @@ enum FetchFailure {
     Refused(Error),
 }
 
+/// The time for the pull, by whether the registry answers here: an engine tries long before it gives up.
+async fn probe(
+    runtime: &dyn ContainerRuntime,
+    image: &ImageRef,
+    settings: &FetchSettings,
+) -> Result<Duration, FetchFailure> {
+    if settings.proxy || settings.probe_timeout.is_zero() {
+        return Ok(settings.pull_timeout);
+    }
+    match registry::reach(image, settings.probe_timeout).await {
+        Ok(()) => Ok(settings.pull_timeout),
+        Err(_) if is_elsewhere(&runtime.endpoint().address) => Ok(settings.pull_timeout.min(UNPROBED_PULL_TIMEOUT)),
+        Err(why) => {
+            let excerpt = Excerpt::from_bytes(why.as_bytes());
+            Err(FetchFailure::Unreachable(Error::PullFailed { image: image.clone(), excerpt }))
+        }
+    }
+}
+
+/// Whether an engine is on another machine, which may reach a registry that does not answer here.
+fn is_elsewhere(address: &str) -> bool {
+    ["ssh://", "tcp://"].iter().any(|it| address.starts_with(it))
+}
+
 async fn fetch(
     runtime: &dyn ContainerRuntime,
     image: &ImageRef,
     settings: &FetchSettings,
     progress: &Progress<'_>,
 ) -> Result<Base, FetchFailure> {
-    if !settings.proxy
-        && let Err(why) = registry::reach(image, settings.probe_timeout).await
-    {
-        let excerpt = Excerpt::from_bytes(why.as_bytes());
-        return Err(FetchFailure::Unreachable(Error::PullFailed { image: image.clone(), excerpt }));
-    }
+    let within = probe(runtime, image, settings).await?;
     progress(&format!("pulling {image}"));
-    match runtime.pull_image(image, settings.pull_timeout).await {
+    match runtime.pull_image(image, within).await {
         Ok(pulled) => Ok(Base { image: pulled, reference: image.clone(), source: ImageOrigin::Pulled, note: None }),
-        Err(EngineError::Unreadable { .. }) => Err(FetchFailure::Refused(Error::NotFound(image.clone()))),
+        // The engine pulled it and lists nothing under its name. Any other answer that cannot be read is the engine's fault.
+        Err(EngineError::Unreadable { verb: "pull", .. }) => Err(FetchFailure::Refused(Error::NotFound(image.clone()))),
         Err(EngineError::TimedOut { after, .. }) => {
             Err(FetchFailure::Unreachable(Error::PullTimeout { image: image.clone(), after }))
         }

@@ -28,7 +28,7 @@ pub(crate) async fn reach(image: &ImageRef, within: Duration) -> Result<(), Stri
 /// resort: no engine tells the two apart by its exit status. The words are those of Go's network library, which all
 /// engines share; when none fits, the failure counts as the registry's answer and nothing is put in its place.
 pub(crate) fn is_transport(excerpt: &str) -> bool {
-    const WORDS: [&str; 12] = [
+    const WORDS: [&str; 14] = [
         "no such host",
         "name resolution",
         "server misbehaving",
@@ -39,6 +39,8 @@ pub(crate) fn is_transport(excerpt: &str) -> bool {
         "handshake timeout",
         "network is unreachable",
         "no route to host",
+        "Client.Timeout exceeded",
+        "context deadline exceeded",
         "proxyconnect",
         "x509:",
     ];
@@ -69,6 +71,7 @@ mod tests {
             ("dial tcp: lookup registry-1.docker.io on 1.1.1.1:53: no such host", true),
             ("dial tcp: lookup registry-1.docker.io: Temporary failure in name resolution", true),
             ("net/http: TLS handshake timeout", true),
+            ("request canceled while waiting for connection (Client.Timeout exceeded while awaiting headers)", true),
             ("Get \"https://x/v2/\": x509: certificate signed by unknown authority", true),
             ("Get \"https://x/v2/\": EOF", true),
             ("manifest for python:9 not found: manifest unknown", false),

@@ -16,7 +16,7 @@ pub struct ScanRequest {
     pub root: String,
     /// Only what was changed at this time or later, in milliseconds since 1970: content, permissions, owner or name.
     pub since_ms: Option<i64>,
-    /// Names of directories that are not entered.
+    /// Names of directories that are not entered. One that begins with `/` is the path of a single one, seen from `root`.
     pub prune: Vec<String>,
     /// How far down; 1 is what is in the directory itself.
     pub depth: Option<u32>,

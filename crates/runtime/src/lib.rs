@@ -73,7 +73,7 @@ pub use labels::LabelFilter;
 pub use limits::{Limits, UnenforcedLimit};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
-pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit};
+pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
 pub use program::EngineProgram;
 pub use protect::{git_files, is_trusted_by_tools, leads_to_protected, mounts_over};
 pub use spec::{

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use self::admit::admit;
+pub use self::admit::{admit, check_mounts};
 use crate::{Access, ByteSize, CreateSpec, GuestDelivery, ImageId, Mount, NetworkAttachment};
 
 /// The limits that the person sets. The agent's arguments can narrow them and never widen them.

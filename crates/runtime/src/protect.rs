@@ -108,11 +108,13 @@ fn worktrees(git: &DirHandle, root: &Path) -> Vec<PathBuf> {
 }
 
 /// Whether a real path is a protected path, lies in one, or only leads to one, wherever the tree begins. A writable bind
-/// of it would go around what lies over the tree.
+/// of it would go around what lies over the tree. Case makes no difference: it makes none on many hosts.
 #[must_use]
 pub fn leads_to_protected(real: &Path, protected: &[String]) -> bool {
+    let real = PathBuf::from(real.to_string_lossy().to_lowercase());
+    let protected: Vec<PathBuf> = protected.iter().map(|it| it.to_lowercase().into()).collect();
     let mut ends = real.ancestors().filter_map(|it| real.strip_prefix(it).ok()).filter(|it| !it.as_os_str().is_empty());
-    ends.any(|end| protected.iter().any(|path| end.starts_with(path) || Path::new(path).starts_with(end)))
+    ends.any(|end| protected.iter().any(|path| end.starts_with(path) || path.starts_with(end)))
 }
 
 /// Names that decide what a person's programs run, wherever they lie: of hooks, editors, builds and agents. Whatever
@@ -269,6 +271,7 @@ mod tests {
             ("/w/sub/.git/hooks", true),
             ("/w/.git/hooks/deep", true),
             ("/w/.envrc", true),
+            ("/w/.Git/HOOKS", true),
             ("/w/.git/objects", false),
             ("/w", false),
         ] {

@@ -173,7 +173,8 @@ fn below(dir: &[u8], path: &[u8]) -> Vec<u8> {
 impl ScanFilter {
     fn enters(&self, name: &[u8], path: &[u8]) -> bool {
         let depth = path.split(|it| *it == b'/').count();
-        depth < self.depth && !self.prune.iter().any(|it| it == name)
+        let is_pruned = |it: &Vec<u8>| it == name || it.strip_prefix(b"/") == Some(path);
+        depth < self.depth && !self.prune.iter().any(is_pruned)
     }
 
     /// Whether the filter selects an entry by its name and its times.

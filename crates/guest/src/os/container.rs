@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::os::machine::{Ids, NewUser, Process, ProcessBackend, SessionVariables, SpawnError, SpawnSpec, TreeId};
 use crate::os::openat2;
-use crate::os::reap::{Children, Reaper};
+use crate::os::reap::{ChildId, Children, Reaper};
 use crate::os::seccomp::Filter;
 use crate::os::start::program::Program;
 use crate::os::start::{Spawn, StatusChannel, env, not_forked, stdio};
@@ -52,7 +52,7 @@ pub struct Container {
 /// A command's record until all of its processes are gone.
 #[derive(Debug)]
 struct Leader {
-    pid: u32,
+    child: ChildId,
     /// Answers the notifications of its filter.
     _attended: Option<ListenerTask>,
 }
@@ -148,17 +148,17 @@ impl Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (pid, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
-        self.leaders().insert(plan.mark, Leader { pid, _attended: None });
+        let (child, status, exit) = self.children.start(|| launch.execute(program)).map_err(cannot)?;
+        self.leaders().insert(plan.mark, Leader { child, _attended: None });
         drop(theirs);
-        let executed = self.in_time(pid, status.executed(plan.cwd)).await;
+        let executed = self.in_time(child, status.executed(plan.cwd)).await;
         let listener = executed.unwrap_or_else(|fault| Err(SpawnError::Fault(fault)));
         let listener = listener.inspect_err(|_| self.forget(plan.mark))?;
         if let Some(leader) = self.leaders().get_mut(&plan.mark) {
             leader._attended = self.rule.start_listener(listener);
         }
         let stdio::ParentStdio { stdin, stdout, stderr, terminal } = ours;
-        Ok(Process { pid, root: ids.uid == 0, stdin, stdout, stderr, terminal, exit })
+        Ok(Process { pid: child.pid, root: ids.uid == 0, stdin, stdout, stderr, terminal, exit })
     }
 
     /// Explains why a program did not start if resources are exhausted.
@@ -178,23 +178,23 @@ impl Container {
     }
 
     fn tree(&self, mark: TreeId) -> Option<ProcessTree<'_>> {
-        let leader = self.leaders().get(&mark).map(|it| it.pid);
+        let leader = self.leaders().get(&mark).map(|it| it.child);
         Some(ProcessTree { limit: self.marks.limit(mark)?, leader, children: &self.children, kin: self.kin.as_ref() })
     }
 
     /// Limits the time for a child's report. A child that exceeds it is killed.
     async fn in_time<T: Send + 'static>(
         &self,
-        pid: u32,
+        child: ChildId,
         says: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, RpcError> {
         let mut says = Box::pin(says);
         if let Ok(said) = timeout(TO_RUN, &mut says).await {
             return Ok(said);
         }
-        let id = Pid::from_raw(pid.cast_signed());
+        let id = Pid::from_raw(child.pid.cast_signed());
         // A reaped child needs no signal, and its pid may belong to another process by now.
-        self.children.with(pid, || id.map(|id| kill_process(id, Signal::KILL)));
+        self.children.with(child, || id.map(|id| kill_process(id, Signal::KILL)));
         // The child's memory is reclaimed when it is gone; the kernel may hold it for ever.
         tokio::spawn(says);
         Err(RpcError::new(ErrorCode::CannotStart, "it did not get to run within 10 s"))
@@ -252,8 +252,8 @@ impl ProcessBackend for Container {
             cwd: &cwd,
             filter: &self.filter,
         };
-        let (pid, status, _) = self.children.start(|| launch.check_access()).map_err(|error| not_forked(&error))?;
-        let seen = self.in_time(pid, StatusChannel::seen(status)).await?.map_err(|error| not_forked(&error))?;
+        let (child, status, _) = self.children.start(|| launch.check_access()).map_err(|error| not_forked(&error))?;
+        let seen = self.in_time(child, StatusChannel::seen(status)).await?.map_err(|error| not_forked(&error))?;
         let (uid, gid, readable, writable) = (seen.uid, seen.gid, seen.readable, seen.writable);
         Ok(UserInfo { name, home, shell, uid, gid, readable, writable })
     }

@@ -16,9 +16,30 @@ pub(crate) struct Children(Mutex<ChildTable>);
 
 #[derive(Debug, Default)]
 struct ChildTable {
-    started: HashMap<u32, oneshot::Sender<Exit>>,
+    started: HashMap<u32, StartedChild>,
+    /// Children that were ever started.
+    count: u64,
     /// Limits of orphans, which do not change.
     orphans: HashMap<u32, u64>,
+}
+
+#[derive(Debug)]
+struct StartedChild {
+    number: u64,
+    exit: oneshot::Sender<Exit>,
+}
+
+/// A child that was started. Its pid may be that of another child after it was reaped; its number is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChildId {
+    pub(crate) pid: u32,
+    number: u64,
+}
+
+impl ChildTable {
+    fn has(&self, child: ChildId) -> bool {
+        self.started.get(&child.pid).is_some_and(|it| it.number == child.number)
+    }
 }
 
 impl Children {
@@ -29,23 +50,25 @@ impl Children {
     pub(crate) fn start<T>(
         &self,
         start: impl FnOnce() -> io::Result<(u32, T)>,
-    ) -> io::Result<(u32, T, oneshot::Receiver<Exit>)> {
+    ) -> io::Result<(ChildId, T, oneshot::Receiver<Exit>)> {
         let mut family = self.lock();
         let (pid, rest) = start()?;
         let (sender, exit) = oneshot::channel();
-        family.started.insert(pid, sender);
-        Ok((pid, rest, exit))
+        family.count += 1;
+        let number = family.count;
+        family.started.insert(pid, StartedChild { number, exit: sender });
+        Ok((ChildId { pid, number }, rest, exit))
     }
 
-    /// The child is there, so that its id means no other process.
-    pub(crate) fn has(&self, pid: u32) -> bool {
-        self.lock().started.contains_key(&pid)
+    /// The child is there, so that its pid means no other process.
+    pub(crate) fn has(&self, child: ChildId) -> bool {
+        self.lock().has(child)
     }
 
-    /// Does something to a child while its id cannot come to mean another process. `None` when it is gone.
-    pub(crate) fn with<T>(&self, pid: u32, act: impl FnOnce() -> T) -> Option<T> {
+    /// Does something to a child while its pid cannot come to mean another process. `None` when it is gone.
+    pub(crate) fn with<T>(&self, child: ChildId, act: impl FnOnce() -> T) -> Option<T> {
         let family = self.lock();
-        family.started.contains_key(&pid).then(act)
+        family.has(child).then(act)
     }
 
     /// Children among those `listed` that were not started here and have the limit. `look` reads the limit of a child
@@ -75,8 +98,8 @@ impl Children {
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             family.orphans.remove(&pid);
-            if let Some(sender) = family.started.remove(&pid) {
-                report_exit(sender, status);
+            if let Some(child) = family.started.remove(&pid) {
+                report_exit(child.exit, status);
             }
         }
     }
@@ -88,10 +111,10 @@ impl Children {
             let answer = waitpid(Pid::from_raw(id.cast_signed()), WaitOptions::NOHANG);
             // On an error another part of this process reaped the child; the dropped sender reports an unknown status.
             if !matches!(answer, Ok(None))
-                && let Some(sender) = family.started.remove(&id)
+                && let Some(child) = family.started.remove(&id)
                 && let Ok(Some((_, status))) = answer
             {
-                report_exit(sender, status);
+                report_exit(child.exit, status);
             }
         }
     }
@@ -148,11 +171,20 @@ mod tests {
 
         let children = Arc::<Children>::default();
         let spawn = || Ok((std::process::Command::new("true").process_group(0).spawn()?.id(), ()));
-        let (pid, (), exit) = children.start(spawn).unwrap();
+        let (child, (), exit) = children.start(spawn).unwrap();
         tokio::spawn(Reaper::new(Arc::clone(&children), true).unwrap().run());
         let exit = tokio::time::timeout(std::time::Duration::from_secs(10), exit).await;
         assert_eq!(exit.unwrap().unwrap(), Exit::Code(0));
-        assert!(!children.has(pid));
+        assert!(!children.has(child));
+    }
+
+    #[test]
+    fn another_child_with_the_same_pid_is_told_apart() {
+        let children = Children::default();
+        let start = || children.start(|| Ok((7, ()))).unwrap().0;
+        let (old, new) = (start(), start());
+        assert!(!children.has(old) && children.has(new));
+        assert_eq!((children.with(old, || ()), children.with(new, || ())), (None, Some(())));
     }
 
     #[test]
@@ -162,8 +194,8 @@ mod tests {
             looks.set(looks.get() + 1);
             (pid != 9).then_some(u64::from(pid) * 10)
         };
-        let (pid, (), _exit) = children.start(|| Ok((7, ()))).unwrap();
-        let with = |limit| children.orphans(limit, || Some(vec![pid, 8, 9, 10]), look);
+        let (child, (), _exit) = children.start(|| Ok((7, ()))).unwrap();
+        let with = |limit| children.orphans(limit, || Some(vec![child.pid, 8, 9, 10]), look);
         assert_eq!(with(70), Some(vec![]), "it was started here");
         assert_eq!((with(80), with(100), looks.get()), (Some(vec![8]), Some(vec![10]), 5));
         assert_eq!(children.orphans(80, || None, look), None);

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process, kill_proce
 use tokio::time::{Instant, sleep};
 
 use crate::os::machine::TreeId;
-use crate::os::reap::Children;
+use crate::os::reap::{ChildId, Children};
 
 /// Limit of the wait for killed processes; the kernel may hold one that waits for a device.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub(crate) struct ProcessTree<'a> {
     /// The limit that its processes have.
     pub(crate) limit: u64,
     /// The process that was started, and whose group the command is.
-    pub(crate) leader: Option<u32>,
+    pub(crate) leader: Option<ChildId>,
     /// Knows whether the leader still runs.
     pub(crate) children: &'a Children,
     /// The list of this process's children, if orphans become such.
@@ -84,7 +84,8 @@ impl ProcessTree<'_> {
 
     /// A stopped process handles TERM only when it continues.
     fn terminate(&self) {
-        let Some(leader) = self.leader else { return };
+        let Some(child) = self.leader else { return };
+        let leader = child.pid;
         let tell = || {
             for signal in [Signal::TERM, Signal::CONT] {
                 if !to_group(leader, signal) {
@@ -93,7 +94,7 @@ impl ProcessTree<'_> {
                 }
             }
         };
-        let told = self.children.with(leader, tell).is_some();
+        let told = self.children.with(child, tell).is_some();
         // Without its leader a group may be gone, and its number may have come to mean another one.
         if !told && scan(self.limit).any(|it| it.group == leader) {
             to_group(leader, Signal::TERM);
@@ -151,7 +152,8 @@ impl ProcessTree<'_> {
 
     fn members(&self) -> BTreeSet<u32> {
         // Between fork and its limits a leader does not have the limit yet.
-        scan(self.limit).map(|it| it.pid).chain(self.leader.filter(|it| self.children.has(*it))).collect()
+        let leader = self.leader.filter(|it| self.children.has(*it));
+        scan(self.limit).map(|it| it.pid).chain(leader.map(|it| it.pid)).collect()
     }
 
     fn is_gone(&self) -> bool {

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_types::{ExecLimits, Result};
-use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::drain::{Drain, DrainOutcome};
 use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
+use crate::process_group::ProcessGroup;
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
@@ -34,40 +34,19 @@ pub(super) enum LimitedOutcome {
     Cancelled,
 }
 
-/// Its process group, which is killed unless it ended by itself: also when the task that runs it is dropped.
-pub(super) struct Group(Option<Pid>);
-
-impl Group {
-    pub(super) fn new(child: &Child) -> Self {
-        Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
-    }
-
-    /// It ended by itself: its number may soon be another's.
-    pub(super) fn ended(&mut self) {
-        self.0 = None;
-    }
-
-    fn limit_memory(&self, bytes: u64) {
-        #[cfg(target_os = "linux")]
-        {
-            use rustix::process::{Resource, Rlimit, prlimit};
-            // It ends at once, or has its limit before it starts others.
-            let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-            if let Err(err) = self.0.map_or(Ok(()), |pid| prlimit(Some(pid), Resource::As, limit).map(drop)) {
-                tracing::debug!(%err, "a program has no limit of its memory");
-            }
-        }
-        #[cfg(not(target_os = "linux"))]
-        let _ = bytes;
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if let Some(group) = self.0 {
-            let _ = kill_process_group(group, Signal::KILL);
+fn limit_memory(child: &Child, bytes: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Pid, Resource, Rlimit, prlimit};
+        // It ends at once, or has its limit before it starts others.
+        let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        let pid = child.id().and_then(|it| Pid::from_raw(it.cast_signed()));
+        if let Err(err) = pid.map_or(Ok(()), |pid| prlimit(Some(pid), Resource::As, limit).map(drop)) {
+            tracing::debug!(%err, "a program has no limit of its memory");
         }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (child, bytes);
 }
 
 /// Runs a program that writes below `dir`.
@@ -81,8 +60,8 @@ pub(super) async fn run(
     cancel: &CancellationToken,
 ) -> Result<LimitedOutcome> {
     let mut child = spawn(invocation, Stdin::Empty)?;
-    let mut group = Group::new(&child);
-    group.limit_memory(limits.memory);
+    let mut group = ProcessGroup::new(&child);
+    limit_memory(&child, limits.memory);
     let mut drain = Drain::new(&mut child, limits.keep_bytes, None);
     let time = limits.until.saturating_duration_since(Instant::now());
     let within = ExecLimits { total: Some(time), ..ExecLimits::default() };
@@ -92,7 +71,7 @@ pub(super) async fn run(
     };
     if let Some(DrainOutcome::Exited(exit)) = end {
         // It waits for what it starts, and its number may soon be another's.
-        group.0 = None;
+        group.ended();
         let (stdout, stderr) = drain.finish(&mut child).await;
         let too_big = size_of(dir) > limits.max_bytes;
         return Ok(if too_big {

@@ -12,13 +12,13 @@ use tokio::process::{Child, ChildStdout};
 
 use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
-use super::limited::Group;
 use super::{GitProgram, InspectError};
 use crate::drain::{Drain, DrainOutcome};
 use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
+use crate::process_group::ProcessGroup;
 
 /// Beside those of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
@@ -91,7 +91,7 @@ impl fmt::Debug for IsolatedGit {
 /// A git with its output as a stream. It is ended with its whole tree when this is dropped.
 pub struct GitProcess {
     child: Child,
-    group: Group,
+    group: ProcessGroup,
     drain: Drain,
 }
 
@@ -156,7 +156,7 @@ impl IsolatedGit {
     /// [`Error::Spawn`].
     pub fn start(&self, asked: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
         let mut child = spawn(&self.invocation(&asked, Peer::Nobody, &[], None), asked.stdin)?;
-        let group = Group::new(&child);
+        let group = ProcessGroup::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
         let drain = Drain::new(&mut child, asked.keep_bytes, None);
         Ok((GitProcess { child, group, drain }, stdout))
@@ -176,7 +176,7 @@ impl IsolatedGit {
     ) -> Result<ProgramOutput> {
         let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
         let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
-        let group = Group::new(&child);
+        let group = ProcessGroup::new(&child);
         let drain = Drain::new(&mut child, keep_bytes, None);
         GitProcess { child, group, drain }.end(verb, deadline).await
     }

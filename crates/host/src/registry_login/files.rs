@@ -1,6 +1,7 @@
 //! Files of logins in Docker's format.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -8,14 +9,18 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_types::Secret;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
 use super::name::{RegistryPath, normal_key};
 use super::{CredentialKind, LoginError, LoginOptions, RegistryLogin, credential_helper};
+use crate::find_program::search_path;
 
 /// Bytes of a file of credentials.
 const MAX_FILE: u64 = 1 << 20;
+
+/// Variables of helpers that a program which starts them has of its own, or must not have.
+const OF_THE_PROGRAM: [&str; 2] = ["DOCKER_CONFIG", "DOCKER_HOST"];
 
 /// Where logins are looked for: nowhere by default.
 #[derive(Clone, Debug, Default)]
@@ -25,27 +30,34 @@ pub struct LoginFiles {
     options: LoginOptions,
 }
 
-#[derive(Default, Deserialize)]
+/// The part of such a file that is about logins.
+#[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConfigFile {
     #[serde(default)]
     auths: BTreeMap<String, AuthEntry>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     creds_store: Option<String>,
     #[serde(default)]
     cred_helpers: BTreeMap<String, String>,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct AuthEntry {
-    #[serde(deserialize_with = "deserialize_secret")]
+    #[serde(deserialize_with = "deserialize_secret", serialize_with = "serialize_secret")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     auth: Option<Secret>,
+    #[serde(skip_serializing_if = "String::is_empty")]
     username: String,
-    #[serde(deserialize_with = "deserialize_secret")]
+    #[serde(deserialize_with = "deserialize_secret", serialize_with = "serialize_secret")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     password: Option<Secret>,
-    #[serde(deserialize_with = "deserialize_secret")]
+    #[serde(deserialize_with = "deserialize_secret", serialize_with = "serialize_secret")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     identitytoken: Option<Secret>,
-    #[serde(deserialize_with = "deserialize_secret")]
+    #[serde(deserialize_with = "deserialize_secret", serialize_with = "serialize_secret")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     registrytoken: Option<Secret>,
 }
 
@@ -56,6 +68,12 @@ struct AuthEntry {
 pub fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
     let text = String::deserialize(from)?;
     Ok((!text.is_empty()).then(|| text.into()))
+}
+
+/// The other way, for a file that only the person can read.
+fn serialize_secret<S: Serializer>(secret: &Option<Secret>, into: S) -> Result<S::Ok, S::Error> {
+    let text = secret.as_ref().map(|it| std::str::from_utf8(it.reveal())).transpose();
+    text.map_err(<S::Error as serde::ser::Error>::custom)?.serialize(into)
 }
 
 impl LoginFiles {
@@ -89,6 +107,28 @@ impl LoginFiles {
         }
         Ok(None)
     }
+
+    /// The logins and the names of helpers of Docker's `config.json`, as such a file. `None` if it has neither.
+    ///
+    /// # Errors
+    /// [`LoginError`] for a file that cannot be read.
+    pub fn docker_config(&self) -> Result<Option<Zeroizing<Vec<u8>>>, LoginError> {
+        let Some(file) = self.files.first() else { return Ok(None) };
+        let failed = |why: String| LoginError { origin: format!("`{}`", file.display()), why };
+        let config = read_config(file).map_err(failed)?.filter(|it| !it.is_empty());
+        let text = config.map(|it| serde_json::to_vec(&it)).transpose();
+        // An error may quote a value.
+        Ok(text.map_err(|_| failed("it cannot be written anew".into()))?.map(Zeroizing::new))
+    }
+
+    /// The environment of a program that starts helpers: it finds those that [`find`](Self::find) finds.
+    #[must_use]
+    pub fn helper_env(&self) -> BTreeMap<String, OsString> {
+        let mut env = self.options.program_env.clone();
+        env.retain(|name, _| !OF_THE_PROGRAM.contains(&name.as_str()));
+        env.insert("PATH".into(), search_path(&self.options.program_dirs));
+        env
+    }
 }
 
 fn read_config(path: &Path) -> Result<Option<ConfigFile>, String> {
@@ -111,6 +151,10 @@ fn read_config(path: &Path) -> Result<Option<ConfigFile>, String> {
 }
 
 impl ConfigFile {
+    fn is_empty(&self) -> bool {
+        self.auths.is_empty() && self.cred_helpers.is_empty() && self.creds_store.is_none()
+    }
+
     /// The helper for a registry: its own, or the one for all.
     fn helper(&self, name: RegistryPath<'_>) -> Option<String> {
         let own = self.cred_helpers.iter().find(|it| normal_key(it.0) == name.registry).map(|it| it.1);
@@ -152,4 +196,48 @@ fn decode(auth: &Secret) -> Result<CredentialKind, String> {
     let text = std::str::from_utf8(&bytes).map_err(|_| odd)?.trim_end_matches('\0');
     let (user, password) = text.split_once(':').ok_or(odd)?;
     Ok(CredentialKind::of_user(user, password.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_gets_the_logins_of_docker_and_no_other_setting() {
+        let home = tempfile::tempdir().unwrap();
+        let options = || LoginOptions { docker_config: Some(home.path().to_owned()), ..LoginOptions::default() };
+        let written = |text: &str| {
+            std::fs::write(home.path().join("config.json"), text).unwrap();
+            let config = LoginFiles::new("/h".as_ref(), options()).docker_config().map_err(|err| err.to_string());
+            config.map(|it| it.map(|it| String::from_utf8(it.to_vec()).unwrap()))
+        };
+        let given = r#"{
+            "auths": {"ghcr.io": {"auth": "dTpw", "email": "me"}, "quay.io": {}},
+            "credHelpers": {"gcr.io": "gcloud"}, "credsStore": "pass",
+            "proxies": {"default": {"httpProxy": "http://u:p@proxy"}}, "cliPluginsExtraDirs": ["/p"], "HttpHeaders": {"X": "y"}
+        }"#;
+        let kept = r#"{"auths":{"ghcr.io":{"auth":"dTpw"},"quay.io":{}},"credsStore":"pass","credHelpers":{"gcr.io":"gcloud"}}"#;
+        assert_eq!(written(given).unwrap().as_deref(), Some(kept));
+        for none in ["", "{}", r#"{"proxies": {"default": {}}}"#] {
+            assert_eq!(written(none), Ok(None), "{none}");
+        }
+        let wrong = written(r#"{"auths": {"ghcr.io": {"auth": 7777}}}"#).unwrap_err();
+        assert!(!wrong.contains("7777"), "{wrong}");
+        assert!(LoginFiles::default().docker_config().unwrap().is_none());
+    }
+
+    #[test]
+    fn helpers_get_the_variables_of_the_person_and_a_path_of_safe_directories() {
+        let env = [
+            ("PATH", "/own"),
+            ("DOCKER_HOST", "unix:///s"),
+            ("DOCKER_CONFIG", "/c"),
+            ("DBUS_SESSION_BUS_ADDRESS", "b"),
+        ];
+        let program_env = env.map(|(name, value)| (name.to_owned(), OsString::from(value))).into();
+        let options = LoginOptions { program_env, program_dirs: vec!["/first".into()], ..LoginOptions::default() };
+        let env = LoginFiles::new("/h".as_ref(), options).helper_env();
+        assert_eq!(env.keys().collect::<Vec<_>>(), ["DBUS_SESSION_BUS_ADDRESS", "PATH"]);
+        assert!(env["PATH"].to_str().unwrap().starts_with("/first:/usr/bin:"), "{env:?}");
+    }
 }

@@ -197,6 +197,20 @@ async fn behind_a_proxy_the_engine_is_asked_although_nothing_answers_here() {
 }
 
 #[tokio::test]
+async fn without_a_probe_the_engine_is_asked_although_nothing_answers_here() {
+    let world = World::without_registry().await;
+    world.fake.registry_has(&world.image);
+    let base = world.ensure(&world.want().with(|it| it.probe_timeout = Duration::ZERO)).await.unwrap();
+    assert_eq!(base.source, ImageOrigin::Pulled);
+}
+
+#[test]
+fn an_engine_elsewhere_is_known_by_its_address() {
+    assert!(is_elsewhere("ssh://me@there") && is_elsewhere("tcp://10.0.0.1:2376"));
+    assert!(!is_elsewhere("local") && !is_elsewhere("unix:///var/run/docker.sock"));
+}
+
+#[tokio::test]
 async fn a_pull_that_takes_too_long_ends_and_a_base_stands_in() {
     let world = World::new().await;
     world.fake.registry_has(&world.image);

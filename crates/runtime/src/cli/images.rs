@@ -1,17 +1,23 @@
 //! Images of Docker and Podman.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tempfile::TempDir;
 
 use super::args;
 use super::dialect::Dialect;
 use super::{CliRuntime, deadline, read};
-use crate::host::process::Stdin;
+use crate::host::process::{ProgramOutput, Stdin};
 use crate::images::created_image;
 use crate::program::unpack::unpacked;
-use crate::{Error, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result};
+use crate::{
+    ContainerId, ContainerRuntime, ContainerStatus, Error, Image, ImageBuild, ImageCommit, ImageId, ImageImport,
+    ImageRef, ImageStore, LabelFilter, Result,
+};
 
 /// Bytes of a saved image.
 const MAX_SAVED: u64 = 128 << 30;
@@ -27,7 +33,7 @@ impl ImageStore for CliRuntime {
     }
 
     async fn pull_image(&self, image: &ImageRef, deadline: Duration) -> Result<Image> {
-        match self.client.query("pull", args::pull(image), deadline).await {
+        match self.pull_with_logins(image, deadline).await {
             Ok(_) => created_image("pull", self.lookup.find_images(&[image.completed().to_string()]).await?),
             Err(Error::Engine { excerpt, .. }) => Err(Error::PullFailed { image: image.clone(), excerpt }),
             Err(other) => Err(other),
@@ -44,10 +50,16 @@ impl ImageStore for CliRuntime {
     }
 
     async fn commit_image(&self, commit: &ImageCommit) -> Result<Image> {
+        let may_stay_paused = self.is_paused_by_commit(&commit.container).await;
         let ended = self.client.query("commit", args::commit(self.dialect, self.facts, commit), deadline::COMMIT).await;
         let id = match ended {
             Ok(ended) => read::committed(&ended.stdout.bytes())?,
-            Err(failure) => return Err(self.diagnose(&commit.container, failure).await),
+            Err(failure) => {
+                if may_stay_paused {
+                    self.unpause_after_commit(&commit.container).await;
+                }
+                return Err(self.diagnose(&commit.container, failure).await);
+            }
         };
         created_image("commit", self.lookup.find_images(&[id.to_string()]).await?)
     }
@@ -87,6 +99,57 @@ impl ImageStore for CliRuntime {
 }
 
 impl CliRuntime {
+    /// Docker gets the person's logins in a directory that lasts as long as the call: none of its other calls has them.
+    /// Podman finds them by itself.
+    async fn pull_with_logins(&self, image: &ImageRef, deadline: Duration) -> Result<ProgramOutput> {
+        let logins = self.docker_logins()?;
+        let env = logins.iter().flat_map(|dir| {
+            let config = ("DOCKER_CONFIG".to_owned(), dir.path().into());
+            self.logins.helper_env().into_iter().chain([config])
+        });
+        let invocation = self.client.with_env(args::pull(image), env.collect());
+        self.client.finish("pull", &invocation, Stdin::Empty, deadline).await
+    }
+
+    /// A configuration of Docker with the person's logins alone, in a directory that only the person can read.
+    fn docker_logins(&self) -> Result<Option<TempDir>> {
+        if self.dialect != Dialect::Docker {
+            return Ok(None);
+        }
+        let config = self.logins.docker_config().unwrap_or_else(|err| {
+            // As Docker does: most images need no login.
+            tracing::warn!("an image is pulled without your logins: {err}");
+            None
+        });
+        let Some(config) = config else { return Ok(None) };
+        let dir = self.client.temp_dir("pull")?;
+        let path = dir.path().join("config.json");
+        let written = std::fs::set_permissions(dir.path(), Permissions::from_mode(0o700))
+            .and_then(|()| File::options().write(true).create_new(true).mode(0o600).open(&path))
+            .and_then(|mut file| file.write_all(&config));
+        let what = || format!("cannot write `{}`", path.display());
+        written.map_err(|source| Error::Host { what: what(), source })?;
+        Ok(Some(dir))
+    }
+
+    /// Whether the engine's program itself pauses this container for a commit, as Podman's does: at its deadline it is
+    /// ended, and the container stays paused. A service goes on and unpauses it.
+    async fn is_paused_by_commit(&self, id: &ContainerId) -> bool {
+        let by_program = self.dialect == Dialect::Podman && self.client.endpoint() == "local" && self.facts.pauses;
+        by_program && self.inspect(&id.into()).await.is_ok_and(|it| it.status != ContainerStatus::Paused)
+    }
+
+    async fn unpause_after_commit(&self, id: &ContainerId) {
+        if !self.inspect(&id.into()).await.is_ok_and(|it| it.status == ContainerStatus::Paused) {
+            return;
+        }
+        let unpaused = self.client.query("unpause", args::on("unpause", [id.as_str()]), deadline::MAKE).await;
+        self.lookup.note_changed(id);
+        if let Err(err) = unpaused {
+            tracing::warn!("a commit that failed left the container {id} paused: {err}; `coracle start` unpauses it");
+        }
+    }
+
     /// By id, or by one of several names.
     async fn remove_image_named(&self, image: &ImageRef) -> Result<()> {
         let removed = self.client.query("image rm", args::on("image rm", [image.as_str()]), deadline::REMOVE).await;
@@ -99,9 +162,13 @@ impl CliRuntime {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+
     use super::*;
-    use crate::LabelFilter;
-    use crate::cli::scripted::podman;
+    use crate::ImageConfig;
+    use crate::cli::scripted::{docker_with_logins, podman};
+    use crate::host::registry_login::{LoginFiles, LoginOptions};
 
     #[tokio::test]
     async fn an_imported_image_is_that_one_whoever_has_its_name_by_now() {
@@ -116,11 +183,70 @@ mod tests {
         );
         let (engine, _temp) = podman(&script);
         let mut tar = tempfile::tempfile().unwrap();
-        std::io::Write::write_all(&mut tar, &[0; 1024]).unwrap();
+        tar.write_all(&[0; 1024]).unwrap();
         let tag = ImageRef::parse("base:1").unwrap();
         let act = ImageImport { tar, tag, env: Vec::new(), labels: Vec::new() };
         let made = engine.import_image(act).await.unwrap();
         assert_eq!(made.id.to_string(), format!("sha256:{ours}"));
+    }
+
+    /// What the engine's program found in its configuration during a call.
+    const SHOW_CONFIG: &str = "case \"$*\" in\n\
+        *'image inspect'*) echo '[]'; exit 1 ;;\n\
+        *pull*|*tag*) exec >\"$TMPDIR/seen\" 2>&1; ls -ld \"$DOCKER_CONFIG\"; echo \"$PATH $HELPER\"\n\
+          cat \"$DOCKER_CONFIG/config.json\" || true ;;\n\
+        esac";
+
+    #[tokio::test]
+    async fn a_pull_by_docker_has_the_logins_of_the_person_and_no_other_call_has_them() {
+        let person = tempfile::tempdir().unwrap();
+        let config = r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"proxies":{"default":{"httpProxy":"http://p"}}}"#;
+        std::fs::write(person.path().join("config.json"), config).unwrap();
+        let program_env = BTreeMap::from([("HELPER".to_owned(), OsString::from("of the person"))]);
+        let options =
+            LoginOptions { docker_config: Some(person.path().into()), program_env, ..LoginOptions::default() };
+        let (engine, temp) = docker_with_logins(SHOW_CONFIG, LoginFiles::new("/h".as_ref(), options));
+        let seen = || std::fs::read_to_string(temp.path().join("seen")).unwrap();
+        let image = ImageRef::parse("ghcr.io/me/private:1").unwrap();
+        let _ = engine.pull_image(&image, Duration::from_secs(30)).await;
+        let said = seen();
+        assert!(said.starts_with("drwx------"), "{said}");
+        assert!(said.contains(r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"credHelpers":{}}"#), "{said}");
+        assert!(said.contains("/opt/homebrew/bin:") && said.contains("of the person"), "{said}");
+        assert!(!said.contains("httpProxy"), "{said}");
+        let mut left = std::fs::read_dir(temp.path()).unwrap().flatten();
+        assert!(!left.any(|it| it.file_name().to_string_lossy().starts_with("coracle-pull-")));
+        let _ = engine.tag_image(&ImageId::parse(format!("sha256:{}", "1".repeat(64))).unwrap(), &image).await;
+        assert!(!seen().contains("dTpw"), "{}", seen());
+    }
+
+    #[tokio::test]
+    async fn a_container_that_a_failed_commit_left_paused_goes_on() {
+        let id = "a".repeat(64);
+        let inspected = format!(
+            r#"[{{"Id":"{id}","Name":"c","Image":"{}","Created":"2026-01-01T00:00:00Z","State":{{"Status":"STATUS"}},
+            "Config":{{}},"HostConfig":{{}}}}]"#,
+            "b".repeat(64)
+        );
+        // It is paused by the commit, or was before.
+        for before in ["running", "paused"] {
+            let script = format!(
+                "status={before}; [ ! -e \"$TMPDIR/commits\" ] || status=paused\n\
+                 [ ! -e \"$TMPDIR/unpaused\" ] || status=running\n\
+                 case \"$*\" in\n\
+                 *unpause*) touch \"$TMPDIR/unpaused\" ;;\n\
+                 *commit*) touch \"$TMPDIR/commits\"; exit 125 ;;\n\
+                 *inspect*) echo '{inspected}' | sed \"s/STATUS/$status/\" ;;\n\
+                 *) echo {id} ;;\n\
+                 esac"
+            );
+            let (mut engine, temp) = podman(&script);
+            engine.facts.pauses = true;
+            let container = ContainerId::parse(&id).unwrap();
+            let commit = ImageCommit { container, tag: None, labels: Vec::new(), config: ImageConfig::default() };
+            assert!(matches!(engine.commit_image(&commit).await, Err(Error::Engine { verb: "commit", .. })));
+            assert_eq!(temp.path().join("unpaused").exists(), before == "running", "{before}");
+        }
     }
 
     #[tokio::test]

@@ -29,6 +29,7 @@ use self::lookup::EngineLookup;
 use crate::host::cgroup;
 use crate::host::find_program::find_program;
 use crate::host::process::Stdin;
+use crate::host::registry_login::LoginFiles;
 use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::EngineSettings;
 use crate::program::{self, EngineProgram, RunsCommands, SshDestination, deadline};
@@ -46,6 +47,8 @@ pub struct CliRuntime {
     lookup: Arc<EngineLookup>,
     cpu_samples: Arc<cgroup::CpuSamples>,
     facts: EngineFacts,
+    /// For pulls by Docker.
+    logins: LoginFiles,
 }
 
 /// A removal that another caller began ends within seconds on a busy engine.
@@ -62,7 +65,8 @@ impl CliRuntime {
             EngineProgram::find(dialect.kind(), settings, program_options::program_options(dialect, settings)?)?;
         let facts = if client.is_local() { local_facts(dialect) } else { remote_facts(dialect, client.endpoint()) };
         let lookup = Arc::new(EngineLookup::new(dialect, settings, client.clone()));
-        Ok(Self { dialect, client, lookup, cpu_samples: Arc::default(), facts })
+        let logins = settings.logins.clone();
+        Ok(Self { dialect, client, lookup, cpu_samples: Arc::default(), facts, logins })
     }
 
     /// Whether the engine answers and has this container. Exit code and text of a failed call show neither.
@@ -106,13 +110,18 @@ impl CliRuntime {
         }
     }
 
+    /// A wanted port that another program of this host has, after a start that failed.
     async fn taken_port(&self, id: &ContainerId) -> Option<u16> {
         if !self.client.is_local() {
             return None;
         }
         let ports = self.lookup.wanted_ports(id).await.ok()?;
-        let taken = |it: &u16| std::net::TcpListener::bind(("127.0.0.1", *it)).is_err();
-        ports.into_iter().find(taken)
+        // Any other error, such as a port for root alone, is not the engine's.
+        let is_taken = |port: &u16| {
+            let bound = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, *port));
+            bound.is_err_and(|err| err.kind() == std::io::ErrorKind::AddrInUse)
+        };
+        ports.into_iter().find(is_taken)
     }
 }
 
@@ -172,6 +181,8 @@ impl ContainerRuntime for CliRuntime {
                 self.lookup.note_created(&id);
                 Ok(id)
             }
+            // An engine that is too slow may create it yet: a container of that name would be this one.
+            Err(failure @ Error::TimedOut { .. }) => Err(failure),
             Err(failure) => {
                 let name = spec.spec().name.clone();
                 let is_taken = self.exists(&Handle::Name(name.clone())).await?;
@@ -290,4 +301,22 @@ fn remote_facts(dialect: Dialect, endpoint: &str) -> EngineFacts {
 /// Both engines print `[]` or nothing when they found nothing.
 fn is_silent(output: &[u8]) -> bool {
     matches!(output.trim_ascii(), b"" | b"[]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContainerName, CreateSpec, ImageId, ImageRef, Policy, admit};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_that_takes_too_long_does_not_say_that_its_name_is_taken() {
+        let id = "a".repeat(64);
+        let script = format!("case \"$*\" in *create*) sleep 600 ;; *) echo {id} ;; esac");
+        let (engine, _temp) = scripted::docker(&script);
+        let spec = CreateSpec::new(ContainerName::parse("web").unwrap(), ImageRef::parse("x:1").unwrap());
+        let image = ImageId::parse(format!("sha256:{}", "b".repeat(64))).unwrap();
+        let admitted = admit(spec, &Policy::everything()).unwrap();
+        let failed = engine.create(&admitted.with_image(image, NetworkAttachment::EngineDefault)).await;
+        assert!(matches!(failed, Err(Error::TimedOut { verb: "create", .. })), "{failed:?}");
+    }
 }

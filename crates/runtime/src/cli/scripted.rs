@@ -8,6 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::{CliRuntime, Dialect};
+use crate::host::registry_login::LoginFiles;
 use crate::program::{ApiUse, EngineSettings};
 
 /// The directory of a script. The socket in it takes connections, as that of a running daemon does.
@@ -25,23 +26,28 @@ impl Deref for ScriptDir {
 }
 
 pub(crate) fn docker(script: &str) -> (CliRuntime, ScriptDir) {
-    engine(Dialect::Docker, script, ApiUse::Never)
+    engine(Dialect::Docker, script, ApiUse::Never, LoginFiles::default())
 }
 
 pub(crate) fn podman(script: &str) -> (CliRuntime, ScriptDir) {
-    engine(Dialect::Podman, script, ApiUse::Never)
+    engine(Dialect::Podman, script, ApiUse::Never, LoginFiles::default())
 }
 
 pub(crate) fn docker_with_api(script: &str, socket: &Path) -> (CliRuntime, ScriptDir) {
-    engine(Dialect::Docker, script, ApiUse::At(socket.to_owned()))
+    engine(Dialect::Docker, script, ApiUse::At(socket.to_owned()), LoginFiles::default())
 }
 
 pub(crate) fn podman_with_api(script: &str, socket: &Path) -> (CliRuntime, ScriptDir) {
-    engine(Dialect::Podman, script, ApiUse::At(socket.to_owned()))
+    engine(Dialect::Podman, script, ApiUse::At(socket.to_owned()), LoginFiles::default())
+}
+
+/// With logins of a person.
+pub(crate) fn docker_with_logins(script: &str, logins: LoginFiles) -> (CliRuntime, ScriptDir) {
+    engine(Dialect::Docker, script, ApiUse::Never, logins)
 }
 
 /// Runs a script as the engine's program, with `TMPDIR` for its own files.
-fn engine(dialect: Dialect, script: &str, api: ApiUse) -> (CliRuntime, ScriptDir) {
+fn engine(dialect: Dialect, script: &str, api: ApiUse, logins: LoginFiles) -> (CliRuntime, ScriptDir) {
     let temp = tempfile::tempdir().unwrap();
     let program = temp.path().join("engine");
     std::fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
@@ -62,6 +68,7 @@ fn engine(dialect: Dialect, script: &str, api: ApiUse) -> (CliRuntime, ScriptDir
         api,
         ssh_config: None,
         ssh_agent: None,
+        logins,
     };
     (CliRuntime::connect(dialect, &settings).unwrap(), ScriptDir { dir: temp, _daemon: daemon })
 }

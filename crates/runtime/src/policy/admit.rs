@@ -1,7 +1,7 @@
 //! Checks requests against a policy.
 
 use super::{Admitted, Policy, PolicyRefusal, Problem, problem};
-use crate::{Capabilities, ContainerPath, CreateSpec, ImageRef, NetworkRequest};
+use crate::{Capabilities, ContainerPath, CreateSpec, EngineKind, ImageRef, Mount, NetworkRequest};
 
 /// Decides whether a container may be created. Pure: depends on its arguments only.
 ///
@@ -62,6 +62,28 @@ fn place_problems(spec: &CreateSpec) -> Vec<Problem> {
         problem("mount.target", None, at.to_string(), &format!("nothing can be mounted at `{at}`"))
     };
     places.filter(odd).map(refuse).collect()
+}
+
+/// Refuses host directories that an engine cannot mount.
+///
+/// # Errors
+/// [`PolicyRefusal`] with each of them.
+pub fn check_mounts(engine: EngineKind, mounts: &[Mount]) -> Result<(), PolicyRefusal> {
+    if engine != EngineKind::Podman {
+        return Ok(());
+    }
+    // A colon ends a path in Podman's option `--volume`, and nothing escapes one.
+    let refuse = |rule, setting, path: String| {
+        let message = format!("Podman cannot mount `{path}`: rename it to a name without `:`, or copy the files in");
+        path.contains(':').then(|| problem(rule, setting, path, &message))
+    };
+    let of_mount = |it: &Mount| {
+        let real = it.host.real().display().to_string();
+        let source = refuse("mount.bind", Some("workspace.mode"), real);
+        [source, refuse("mount.target", None, it.at.to_string())]
+    };
+    let problems: Vec<_> = mounts.iter().flat_map(of_mount).flatten().collect();
+    if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }) }
 }
 
 fn port_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
@@ -188,6 +210,21 @@ mod tests {
         for odd in ["/", "/.coracle", "/.coracle/run", "/proc/1", "/sys", "/dev/shm", "/a,b", "/a:b"] {
             assert_eq!(at(odd), [["mount.target"]; 2], "{odd}");
         }
+    }
+
+    #[test]
+    fn podman_mounts_no_path_with_a_colon() {
+        let dir = tempfile::tempdir().unwrap();
+        let odd = dir.path().join("a:b");
+        std::fs::create_dir(&odd).unwrap();
+        let rules = |engine, host: &std::path::Path, at: &str| {
+            let (host, at) = (HostPath::open(host).unwrap(), ContainerPath::parse(at).unwrap());
+            let checked = check_mounts(engine, &[Mount { host, at, access: Access::ReadWrite }]);
+            checked.err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect::<Vec<_>>())
+        };
+        assert_eq!(rules(EngineKind::Podman, &odd, "/w:x"), ["mount.bind", "mount.target"]);
+        assert_eq!(rules(EngineKind::Podman, dir.path(), "/w"), [""; 0]);
+        assert_eq!(rules(EngineKind::Docker, &odd, "/w:x"), [""; 0]);
     }
 
     #[test]

@@ -10,7 +10,8 @@ pub(crate) const MAKE: Duration = Duration::from_secs(60);
 pub(crate) const REMOVE: Duration = Duration::from_secs(30);
 pub(crate) const NETWORK: Duration = Duration::from_secs(15);
 pub(crate) const COPY: Duration = Duration::from_secs(600);
-pub(crate) const COMMIT: Duration = Duration::from_secs(300);
 /// A whole image, compressed or not, through the engine.
 pub(crate) const ARCHIVE: Duration = Duration::from_secs(1800);
+/// All that a container wrote, on a slow disk or with a storage driver that copies each layer whole.
+pub(crate) const COMMIT: Duration = ARCHIVE;
 pub(crate) const IMPORT: Duration = Duration::from_secs(600);

@@ -21,6 +21,8 @@ pub(crate) use self::argv::EngineArgs;
 pub(crate) use self::ssh::{SshDestination, SshForward};
 use crate::host::find_program::find_program;
 use crate::host::process::{self, Invocation, ProgramOutput, Stdin, exit_of};
+use crate::host::process_group::ProcessGroup;
+use crate::host::registry_login::LoginFiles;
 use crate::{ContainerId, ContainerRuntime, EngineKind, Error, Excerpt, Exec, Ids, Result};
 
 /// The connection to an engine. Decided once, from configuration and host.
@@ -44,6 +46,8 @@ pub struct EngineSettings {
     pub ssh_config: Option<PathBuf>,
     /// The socket of the person's agent for keys of `ssh`.
     pub ssh_agent: Option<PathBuf>,
+    /// The person's logins of registries, for pulls by Docker. Podman finds them by itself.
+    pub logins: LoginFiles,
 }
 
 /// How the engine is read. Changes always use its program.
@@ -247,20 +251,25 @@ impl EngineProgram {
         within: Duration,
     ) -> Result<()> {
         let mut child = process::spawn(&self.invocation(words), Stdin::Empty)?;
+        let mut group = ProcessGroup::new(&child);
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let work = async {
             let (stored, words) =
                 tokio::join!(async { store(stdout, tokio::fs::File::from_std(into), max_bytes).await }, async {
                     first_bytes(stderr).await
                 });
-            let status = child.wait().await.map_err(|source| host_error(verb, source))?;
+            let status = group.wait(&mut child).await.map_err(|source| host_error(verb, source))?;
             stored?;
             match exit_of(status) {
                 0 => Ok(()),
                 exit => Err(Error::Engine { verb, exit, excerpt: Excerpt::from_bytes(&words) }),
             }
         };
-        tokio::time::timeout(within, work).await.map_err(|_| Error::TimedOut { verb, after: within })?
+        let Ok(done) = tokio::time::timeout(within, work).await else {
+            group.end(&mut child).await;
+            return Err(Error::TimedOut { verb, after: within });
+        };
+        done
     }
 
     pub(crate) fn failed(&self, verb: &'static str, ended: &ProgramOutput) -> Error {

@@ -66,6 +66,9 @@ fn files_and_links_are_told_and_nothing_out_of_reach_is_entered() {
     assert_eq!(paths(&dir, &walk("/a/b/")), ["/a/b/.git/config", "/a/b/deep", "/a/b/up"]);
     let pruned = ScanRequest { prune: vec!["node_modules".into(), ".git".into()], ..walk("/a") };
     assert_eq!(paths(&dir, &pruned), ["/a/b/deep", "/a/b/up", "/a/out"]);
+    let skipped = |it: &str| ScanRequest { prune: vec![it.into()], ..walk("/a") };
+    assert_eq!(paths(&dir, &skipped("/b")), ["/a/node_modules/x/index", "/a/out"]);
+    assert_eq!(paths(&dir, &skipped("/x")).len(), 5, "only the directory of that path");
     assert_eq!(paths(&dir, &ScanRequest { depth: Some(1), ..walk("/") }), ["/f"]);
     let named = |depth| ScanRequest { depth: Some(depth), names: Some(vec![".git".into(), "f".into()]), ..walk("/") };
     assert_eq!(paths(&dir, &named(2)), ["/f"]);

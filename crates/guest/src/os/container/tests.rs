@@ -347,7 +347,8 @@ async fn a_child_that_does_not_get_to_run_is_killed() {
     let container = here();
     let process = container.start(words(&["sleep", "1000"])).await.unwrap();
     tokio::time::pause();
-    let fault = container.in_time(process.pid, std::future::pending::<()>()).await.unwrap_err();
+    let child = container.leaders().values().next().unwrap().child;
+    let fault = container.in_time(child, std::future::pending::<()>()).await.unwrap_err();
     assert_eq!((fault.code, &*fault.message), (ErrorCode::CannotStart, "it did not get to run within 10 s"));
     assert_eq!(process.exit.await.unwrap(), Exit::Signal(9));
 }

@@ -83,6 +83,7 @@ mod tests {
             api,
             ssh_config: None,
             ssh_agent: None,
+            logins: Default::default(),
         }
     }
 

@@ -17,6 +17,12 @@ const MAX_SINGLE_CALL: usize = 32;
 /// How often a list is retried while images are being removed.
 const ATTEMPTS: usize = 5;
 
+/// Whether Podman tells of no container since one of them was removed only in part, as by a `podman rm` that was killed: it
+/// is in the list of all, and its storage is gone.
+fn is_half_removed(ended: &ProgramOutput) -> bool {
+    is_silent(&ended.stdout.bytes()) && ended.stderr.text().contains("container not known")
+}
+
 #[derive(Debug)]
 pub(super) struct ProgramLookup {
     dialect: Dialect,
@@ -74,8 +80,17 @@ impl ProgramLookup {
             return Ok(Vec::new());
         }
         let ended = self.client.run("inspect", args::on("container inspect", ids), deadline::READ).await?;
-        // A container that was removed concurrently makes the exit status 1; the others are listed all the same.
-        read::containers(&ended.stdout.bytes())
+        if ended.ok() || !is_half_removed(&ended) {
+            // A container that was removed concurrently makes the exit status 1; the others are listed all the same.
+            return read::containers(&ended.stdout.bytes());
+        }
+        let [id] = ids else {
+            let (one, other) = ids.split_at(ids.len() / 2);
+            let (one, other) = (Box::pin(self.inspect_some(one)).await?, Box::pin(self.inspect_some(other)).await?);
+            return Ok(one.into_iter().chain(other).collect());
+        };
+        tracing::warn!("a container is left out, since its removal was broken off: `podman rm --force {id}` ends it");
+        Ok(Vec::new())
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {

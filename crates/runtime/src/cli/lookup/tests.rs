@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::cli::scripted::{docker_with_api, podman_with_api};
+use crate::cli::scripted::{docker_with_api, podman, podman_with_api};
 use crate::program::ANSWER_BYTES;
 use crate::{CliRuntime, ContainerRuntime, Error, Handle, LabelFilter};
 
@@ -245,6 +245,21 @@ async fn a_service_of_podman_is_used_once_it_knows_a_container_of_the_program() 
     assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it proves nothing");
     engine.lookup.note_created(&crate::ContainerId::parse(id("a")).unwrap());
     assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it does not know what was made");
+}
+
+#[tokio::test]
+async fn a_container_that_podman_removed_only_in_part_hides_no_other_one() {
+    let (one, broken, other) = (id("a"), id("b"), id("c"));
+    let script = format!(
+        "case \"$*\" in *inspect*{broken}*) echo 'Error: getting container from store: container not known' >&2; exit 125 ;;\n\
+         *inspect*{one}*) echo '[{}]' ;; *inspect*{other}*) echo '[{}]' ;;\n\
+         *ps*) echo {one}; echo {broken}; echo {other} ;; *) exit 9 ;; esac",
+        container("one", "a"),
+        container("other", "c")
+    );
+    let (engine, _temp) = podman(&script);
+    let listed = engine.list(&LabelFilter::default()).await.unwrap();
+    assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["one", "other"]);
 }
 
 /// Counts warnings.

@@ -26,12 +26,17 @@ pub(in crate::cli) fn container_of(handle: &Handle, json: &[u8]) -> Result<Optio
     Ok(containers(json)?.into_iter().find(is_meant))
 }
 
-/// Host ports that a container shall have, whether it runs or not.
+/// TCP ports on this host's loopback address that a container shall have, whether it runs or not.
 pub(in crate::cli) fn wanted_ports(json: &[u8]) -> Result<Vec<u16>> {
     let containers = array::<ContainerJson>("inspect", json)?;
     let bindings = containers.into_iter().flat_map(|it| it.host_config.port_bindings.unwrap_or_default());
-    let ports = bindings.flat_map(|(_, hosts)| hosts.unwrap_or_default());
-    Ok(ports.filter_map(|it| it.host_port.parse().ok()).filter(|port| *port != 0).collect())
+    let ports = bindings.flat_map(|(inside, hosts)| published(&inside, hosts.as_deref()));
+    let on_loopback = |it: &PublishedPort| match it.address {
+        IpAddr::V4(address) => address.is_unspecified() || address == Ipv4Addr::LOCALHOST,
+        IpAddr::V6(address) => address.is_unspecified(),
+    };
+    let wanted = ports.filter(|it| it.protocol == Protocol::Tcp && it.host != 0 && on_loopback(it));
+    Ok(wanted.map(|it| it.host).collect())
 }
 
 /// Bytes of a container's own layer, where they were asked for.
@@ -322,8 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn wanted_host_ports_are_the_fixed_ones() {
+    fn wanted_host_ports_are_the_fixed_ones_of_the_loopback_address() {
         assert_eq!(wanted_ports(docker().as_bytes()).unwrap(), [8080]);
+        let bound = |from: &str, to: &str| wanted_ports(docker().replace(from, to).as_bytes()).unwrap();
+        assert_eq!(bound(r#""127.0.0.1""#, r#""""#), [8080]);
+        assert_eq!(bound(r#""80/tcp""#, r#""80/udp""#), [0; 0]);
+        assert_eq!(bound(r#""127.0.0.1""#, r#""192.0.2.1""#), [0; 0]);
     }
 
     #[test]

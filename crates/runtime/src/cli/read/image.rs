@@ -21,6 +21,8 @@ struct ImageJson {
     architecture: String,
     #[serde(default)]
     size: u64,
+    /// Missing where the image's configuration has none.
+    #[serde(default)]
     created: String,
 }
 
@@ -63,5 +65,11 @@ mod tests {
         assert_eq!(docker, podman);
         assert_eq!(docker.config, ImageConfig { cmd: vec!["x".into()], ..ImageConfig::default() });
         assert_eq!(image(&"b".repeat(64), r#"{"Volumes":{"/data":{}}}"#).volumes, ["/data"]);
+    }
+
+    #[test]
+    fn an_image_without_a_time_of_creation_is_read() {
+        let json = format!(r#"[{{"Id":"sha256:{}","Architecture":"amd64","Config":{{}}}}]"#, "b".repeat(64));
+        assert_eq!(images(json.as_bytes()).unwrap()[0].created, "");
     }
 }

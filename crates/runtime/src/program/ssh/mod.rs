@@ -10,6 +10,7 @@ mod session;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -18,6 +19,9 @@ pub(crate) use self::destination::SshDestination;
 use self::session::SshSession;
 use super::EngineSettings;
 use crate::{ConnectionFault, Error, Excerpt, Result};
+
+/// Time until the next try after a connection was not accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What `ssh` needs of this machine.
 #[derive(Clone, Debug)]
@@ -107,9 +111,18 @@ impl Drop for SshForward {
 
 async fn accept(listener: UnixListener, state: Arc<ForwardState>) {
     let mut connections = tokio::task::JoinSet::new();
-    while let Ok((near, _)) = listener.accept().await {
-        let state = state.clone();
-        connections.spawn(async move { state.join(near).await });
+    loop {
+        match listener.accept().await {
+            Ok((near, _)) => {
+                let state = state.clone();
+                connections.spawn(async move { state.join(near).await });
+            }
+            Err(err) => {
+                // No file descriptor is free, for example: those that wait are accepted later.
+                tracing::debug!(%err, "a connection to an engine elsewhere was not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
         while connections.try_join_next().is_some() {} // those that ended
     }
 }

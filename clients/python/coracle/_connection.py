@@ -5,6 +5,7 @@ Requests come from any thread. An answer completes the future of its request; ev
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import itertools
 import json
@@ -20,6 +21,9 @@ from ._values import Result
 
 #: Seconds that the program gets to end its session.
 LEAVING = 40
+
+#: The most bytes of a request.
+MAX_BYTES = 8 << 20
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -63,23 +67,34 @@ class Connection:
         # Not the lock above: a write may wait for the program, which may wait for this side to read.
         self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._closed = False
+        #: Why no more requests are sent.
+        self._closed: str | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or its program has ended."""
+        return self._closed is not None
 
     def request(self, body: Mapping[str, Any], listener: Listener | None = None) -> Future[Result]:
-        """Sends a request. A cancelled future withdraws it."""
+        """Sends a request. A cancelled future withdraws it.
+
+        `listener` runs in the thread that reads, and must neither wait nor raise.
+        """
         future: Future[Result] = Future()
+        number = next(self._ids)
+        # First: a request that cannot be sent gets no answer, and nothing may wait for one.
+        line = _encoded({"id": number, **body, **({"events": True} if listener else {})})
         with self._lock:
             process = self._started()
-            number = next(self._ids)
             self._pending[number] = _Pending(future, listener)
-        self._write(process, {"id": number, **body, **({"events": True} if listener else {})})
+        self._write(process, line)
         future.add_done_callback(lambda it: self._withdraw(number) if it.cancelled() else None)
         return future
 
     def close(self) -> None:
         """Ends the session: commands end, and containers that are not to outlive it are removed."""
         with self._lock:
-            process, self._closed = self._process, True
+            process, self._closed = self._process, self._closed or "the client is closed"
         if process is None:
             return
         atexit.unregister(self.close)
@@ -96,8 +111,8 @@ class Connection:
             process.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._closed:
-            raise ConnectionClosed("the client is closed")
+        if self._closed is not None:
+            raise ConnectionClosed(self._closed, "make a new client")
         if self._process is None:
             words: Sequence[str] = self._settings.words()
             try:
@@ -118,9 +133,8 @@ class Connection:
             reader.start()
         return self._process
 
-    def _write(self, process: subprocess.Popen[bytes], fields: Mapping[str, Any]) -> None:
-        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        rest = memoryview(line + b"\n")
+    def _write(self, process: subprocess.Popen[bytes], line: bytes) -> None:
+        rest = memoryview(line)
         assert process.stdin is not None
         try:
             with self._writing:
@@ -133,16 +147,25 @@ class Connection:
     def _withdraw(self, number: int) -> None:
         with self._lock:
             process = self._process
-            if process is None or self._closed or number not in self._pending:
+            if process is None or self.is_closed or number not in self._pending:
                 return
-        self._write(process, {"id": next(self._ids), "cancel": number})
+        self._write(process, _encoded({"id": next(self._ids), "cancel": number}))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
-        with open(process.stdout.fileno(), "rb", buffering=1 << 16, closefd=False) as lines:
-            for line in lines:
-                self._received(json.loads(line, object_hook=Result))
-        self._ended(process.wait())
+        try:
+            with open(process.stdout.fileno(), "rb", buffering=1 << 16, closefd=False) as lines:
+                for line in lines:
+                    self._received(json.loads(line, object_hook=Result))
+        except Exception as error:
+            # What waits would wait for ever: nothing reads any more.
+            self._ended(f"an answer of `coracle serve` cannot be read: {error!r}")
+            process.terminate()
+        else:
+            code = process.wait()
+            how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            self._ended(f"`coracle serve` has ended ({how})")
+            atexit.unregister(self.close)
 
     def _received(self, message: Result) -> None:
         number = message.get("id")
@@ -158,12 +181,42 @@ class Connection:
         result: Result = message["result"]
         _complete(pending.future, Error(result) if is_error(result) else result)
 
-    def _ended(self, code: int) -> None:
+    def _ended(self, why: str) -> None:
         with self._lock:
-            self._closed, pending = True, list(self._pending.values())
+            self._closed, pending = self._closed or why, list(self._pending.values())
             self._pending.clear()
         for it in pending:
-            _complete(it.future, ConnectionClosed(f"`coracle serve` has ended (exit code {code})"))
+            _complete(it.future, ConnectionClosed(why, "its standard error may say why; make a new client"))
+
+
+def abandon(future: Future[Result]) -> None:
+    """Withdraws a request from a destructor: this thread may hold locks that writing the cancellation needs."""
+    if not future.done():
+        try:
+            _thread.start_new_thread(future.cancel, ())
+        except RuntimeError:
+            # The interpreter ends, and the session with it.
+            pass
+
+
+def _encoded(fields: Mapping[str, Any]) -> bytes:
+    """A line, if the program takes it."""
+    try:
+        text = json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        line = text.encode()
+    except UnicodeEncodeError as error:
+        hint = "decode bytes and file names that are no UTF-8 by `errors=\"replace\"`, or send them as base64"
+        raise _refused("a text has half of a surrogate pair, which is no character", hint) from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _refused(f"the fields cannot be sent as JSON: {error}", "give texts, numbers, lists and dicts") from error
+    if len(line) > MAX_BYTES:
+        hint = "send a file in parts as `Container.write` does, or copy it by `copy_in`"
+        raise _refused(f"the request is larger than {MAX_BYTES} bytes", hint)
+    return line + b"\n"
+
+
+def _refused(message: str, hint: str) -> Error:
+    return Error({"success": False, "code": "invalid_input", "error": message, "hint": hint})
 
 
 def is_error(result: Mapping[str, Any]) -> bool:

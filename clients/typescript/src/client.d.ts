@@ -29,7 +29,7 @@ export interface CallEvent {
 export interface CallOptions {
   /** Withdraws the call. */
   signal?: AbortSignal;
-  /** Hears what happens until the answer is there. */
+  /** Hears what happens until the answer is there. What it throws ends the call. */
   onEvent?: (event: CallEvent) => void;
 }
 
@@ -60,7 +60,7 @@ export class Client extends Operations {
   close(): Promise<void>;
 }
 
-/** The client of containers that name none. It ends with the program. */
+/** The client of containers that name none. It ends with the program; if `coracle serve` ended, it is a new one. */
 export function defaultClient(): Client;
 
 export interface CreateOptions extends CallOptions {
@@ -69,7 +69,10 @@ export interface CreateOptions extends CallOptions {
 
 type Options<Request> = Omit<Request, "container" | "command">;
 
-/** A container. `create` makes one; `destroy`, or the end of `await using`, removes it. */
+/**
+ * A container. `create` makes one; `destroy`, or the end of `await using`, removes it. That end leaves one that is
+ * persistent, or that `if_exists: "reuse"` found.
+ */
 export class Container extends (ContainerOperations as new () => Omit<ContainerOperations, "exec">) {
   private constructor();
   readonly client: Client;

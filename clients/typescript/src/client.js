@@ -42,9 +42,9 @@ export class Client extends Operations {
 
 let shared;
 
-/** The client of containers that name none. It ends with the program. */
+/** The client of containers that name none. It ends with the program; if `coracle serve` ended, it is a new one. */
 export function defaultClient() {
-  shared ??= new Client();
+  if (!shared || shared._connection.isClosed) shared = new Client();
   return shared;
 }
 
@@ -55,7 +55,8 @@ export class Container extends ContainerOperations {
     this.client = client;
     this.name = name;
     this.created = created ?? null;
-    this._isOwn = created !== undefined && !created.persistent;
+    /** Whether the end of `await using` removes it: not one that is to stay, or that was there. */
+    this._isOwn = created !== undefined && !created.persistent && !created.reused;
   }
 
   static async create(request = {}, { client = defaultClient(), ...options } = {}) {
@@ -186,11 +187,15 @@ export class Job {
 
 /** What a command prints while it runs; `result` has how it ended. To leave the loop early ends the command. */
 export class OutputStream {
-  constructor(client, request, { signal } = {}) {
+  constructor(client, request, { signal, onEvent: listener } = {}) {
     this._chunks = [];
     this._abort = new AbortController();
-    signal?.addEventListener("abort", () => this._abort.abort(signal.reason), { once: true });
+    const abort = () => this._abort.abort(signal.reason);
+    // A signal that is aborted fires no more.
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort, { once: true });
     const onEvent = (event) => {
+      listener?.(event);
       if (event.event !== "stdout" && event.event !== "stderr") return;
       const data = event.base64 === undefined ? Buffer.from(event.data, "utf8") : Buffer.from(event.base64, "base64");
       this._chunks.push({ stream: event.event, data, offset: event.offset });
@@ -200,6 +205,7 @@ export class OutputStream {
     this.result = client._call("exec", request, { onEvent, signal: this._abort.signal });
     const ended = () => {
       this._ended = true;
+      signal?.removeEventListener("abort", abort);
       this._wake?.();
     };
     this.result.then(ended, ended);

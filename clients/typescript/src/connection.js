@@ -6,7 +6,35 @@ import { findProgram } from "./program.js";
 /** Milliseconds that the program gets to end its session. */
 const LEAVING = 40_000;
 
+/** The most bytes of a request. */
+const MAX_BYTES = 8 << 20;
+
 const NEWLINE = 10;
+
+/** Half of a surrogate pair: by this flag a whole pair is one character. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/** A line, if the program takes it. */
+function encoded(message) {
+  const check = (key, value) => {
+    if (!LONE_SURROGATE.test(key) && !(typeof value === "string" && LONE_SURROGATE.test(value))) return value;
+    throw refused("a text has half of a surrogate pair, which is no character", "cut texts between characters");
+  };
+  let line;
+  try {
+    line = JSON.stringify(message, check);
+  } catch (error) {
+    if (error instanceof CoracleError) throw error;
+    throw refused(`the fields cannot be sent as JSON: ${error.message}`, "give texts, numbers, lists and objects");
+  }
+  if (Buffer.byteLength(line) <= MAX_BYTES) return `${line}\n`;
+  const hint = "send a file in parts as `Container.write` does, or copy it by `copy_in`";
+  throw refused(`the request is larger than ${MAX_BYTES} bytes`, hint);
+}
+
+function refused(error, hint) {
+  return new CoracleError({ success: false, code: "invalid_input", error, hint });
+}
 
 /** Whether a call was not carried out. A command that ran was, however it ended. */
 function isError(result) {
@@ -20,36 +48,52 @@ export class Connection {
     this._options = options;
     this._pending = new Map();
     this._next = 1;
-    this._closed = false;
+    /** Why no more requests are sent. */
+    this._closed = null;
     this._child = null;
+    this._hasEnded = false;
     this._parts = [];
   }
 
-  /** Sends a request. `signal` withdraws it; `onEvent` hears what happens meanwhile. */
+  /** Whether it was closed, or its program has ended. */
+  get isClosed() {
+    return this._closed !== null;
+  }
+
+  /** Sends a request. `signal` withdraws it; `onEvent` hears what happens meanwhile, and withdraws it if it throws. */
   request(body, { signal, onEvent } = {}) {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
-      this._start();
       const id = this._next++;
-      const abort = () => {
-        this._write({ id: this._next++, cancel: id });
-        reject(signal.reason);
-      };
+      // First: a request that cannot be sent gets no answer, and nothing may wait for one.
+      const line = encoded(onEvent ? { id, ...body, events: true } : { id, ...body });
+      this._start();
+      const abort = () => this._withdraw(id, signal.reason);
       signal?.addEventListener("abort", abort, { once: true });
       const forget = () => signal?.removeEventListener("abort", abort);
       this._pending.set(id, { resolve, reject, onEvent, forget });
       this._hold();
-      this._write(onEvent ? { id, ...body, events: true } : { id, ...body });
+      this._write(line);
     });
+  }
+
+  /** Cancels a call. Its answer, which still comes, is not waited for. */
+  _withdraw(id, reason) {
+    const pending = this._pending.get(id);
+    if (!pending) return;
+    pending.onEvent = undefined;
+    pending.forget();
+    this._write(encoded({ id: this._next++, cancel: id }));
+    pending.reject(reason);
   }
 
   /** Ends the session: commands end, and containers that are not to outlive it are removed. */
   async close() {
     const child = this._child;
-    this._closed = true;
-    if (!child || child.exitCode !== null || child.signalCode !== null) return;
-    child.ref();
-    const ended = new Promise((resolve) => child.once("exit", resolve));
+    this._closed ??= "the client is closed";
+    if (!child || this._hasEnded) return;
+    this._hold();
+    const ended = new Promise((resolve) => child.once("close", resolve));
     child.stdin.end();
     const timer = setTimeout(() => child.kill("SIGKILL"), LEAVING);
     await ended;
@@ -57,7 +101,7 @@ export class Connection {
   }
 
   _start() {
-    if (this._closed) throw new ConnectionClosed("the client is closed");
+    if (this._closed !== null) throw new ConnectionClosed(this._closed, "make a new client");
     if (this._child) return;
     const { program, cwd, env, ...options } = this._options;
     const words = [];
@@ -68,23 +112,28 @@ export class Connection {
     const settings = { cwd, env, detached: true, stdio: ["pipe", "pipe", "inherit"] };
     const child = spawn(program ?? findProgram(), [...words, "serve"], settings);
     this._child = child;
-    child.once("error", (error) => this._end(`\`coracle\` cannot be started: ${error.message}`));
-    child.once("exit", (code, signal) => this._end(`\`coracle serve\` has ended (${signal ?? `exit code ${code}`})`));
-    // A write after the end shows in `exit`.
+    const ended = (why) => {
+      this._hasEnded = true;
+      this._end(why);
+    };
+    child.once("error", (error) => ended(`\`coracle\` cannot be started: ${error.message}`));
+    // Not `exit`, which may come before the last answers are read.
+    child.once("close", (code, signal) => ended(`\`coracle serve\` has ended (${signal ?? `exit code ${code}`})`));
+    // A write after the end shows in `close`.
     child.stdin.on("error", () => {});
     child.stdout.on("data", (bytes) => this._read(bytes));
   }
 
-  /** A program without a call under way may end; the pipe closes with it, and the session ends. */
+  /** A program without a call or an end under way may end; the pipe closes with it, and the session ends. */
   _hold() {
-    const how = this._pending.size > 0 ? "ref" : "unref";
+    const how = this._pending.size > 0 || this.isClosed ? "ref" : "unref";
     this._child[how]();
     this._child.stdout[how]?.();
     this._child.stdin[how]?.();
   }
 
-  _write(message) {
-    if (this._child && !this._child.stdin.writableEnded) this._child.stdin.write(`${JSON.stringify(message)}\n`);
+  _write(line) {
+    if (this._child && !this._child.stdin.writableEnded) this._child.stdin.write(line);
   }
 
   _read(bytes) {
@@ -92,7 +141,15 @@ export class Connection {
       const line = Buffer.concat([...this._parts, bytes.subarray(0, end)]);
       this._parts = [];
       bytes = bytes.subarray(end + 1);
-      this._receive(JSON.parse(line.toString("utf8")));
+      let message;
+      try {
+        message = JSON.parse(line.toString("utf8"));
+      } catch (error) {
+        this._child.stdout.removeAllListeners("data").resume();
+        this._child.kill();
+        return this._end(`an answer of \`coracle serve\` cannot be read: ${error.message}`);
+      }
+      this._receive(message);
     }
     if (bytes.length > 0) this._parts.push(bytes);
   }
@@ -101,7 +158,11 @@ export class Connection {
     const pending = this._pending.get(message.id);
     if (!pending) return;
     if (message.event) {
-      pending.onEvent?.(message.event);
+      try {
+        pending.onEvent?.(message.event);
+      } catch (error) {
+        this._withdraw(message.id, error);
+      }
       return;
     }
     this._pending.delete(message.id);
@@ -112,10 +173,10 @@ export class Connection {
   }
 
   _end(why) {
-    this._closed = true;
+    this._closed ??= why;
     for (const pending of this._pending.values()) {
       pending.forget();
-      pending.reject(new ConnectionClosed(why));
+      pending.reject(new ConnectionClosed(why, "its standard error may say why; make a new client"));
     }
     this._pending.clear();
   }

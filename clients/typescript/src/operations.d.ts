@@ -1736,7 +1736,7 @@ export interface EvaluatePythonRequest {
   container?: string;
   /** Has to be empty. */
   globals?: Record<string, unknown>;
-  /** Keep variables for later calls, for up to 60 seconds a run; the last expression, figures and tables are shown. */
+  /** Keep variables for later calls, for up to 50 seconds a run; the last expression, figures and tables are shown. */
   persistent?: boolean;
   /** Has to be empty: read files of the workspace directly. */
   reads?: Array<unknown>;

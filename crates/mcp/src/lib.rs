@@ -6,7 +6,6 @@ mod clients;
 mod http;
 mod message;
 mod progress_notifications;
-mod scan;
 mod server;
 mod stdio;
 mod tools;

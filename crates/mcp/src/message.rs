@@ -3,11 +3,10 @@
 //! **Invariant:** whatever a client sends as one message is answered, unless it is news or an answer itself.
 
 use coracle::{Code, MAX_BYTES};
+use coracle_transport::MessageScan;
 use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};
 use serde_json::{Value, json};
-
-use super::scan::MessageScan;
 
 /// Bytes of a message, on every transport: those of the largest call.
 pub(super) const MAX_MESSAGE: usize = MAX_BYTES;

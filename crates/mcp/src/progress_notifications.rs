@@ -7,30 +7,55 @@ use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Output is told at most this often.
 const OUTPUT_EVERY: Duration = Duration::from_millis(250);
 
+/// The response waits so long for what was reported before it.
+const LATE: Duration = Duration::from_millis(200);
+
 /// Tells what a call reports, in the order of its coming.
 pub(super) struct ProgressReporter {
     lines: mpsc::UnboundedSender<String>,
+    sending: JoinHandle<()>,
     told_output: Option<Instant>,
 }
 
 impl ProgressReporter {
     pub(super) fn new(token: ProgressToken, peer: Peer<RoleServer>) -> Self {
-        let (lines, mut received) = mpsc::unbounded_channel::<String>();
-        tokio::spawn(async move {
-            let mut count = 0.0;
+        let mut count = 0.0;
+        Self::with_sender(move |line| {
+            count += 1.0;
+            let told = ProgressNotificationParam::new(token.clone(), count).with_message(line);
+            let peer = peer.clone();
+            async move { peer.notify_progress(told).await.is_ok() }
+        })
+    }
+
+    /// `send` answers whether the client is still there.
+    fn with_sender<F>(mut send: impl FnMut(String) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        let (lines, mut received) = mpsc::unbounded_channel();
+        let sending = tokio::spawn(async move {
             while let Some(line) = received.recv().await {
-                count += 1.0;
-                let told = ProgressNotificationParam::new(token.clone(), count).with_message(line);
-                if peer.notify_progress(told).await.is_err() {
+                if !send(line).await {
                     break;
                 }
             }
         });
-        Self { lines, told_output: None }
+        Self { lines, sending, told_output: None }
+    }
+
+    /// Sends what is left. The protocol allows no progress after the response, so what takes longer is dropped.
+    pub(super) async fn finish(self) {
+        let Self { lines, mut sending, .. } = self;
+        drop(lines);
+        if tokio::time::timeout(LATE, &mut sending).await.is_err() {
+            sending.abort();
+        }
     }
 
     pub(super) fn on_event(&mut self, event: &Event) {
@@ -67,11 +92,14 @@ fn line(event: &Event) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
     use coracle::Event;
     use coracle_runtime::{Chunk, Stream};
     use serde_json::json;
 
-    use super::line;
+    use super::{ProgressReporter, line};
 
     fn check(event: &Event, told: Option<&str>) {
         assert_eq!(line(event).as_deref(), told);
@@ -87,5 +115,33 @@ mod tests {
             Some("user: success: 1000"),
         );
         check(&Event::Message("pulling".into()), Some("pulling"));
+    }
+
+    /// The lines that were sent before the response, of a call that reports three.
+    async fn sent_before_response(each_takes: Duration) -> usize {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let sender = sent.clone();
+        let mut reporter = ProgressReporter::with_sender(move |line| {
+            let sent = sender.clone();
+            async move {
+                tokio::time::sleep(each_takes).await;
+                sent.lock().unwrap().push(line);
+                true
+            }
+        });
+        for line in ["one", "two", "three"] {
+            reporter.on_event(&Event::Message(line.into()));
+        }
+        reporter.finish().await;
+        let before = sent.lock().unwrap().len();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(sent.lock().unwrap().len(), before, "progress was sent after the response");
+        before
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_is_sent_before_the_response_or_never() {
+        assert_eq!(sent_before_response(Duration::from_millis(10)).await, 3);
+        assert_eq!(sent_before_response(Duration::from_millis(150)).await, 1);
     }
 }

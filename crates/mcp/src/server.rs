@@ -110,7 +110,9 @@ async fn call(
         None => drive(&process, called, arguments, None).await,
         Some(token) => {
             let mut reporter = ProgressReporter::new(token, context.peer);
-            drive(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await
+            let response = drive(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await;
+            reporter.finish().await;
+            response
         }
     };
     withdrawn.abort();

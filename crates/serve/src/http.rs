@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use coracle::{CallInput, Code, Failure, MAX_BYTES, Process};
+use coracle::{CallInput, Code, Failure, MAX_BYTES, Process, parse_object};
 use coracle_transport::{
     Http, HttpResponse, HttpService, LEAVING, PATIENCE, Session, Token, is_local, refusal, unauthorized,
 };
@@ -85,10 +85,12 @@ impl HttpService for Api {
             Ok(Err(_)) => return refusal(StatusCode::BAD_REQUEST, "the request's body did not come whole"),
             Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long"),
         };
-        let input = match (callee, arguments(&text)) {
-            (Callee::Operation, _) => CallInput::Text(text),
-            (Callee::Tool(_), Ok(arguments)) => CallInput::Object(arguments),
-            (Callee::Tool(_), Err(failure)) => return failed(StatusCode::BAD_REQUEST, &failure),
+        let input = match callee {
+            Callee::Operation => CallInput::Text(text),
+            Callee::Tool(_) => match arguments(&text) {
+                Ok(arguments) => CallInput::Object(arguments),
+                Err(failure) => return failed(StatusCode::BAD_REQUEST, &failure),
+            },
         };
         let task = CallTask { callee, input };
         let accepted = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
@@ -202,10 +204,7 @@ fn arguments(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     if text.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    serde_json::from_slice(text).map_err(|err| {
-        Failure::new(Code::InvalidJson, format!("the body is not a JSON object: {err}"))
-            .hint("send the tool's arguments as one object")
-    })
+    parse_object(text).map_err(|failure| failure.hint("send the tool's arguments as one object"))
 }
 
 fn too_large() -> Failure {

@@ -14,7 +14,7 @@ mod request;
 mod stdio;
 
 use coracle::{Failure, Process, maintenance};
-use coracle_transport::{Http, LEAVING, Session};
+use coracle_transport::{Http, Session};
 use tokio_util::task::TaskTracker;
 
 pub use self::openapi::document;
@@ -31,11 +31,6 @@ pub async fn run(process: &Process, http: Option<&Http>) -> Result<(), Failure> 
     if let Some(http) = http {
         return http::serve(http, process, upkeep.wait()).await;
     }
-    let session = Session::new(process.clone());
-    stdio::serve(&session, process).await?;
-    let leave = async { tokio::join!(process.end(), upkeep.wait()) };
-    if tokio::time::timeout(LEAVING, leave).await.is_err() {
-        tracing::warn!("not everything that the session began was ended in time; the next call goes on with it");
-    }
+    stdio::serve(&Session::new(process.clone()), process, upkeep.wait()).await;
     Ok(())
 }

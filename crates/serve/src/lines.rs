@@ -7,8 +7,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread;
 
 use coracle::MAX_BYTES;
+use coracle_transport::MessageScan;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::request::RequestId;
@@ -20,8 +21,8 @@ const WAITING: usize = 64;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputLine {
     Text(Vec<u8>),
-    /// It has more bytes than the largest call.
-    TooLong,
+    /// It has more bytes than the largest call. Its id, if it has one.
+    TooLong(Option<RequestId>),
 }
 
 /// Lines as they come; the channel closes at the end of the input. A line without an end is none: its writer died.
@@ -48,7 +49,7 @@ pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLin
 }
 
 fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
-    let (mut text, mut is_too_long) = (Vec::new(), false);
+    let (mut text, mut too_long) = (Vec::new(), None::<MessageScan>);
     loop {
         let available = match input.fill_buf() {
             Ok(available) => available,
@@ -60,32 +61,45 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
         }
         let end = available.iter().position(|it| *it == b'\n');
         let part = &available[..end.unwrap_or(available.len())];
-        is_too_long |= text.len() + part.len() > MAX_BYTES;
-        if is_too_long {
-            text = Vec::new();
+        if let Some(scan) = &mut too_long {
+            scan.feed(part);
+        } else if text.len() + part.len() > MAX_BYTES {
+            let scan = too_long.insert(MessageScan::default());
+            scan.feed(&std::mem::take(&mut text));
+            scan.feed(part);
         } else {
             text.extend_from_slice(part);
         }
         let taken = end.map_or(available.len(), |it| it + 1);
         input.consume(taken);
         if end.is_some() {
-            return Ok(Some(if is_too_long { InputLine::TooLong } else { InputLine::Text(text) }));
+            return Ok(Some(match too_long {
+                Some(scan) => InputLine::TooLong(RequestId::from_scan(&scan)),
+                None => InputLine::Text(text),
+            }));
         }
     }
 }
 
 /// The way of lines to the client. Clones lead to the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Output(mpsc::Sender<Vec<u8>>);
+pub(crate) struct Output {
+    lines: mpsc::Sender<Vec<u8>>,
+    /// The session ends, and the client does not read.
+    unread: CancellationToken,
+}
 
 impl Output {
-    /// Writes until every clone is gone. A client that reads no more has left: `gone` fires.
+    /// Writes until every clone is gone; then the receiver ends. A client that reads no more has left: `gone` fires.
     pub(crate) fn to(
         mut output: impl Write + Send + 'static,
         gone: CancellationToken,
-    ) -> (Self, thread::JoinHandle<()>) {
+    ) -> (Self, oneshot::Receiver<()>) {
         let (sender, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
-        let thread = thread::spawn(move || {
+        let (end, written) = oneshot::channel();
+        thread::spawn(move || {
+            // Dropped with the thread.
+            let _end: oneshot::Sender<()> = end;
             while let Some(line) = lines.blocking_recv() {
                 if let Err(err) = output.write_all(&line).and_then(|()| output.flush()) {
                     tracing::debug!("the client reads no more: {err}");
@@ -94,7 +108,12 @@ impl Output {
                 }
             }
         });
-        (Self(sender), thread)
+        (Self { lines: sender, unread: CancellationToken::new() }, written)
+    }
+
+    /// From now on a line that does not find room is lost.
+    pub(crate) fn give_up(&self) {
+        self.unread.cancel();
     }
 
     /// The answer to a request; `None` for a line without an id.
@@ -109,8 +128,12 @@ impl Output {
 
     async fn line(&self, id: Option<&RequestId>, key: &str, value: Value) {
         let line = format!("{{\"id\":{},\"{key}\":{value}}}\n", id.map_or("null", RequestId::json));
-        // Without a reader the session is about to end.
-        let _ = self.0.send(line.into_bytes()).await;
+        tokio::select! {
+            biased;
+            // Without a reader the session is about to end.
+            _ = self.lines.send(line.into_bytes()) => {}
+            () = self.unread.cancelled() => {}
+        }
     }
 }
 
@@ -121,15 +144,18 @@ mod tests {
     use coracle::MAX_BYTES;
 
     use super::{InputLine, read};
+    use crate::request::RequestId;
 
     #[tokio::test]
     async fn lines_are_bounded_and_the_next_one_is_read() {
         let longest = "x".repeat(MAX_BYTES);
-        let mut lines = read(Cursor::new(format!("one\n{longest}\n{longest}y\ntwo\nhalf")));
+        let with_id = format!("{{\"tool\":\"{longest}\",\"id\":7}}");
+        let mut lines = read(Cursor::new(format!("one\n{longest}\n{longest}y\n{with_id}\ntwo\nhalf")));
         let text = |it: &str| Some(InputLine::Text(it.into()));
         assert_eq!(lines.recv().await, text("one"));
         assert!(lines.recv().await == text(&longest));
-        assert_eq!(lines.recv().await, Some(InputLine::TooLong));
+        assert_eq!(lines.recv().await, Some(InputLine::TooLong(None)));
+        assert_eq!(lines.recv().await, Some(InputLine::TooLong(RequestId::from_value(&7.into()))));
         assert_eq!(lines.recv().await, text("two"));
         assert_eq!(lines.recv().await, None);
     }

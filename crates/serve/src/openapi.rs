@@ -103,8 +103,8 @@ fn failure() -> Value {
 fn event() -> Value {
     json!({
         "type": "object",
-        "description": "Something that happened during a call. Output of a command is in `data`, or in `base64` if \
-                        it is no text by itself.",
+        "description": "Something that happened during a call. Its name is that of the server-sent event. Output of \
+                        a command is in `data`, or in `base64` if it is no text by itself.",
         "properties": {
             "event": { "enum": ["stdout", "stderr", "progress", "step"] },
             "data": { "type": "string" },
@@ -115,7 +115,6 @@ fn event() -> Value {
             "total": { "type": ["integer", "null"], "minimum": 0 },
             "step": { "type": "object" },
         },
-        "required": ["event"],
     })
 }
 
@@ -124,13 +123,22 @@ fn post(id: &str, description: &str, request: &Value, result: &Value) -> Value {
         "operationId": id,
         "description": description,
         "requestBody": { "required": true, "content": { "application/json": { "schema": request } } },
-        "responses": { "200": {
-            "description": "The answer, or the failure.",
-            "content": {
-                "application/json": { "schema": { "anyOf": [result, reference("Failure")] } },
-                "text/event-stream": { "schema": reference("Event") },
+        "responses": {
+            "200": {
+                "description": "The answer, or the failure.",
+                "content": {
+                    "application/json": { "schema": { "anyOf": [result, reference("Failure")] } },
+                    "text/event-stream": { "schema": reference("Event") },
+                },
             },
-        } },
+            "default": {
+                "description": "The request is not taken: a body that is no call has a failure, anything else a text.",
+                "content": {
+                    "application/json": { "schema": reference("Failure") },
+                    "text/plain": { "schema": { "type": "string" } },
+                },
+            },
+        },
     } })
 }
 

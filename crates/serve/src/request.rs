@@ -6,7 +6,8 @@
 //! {"id": 3, "cancel": 1}
 //! ```
 
-use coracle::{Code, Failure, MAX_BYTES};
+use coracle::{Code, Failure, MAX_BYTES, parse_message};
+use coracle_transport::MessageScan;
 use serde_json::{Map, Value};
 
 use crate::catalog::{Callee, Catalog};
@@ -58,6 +59,11 @@ impl RequestId {
         is_id.then(|| Self(value.to_string()))
     }
 
+    /// Of a line that is no request.
+    pub(crate) fn from_scan(scan: &MessageScan) -> Option<Self> {
+        scan.id().as_ref().and_then(Self::from_value)
+    }
+
     /// In JSON.
     pub(crate) fn json(&self) -> &str {
         &self.0
@@ -70,15 +76,11 @@ const FIELDS: [&str; 6] = ["id", "call", "tool", "arguments", "events", "cancel"
 impl Request {
     /// Reads a line.
     pub(crate) fn parse(line: &[u8], catalog: &Catalog) -> Result<Self, RequestError> {
-        let nameless = |failure| RequestError { id: None, failure: Box::new(failure) };
-        let value = serde_json::from_slice(line)
-            .map_err(|err| nameless(not_a_request(&format!("the line is not valid JSON: {err}"))))?;
-        let Value::Object(mut fields) = value else {
-            return Err(nameless(not_a_request("the line is not a JSON object")));
-        };
+        let mut fields = parse_message(line).map_err(|failure| not_a_request(line, failure))?;
         let Some(id) = fields.get("id").and_then(RequestId::from_value) else {
             let message = format!("`id` is not a whole number or a text of at most {MAX_ID} bytes");
-            return Err(nameless(Failure::invalid("id", message).hint("give each request an `id` of its own")));
+            let failure = Failure::invalid("id", message).hint("give each request an `id` of its own");
+            return Err(RequestError { id: None, failure: failure.into() });
         };
         match body(&mut fields, catalog) {
             Ok(body) => Ok(Self { id, body }),
@@ -88,16 +90,20 @@ impl Request {
 }
 
 /// The refusal of a line that is longer than the largest call.
-pub(crate) fn too_long() -> RequestError {
+pub(crate) fn too_long(id: Option<RequestId>) -> RequestError {
     let message = format!("the line is larger than {MAX_BYTES} bytes");
     let failure = Failure::new(Code::InvalidJson, message)
         .hint("send a file in parts: `write_file` with `mode` `create`, then `append`; or copy it with `copy_in`");
-    RequestError { id: None, failure: failure.into() }
+    RequestError { id, failure: failure.into() }
 }
 
-fn not_a_request(message: &str) -> Failure {
-    Failure::new(Code::InvalidJson, message)
-        .hint("send one JSON object per line such as `{\"id\": 1, \"call\": {\"operation\": \"list\"}}`")
+/// The refusal of a line that cannot be read. Its client waits for the answer under its id.
+fn not_a_request(line: &[u8], failure: Failure) -> RequestError {
+    let mut scan = MessageScan::default();
+    scan.feed(line);
+    let failure =
+        failure.hint("send one JSON object per line such as `{\"id\": 1, \"call\": {\"operation\": \"list\"}}`");
+    RequestError { id: RequestId::from_scan(&scan), failure: failure.into() }
 }
 
 fn body(fields: &mut Map<String, Value>, catalog: &Catalog) -> Result<RequestBody, Failure> {

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use coracle::{CallInput, Code, Failure, Process};
 use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallTask;
@@ -21,26 +22,52 @@ const MOST_CALLS: usize = 4096;
 /// Events of one call that wait for their turn on the output.
 const EVENTS: usize = 8;
 
+/// Answers that the client does not read hold the end of its session up for so long.
+const UNREAD: Duration = Duration::from_secs(5);
+
+/// The last answers may take so long to be written. With `LEAVING` it is less than clients wait.
+const FLUSHING: Duration = Duration::from_secs(5);
+
 /// The requests of a client that are carried out now.
 #[derive(Clone, Debug, Default)]
 struct RunningCalls(Arc<Mutex<HashMap<RequestId, CancellationToken>>>);
 
-/// Serves the client until its input ends, it reads no more, or the process is to end.
-pub(crate) async fn serve(session: &Session, process: &Process) -> Result<(), Failure> {
+/// Serves the client until its input ends, it reads no more, or the process is to end. The end waits for `upkeep`.
+pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Future<Output = ()>) {
     let client = Client::new(session, process);
     let gone = process.context.call.cancel.child_token();
-    let (output, writer) = Output::to(io::stdout(), gone.clone());
+    let (output, written) = Output::to(io::stdout(), gone.clone());
     let mut input = lines::read(io::stdin());
     while let Some(Some(line)) = gone.run_until_cancelled(input.recv()).await {
-        client.handle(line, &output).await;
+        // An answer may wait for the client to read, which the end of the process does not.
+        if gone.run_until_cancelled(client.handle(line, &output)).await.is_none() {
+            break;
+        }
     }
     // Calls that run are withdrawn, and their answers are written before the output closes.
-    if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
+    let work = async {
+        tokio::join!(Box::pin(session.end()), process.end(), upkeep);
+    };
+    if tokio::time::timeout(LEAVING, wind_up(work, &output)).await.is_err() {
         tracing::warn!("the session's containers were not all removed in time; the next call goes on with it");
     }
     drop(output);
-    let written = tokio::task::spawn_blocking(|| writer.join()).await;
-    written.map(drop).map_err(Failure::internal)
+    flush(written).await;
+}
+
+/// Ends the session. A client that holds the pipe and does not read gets no more answers; its containers are removed.
+async fn wind_up(work: impl Future<Output = ()>, output: &Output) {
+    tokio::pin!(work);
+    if tokio::time::timeout(UNREAD, &mut work).await.is_err() {
+        output.give_up();
+        work.await;
+    }
+}
+
+async fn flush(written: oneshot::Receiver<()>) {
+    if tokio::time::timeout(FLUSHING, written).await.is_err() {
+        tracing::warn!("the client did not read its last answers");
+    }
 }
 
 /// A client on standard input.
@@ -60,7 +87,7 @@ impl<'a> Client<'a> {
         let request = match line {
             InputLine::Text(text) if text.trim_ascii().is_empty() => return,
             InputLine::Text(text) => Request::parse(&text, &self.catalog),
-            InputLine::TooLong => Err(too_long()),
+            InputLine::TooLong(id) => Err(too_long(id)),
         };
         match request {
             Ok(Request { id, body: RequestBody::Cancel(of) }) => {
@@ -133,5 +160,48 @@ impl RunningCalls {
     /// Withdraws a call; false if none of that id is carried out.
     fn cancel(&self, id: &RequestId) -> bool {
         self.lock().get(id).map(CancellationToken::cancel).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::mpsc;
+
+    use serde_json::Value;
+    use tokio::time::Instant;
+    use tokio_util::sync::CancellationToken;
+
+    use super::{FLUSHING, Output, UNREAD, flush, wind_up};
+
+    /// The pipe of a client that does not read, until the sender is dropped.
+    struct FullPipe(mpsc::Receiver<()>);
+
+    impl Write for FullPipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_does_not_keep_the_process() {
+        let (release, pipe) = mpsc::channel();
+        let (output, written) = Output::to(FullPipe(pipe), CancellationToken::new());
+        let answers = async {
+            for _ in 0..1000 {
+                output.answer(None, Value::Null).await;
+            }
+        };
+        let begin = Instant::now();
+        wind_up(answers, &output).await;
+        drop(output);
+        flush(written).await;
+        assert_eq!(begin.elapsed().as_secs(), (UNREAD + FLUSHING).as_secs());
+        drop(release);
     }
 }

@@ -1,7 +1,7 @@
 //! A listener on loopback addresses, and its connections.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,19 +192,25 @@ async fn serve_connection(
 /// `Host`, and a page of another site another `Origin`.
 #[must_use]
 pub fn is_local(headers: &HeaderMap) -> bool {
-    let name = |value: &HeaderValue| value.to_str().ok().and_then(host_name).is_some_and(|it| LOCAL.contains(&it));
+    let name = |value: &HeaderValue| value.to_str().ok().and_then(host_name).is_some_and(is_this_machine);
     let mut hosts = headers.get_all(HOST).iter();
     let is_host_local = hosts.next().is_some_and(name) && hosts.next().is_none();
     let is_origin_local = headers.get_all(ORIGIN).iter().all(|it| {
         let text = it.to_str().unwrap_or_default();
         let site = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-        site.and_then(host_name).is_some_and(|it| LOCAL.contains(&it))
+        site.and_then(host_name).is_some_and(is_this_machine)
     });
     is_host_local && is_origin_local
 }
 
-/// Names of this machine.
-const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
+/// A loopback address, or the only name that means one: another name may be turned to any address. The address need not be
+/// the one that is listened on, which a forwarded port does not know.
+fn is_this_machine(name: &str) -> bool {
+    let address = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(name);
+    let is_bracketed = address.len() < name.len();
+    let is_loopback = |it: IpAddr| it.is_loopback() && it.is_ipv6() == is_bracketed;
+    name == "localhost" || address.parse::<IpAddr>().is_ok_and(is_loopback)
+}
 
 /// The name in `NAME` or `NAME:PORT`.
 fn host_name(authority: &str) -> Option<&str> {
@@ -276,11 +282,14 @@ mod tests {
 
     #[test]
     fn a_request_has_to_mean_this_machine() {
-        for host in ["localhost", "localhost:80", "127.0.0.1:8765", "[::1]", "[::1]:8765"] {
+        for host in ["localhost", "localhost:80", "127.0.0.1:8765", "127.8.8.8:80", "[::1]", "[::1]:8765"] {
             assert!(local(host, None), "{host}");
             assert!(local(host, Some("http://localhost:3000")), "{host}");
         }
         for host in ["example.org", "example.org:80", "localhost.example.org", "", "127.0.0.1:x", "localhost:80:80"] {
+            assert!(!local(host, None), "{host}");
+        }
+        for host in ["10.0.0.1:80", "::1", "[::]", "[127.0.0.1]", "127.0.0.1.example.org"] {
             assert!(!local(host, None), "{host}");
         }
         for origin in ["http://example.org", "null", "file://", "https://localhost.example.org"] {

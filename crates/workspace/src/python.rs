@@ -28,7 +28,7 @@ pub struct EvaluatePython {
     /// Has to be empty: write with `write_file`.
     #[serde(default)]
     pub writes: Vec<Value>,
-    /// Keep variables for later calls, for up to 60 seconds a run; the last expression, figures and tables are shown.
+    /// Keep variables for later calls, for up to 50 seconds a run; the last expression, figures and tables are shown.
     #[serde(default)]
     pub persistent: Option<bool>,
     /// With `persistent`: begin without earlier variables.
@@ -90,8 +90,8 @@ const MAX_SHOWN: usize = 4096;
 /// Characters of the end of a stream that was cut.
 const TAIL: usize = 2048;
 
-/// A script that keeps its variables takes no longer.
-const PERSISTENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// A script that keeps its variables takes no longer. Clients of MCP give up after a minute, and would not learn why.
+const PERSISTENT_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// Another one takes no longer.
 const TIMEOUT: Duration = Duration::from_secs(5);

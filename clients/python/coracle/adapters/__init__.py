@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Awaitable, Callable, Mapping
 
-from .._errors import Error
+from .._errors import ConnectionClosed, Error
 from ..client import Container
 
 #: Characters of an answer. The end of a long output says how the command ended.
@@ -18,7 +18,8 @@ MOST = 30_000
 def functions(container: Container) -> list[Callable[..., Awaitable[str]]]:
     """Typed coroutine functions with docstrings, which answer text for a model.
 
-    A call that is refused answers the reason and what to do, so that the model goes on with it.
+    A call that is refused answers the reason and what to do, so that the model goes on with it. `ConnectionClosed` is
+    raised: no call of the model succeeds after it.
     """
 
     async def shell(command: str, timeout: int = 120) -> str:
@@ -74,6 +75,8 @@ def functions(container: Container) -> list[Callable[..., Awaitable[str]]]:
 async def _text(call: Awaitable[str]) -> str:
     try:
         text = await call
+    except ConnectionClosed:
+        raise
     except Error as error:
         return str(error)
     omitted = len(text) - MOST
@@ -92,10 +95,23 @@ async def _command(call: Awaitable[Mapping[str, Any]]) -> str:
 
 
 async def _evaluation(call: Awaitable[Mapping[str, Any]]) -> str:
-    value = (await call)["value"]
+    result = await call
+    value = result["value"]
     shown = [it["text"] for it in value.get("outputs", []) if "text" in it]
-    parts = [value["stdout"], value["stderr"], *shown]
+    # The message has the exception, or the time limit; a warning tells of variables that were lost before.
+    notes = [] if result.get("success") else [result["message"]]
+    if lost := (value.get("kernel") or {}).get("lost"):
+        notes.append(f"The interpreter is gone ({lost}): its variables are lost.")
+    notes += [it["message"] for it in result.get("warnings") or []]
+    parts = [_stream(value, "stdout"), _stream(value, "stderr"), *shown, *(f"[{it}]" for it in notes)]
     return "\n".join(it.rstrip("\n") for it in parts if it)
+
+
+def _stream(value: Mapping[str, Any], name: str) -> str:
+    """The beginning of a stream, and the end of a long one."""
+    head: str = value[name]
+    tail = value.get(f"{name}_tail")
+    return f"{head}\n[…]\n{tail}" if tail else head
 
 
 async def _field(call: Awaitable[Mapping[str, Any]], name: str) -> str:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from . import _waiting
-from .._connection import Connection, Settings
+from .._connection import Connection, Settings, abandon
 from .._errors import CommandFailed, Error
 from .._values import Chunk, Result
 from .operations import ContainerOperations, CreateArguments, ExecArguments, ForkArguments, Operations
@@ -53,11 +53,11 @@ class Client(Operations):
         self._connection = Connection(Settings(program, session, engine, config, state_dir, cwd, env))
 
     def call(self, operation: str, on_event: OnEvent | None = None, **fields: Any) -> Result:
-        """Carries out an operation by its name."""
+        """Carries out an operation by its name. What `on_event` raises ends the call."""
         return self._exchange({"call": {"operation": operation, **_given(fields)}}, on_event)
 
     def tool(self, name: str, on_event: OnEvent | None = None, **arguments: Any) -> Result:
-        """Calls a tool by its name."""
+        """Calls a tool by its name. What `on_event` raises ends the call."""
         return self._exchange({"tool": name, "arguments": _given(arguments)}, on_event)
 
     def close(self) -> None:
@@ -79,7 +79,19 @@ class Client(Operations):
         return self._exchange({"tool": name, "arguments": _given(fields)}, None)
 
     def _exchange(self, request: Mapping[str, Any], on_event: OnEvent | None) -> Result:
-        return _waiting.answer(self._connection.request(request, on_event))
+        if on_event is None:
+            return _waiting.answer(self._connection.request(request))
+        # Not in the thread that reads: a listener may raise, or make a call.
+        events = _waiting.Events()
+        future = self._connection.request(request, events.listener)
+        future.add_done_callback(events.end)
+        try:
+            while (event := events.next()) is not None:
+                on_event(event)
+        except BaseException:
+            future.cancel()
+            raise
+        return _waiting.answer(future)
 
 
 _default: Client | None = None
@@ -87,16 +99,21 @@ _default_lock = threading.Lock()
 
 
 def default_client() -> Client:
-    """The client of containers that name none. It closes when the program ends."""
+    """The client of containers that name none. It closes when the program ends.
+
+    One whose `coracle serve` has ended is followed by a new one, which has none of its containers.
+    """
     global _default
     with _default_lock:
-        if _default is None:
+        if _default is None or _default._connection.is_closed:
             _default = Client()
         return _default
 
 
 class Container(ContainerOperations):
     """A container: made at the start of a `with` block, and removed at its end.
+
+    One that is persistent, or that `if_exists="reuse"` found, stays.
 
     >>> with coracle.sync.Container(purpose="python") as c:
     ...     r = c.exec("pytest -q")
@@ -115,6 +132,7 @@ class Container(ContainerOperations):
         self.created = None
         self._fields: Mapping[str, Any] = fields
         self._on_event = on_event
+        #: Whether the end of the block removes it.
         self._is_own = True
 
     @classmethod
@@ -126,10 +144,12 @@ class Container(ContainerOperations):
 
     def create(self) -> Self:
         """Makes the container."""
-        answer = self.client.call("create", self._on_event, **self._fields)
-        self.created = CreateResult(answer)
-        self.name = self.created.container
+        self._has(CreateResult(self.client.call("create", self._on_event, **self._fields)))
         return self
+
+    def _has(self, created: CreateResult) -> None:
+        self.created, self.name = created, created.container
+        self._is_own = not (created.reused or created.persistent)
 
     def __enter__(self) -> Self:
         return self.create() if self._is_own and self.created is None else self
@@ -137,7 +157,7 @@ class Container(ContainerOperations):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_own and not self._fields.get("persistent"):
+        if self._is_own:
             self.destroy()
 
     def run(self, command: str | Sequence[str], **options: Unpack[ExecArguments]) -> ExecResult:
@@ -168,8 +188,7 @@ class Container(ContainerOperations):
     def _made(self, operation: str, fields: Mapping[str, Any]) -> Container:
         answer = self.client.call(operation, **{**fields, "container": self.name})
         made = Container(self.client)
-        made.created = CreateResult(answer)
-        made.name, made._fields = made.created.container, fields
+        made._has(CreateResult(answer))
         return made
 
     def read(self, path: str) -> bytes:
@@ -250,34 +269,43 @@ class Job:
 class OutputStream:
     """What a command prints while it runs; afterwards `result` has how it ended.
 
-    Chunks that are not taken are kept in memory. To leave before the end closes the stream, which ends the command.
+    Chunks that are not taken are kept in memory. The end of its `with` block ends the command; without one, the
+    command ends when nothing holds the stream any more.
     """
 
     def __init__(self, connection: Connection, request: Mapping[str, Any]) -> None:
         self._events = _waiting.Events()
         self._future = connection.request(request, self._events.listener)
         self._future.add_done_callback(self._events.end)
-        self._result: ExecResult | None = None
+        self._is_read = False
+
+    def __del__(self) -> None:
+        # Absent if the request could not be sent.
+        if future := getattr(self, "_future", None):
+            abandon(future)
 
     @property
     def result(self) -> ExecResult:
-        """How the command ended."""
-        if self._result is None:
+        """How the command ended. A call that was not carried out raises its `Error`."""
+        if not self._future.done():
             raise RuntimeError("the command runs: read its output to the end first")
-        return self._result
+        if self._future.cancelled():
+            raise RuntimeError("the stream was closed before the command ended")
+        return ExecResult(self._future.result())
 
     def __iter__(self) -> Iterator[Chunk]:
         return self
 
     def __next__(self) -> Chunk:
-        while True:
+        while not self._is_read:
             event = self._events.next()
-            if event is None:
-                self._result = ExecResult(_waiting.answer(self._future))
-                raise StopIteration
-            chunk = Chunk.from_event(event)
+            self._is_read = event is None
+            chunk = Chunk.from_event(event) if event is not None else None
             if chunk is not None:
                 return chunk
+        if not self._future.cancelled():
+            _waiting.answer(self._future)
+        raise StopIteration
 
     def close(self) -> None:
         """Ends the command, if it runs still."""

@@ -1392,7 +1392,7 @@ class Operations:
             code: The script, at most 48000 characters.
             container: Container to work in; without it the session's own.
             globals: Has to be empty.
-            persistent: Keep variables for later calls, for up to 60 seconds a run; the last expression, figures
+            persistent: Keep variables for later calls, for up to 50 seconds a run; the last expression, figures
                 and tables are shown.
             reads: Has to be empty: read files of the workspace directly.
             restart: With `persistent`: begin without earlier variables.
@@ -2473,7 +2473,7 @@ class ContainerOperations:
         Args:
             code: The script, at most 48000 characters.
             globals: Has to be empty.
-            persistent: Keep variables for later calls, for up to 60 seconds a run; the last expression, figures
+            persistent: Keep variables for later calls, for up to 50 seconds a run; the last expression, figures
                 and tables are shown.
             reads: Has to be empty: read files of the workspace directly.
             restart: With `persistent`: begin without earlier variables.

@@ -10,7 +10,7 @@ const TOKEN: usize = 1024;
 
 /// The look over a message, byte by byte.
 #[derive(Debug, Default)]
-pub(super) struct MessageScan {
+pub struct MessageScan {
     depth: usize,
     deepest: usize,
     in_string: bool,
@@ -27,7 +27,8 @@ pub(super) struct MessageScan {
 }
 
 impl MessageScan {
-    pub(super) fn feed(&mut self, bytes: &[u8]) {
+    /// Takes more of the message.
+    pub fn feed(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.step(*byte);
         }
@@ -93,17 +94,17 @@ impl MessageScan {
     }
 
     /// Objects and lists within each other.
-    pub(super) fn levels(&self) -> usize {
+    pub fn levels(&self) -> usize {
         self.deepest
     }
 
     /// The `id`, if it is one.
-    pub(super) fn id(&self) -> Option<Value> {
+    pub fn id(&self) -> Option<Value> {
         self.id.clone()
     }
 
     /// It wants no answer: it is an answer itself, or news. One that was cut may have had an `id` yet to come.
-    pub(super) fn wants_none(&self) -> bool {
+    pub fn wants_none(&self) -> bool {
         let is_whole = self.depth == 0 && !self.in_string && self.deepest > 0;
         (self.has_outcome && !self.has_method) || (is_whole && self.has_method && !self.has_id)
     }

@@ -33,6 +33,7 @@ mod operation_args;
 mod operation_call;
 mod output;
 mod planned_file;
+mod program_path;
 #[cfg(test)]
 mod remedies;
 mod render;

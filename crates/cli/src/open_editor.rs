@@ -14,7 +14,7 @@ use coracle_ssh::HOST_SUFFIX;
 
 use super::operation_args::option;
 use super::planned_file::FileConsent;
-use super::ssh_config::{ConfigFiles, entry};
+use super::ssh_config::{ConfigFiles, entries};
 use super::startup;
 use crate::render;
 
@@ -71,7 +71,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     let host_name = format!("{}{HOST_SUFFIX}", found.record.name);
     let (editor, program) = find(&cx.host, matches.get_one::<String>("editor").map(String::as_str), &host_name)?;
     let words = editor.words(&host_name, path.as_str());
-    let files = ConfigFiles::new(&cx, matches, &[entry(&found.record)])?;
+    let files = ConfigFiles::new(&cx, matches, &entries(&cx, &[]).await?)?;
     let hint = "`--yes` writes it; `coracle ssh-config` prints it";
     let consent = FileConsent { host: &cx.host, print: false, yes: matches.get_flag("yes"), hint };
     if !files.is_installed()? && !files.install(consent)? {

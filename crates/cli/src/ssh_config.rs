@@ -12,6 +12,7 @@ use coracle_runtime::Handle;
 use coracle_ssh::{ClientConfig, HostEntry, SshKeys, container_of_host, serve as serve_client};
 
 use super::planned_file::{FileConsent, PlannedFile, read};
+use super::program_path::program_path;
 use super::startup;
 use crate::render;
 
@@ -67,7 +68,7 @@ pub(super) async fn serve(matches: &ArgMatches, host: Host, options: &Options) -
 }
 
 /// The named containers as hosts, or all.
-async fn entries(cx: &Context, names: &[&String]) -> Result<Vec<HostEntry>, Failure> {
+pub(super) async fn entries(cx: &Context, names: &[&String]) -> Result<Vec<HostEntry>, Failure> {
     if names.is_empty() {
         return Ok(cx.store()?.records()?.iter().map(|it| entry(it)).collect());
     }
@@ -80,7 +81,7 @@ async fn entries(cx: &Context, names: &[&String]) -> Result<Vec<HostEntry>, Fail
 }
 
 /// A container as a host.
-pub(super) fn entry(record: &Record) -> HostEntry {
+fn entry(record: &Record) -> HostEntry {
     HostEntry { container: record.name.to_string(), user: record.user_name.clone() }
 }
 
@@ -96,7 +97,7 @@ impl ConfigFiles {
     pub(super) fn new(cx: &Context, matches: &ArgMatches, hosts: &[HostEntry]) -> Result<Self, Failure> {
         let dir = cx.state()?.ssh();
         let keys = SshKeys::open(&dir)?;
-        let program = std::env::current_exe().map_err(Failure::internal)?.display().to_string();
+        let program = program_path(&cx.host)?.display().to_string();
         // An editor starts the server without the variables of this shell.
         let mut proxy = vec![program, "--state-dir".to_owned(), cx.state()?.root().display().to_string()];
         let config = matches.get_one::<PathBuf>("config").or(cx.host.config_file.as_ref());
@@ -116,10 +117,10 @@ impl ConfigFiles {
         format!("Include \"{}\"", self.path.display())
     }
 
-    /// Whether the person's ssh reads it.
+    /// Whether the person's ssh reads it, and it starts the server as this call would. The hosts that it lists may be others.
     pub(super) fn is_installed(&self) -> Result<bool, Failure> {
         let included = read(&self.person)?.is_some_and(|it| it.lines().any(|line| line.trim() == self.include()));
-        Ok(included && self.path.exists())
+        Ok(included && read(&self.path)?.is_some_and(|it| for_all_hosts(&it) == for_all_hosts(&self.text)))
     }
 
     /// Shows both files, asks, and writes them. Whether the person's ssh reads it afterwards.
@@ -142,6 +143,11 @@ impl ConfigFiles {
         make_private(self.person.parent().unwrap_or(Path::new("/")))?;
         consent.put("includes it", &PlannedFile { path: &self.person, before: before.as_deref(), after: &after })
     }
+}
+
+/// The part of a configuration that is for every container.
+fn for_all_hosts(text: &str) -> Option<&str> {
+    text.find("\nHost *").map(|at| &text[at..])
 }
 
 fn make_private(dir: &Path) -> Result<(), Failure> {

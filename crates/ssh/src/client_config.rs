@@ -55,11 +55,12 @@ impl ClientConfig<'_> {
         let words: Result<Vec<_>, _> = self.proxy.iter().map(|it| shlex::try_quote(it)).collect();
         let words = words.map_err(|err| Failure::invalid("ssh-config", err.to_string()))?;
         // The person's shell runs the proxy, and the name of a host may come from a repository's submodule. In quotes it
-        // is one word, and names that have a quote themselves are left out: they match no entry.
+        // is one word, and names that have a quote themselves are left out: they match no entry. `%h` would be in lower
+        // case, which is another container.
         let (identity, known) = (quoted(&self.keys.identity_file)?, quoted(&self.keys.known_hosts)?);
         let _ = writeln!(
             text,
-            "Host *{HOST_SUFFIX} \"!*'*\"\n    ProxyCommand {} -- '%h'\n    User {ANY_USER}\n    \
+            "Host *{HOST_SUFFIX} \"!*'*\"\n    ProxyCommand {} -- '%n'\n    User {ANY_USER}\n    \
              IdentityFile {identity}\n    IdentitiesOnly yes\n    \
              HostKeyAlias {HOST_KEY_ALIAS}\n    UserKnownHostsFile {known}\n    GlobalKnownHostsFile none\n    \
              StrictHostKeyChecking yes\n    PreferredAuthentications publickey\n    ForwardAgent no\n    \
@@ -99,7 +100,7 @@ mod tests {
         let text = ClientConfig { keys: &keys, proxy: &proxy, hosts: &hosts }.text().unwrap();
         assert!(text.contains("Host web.coracle\n    User dev\n"), "{text}");
         assert!(text.contains("Host hostile.coracle\n    User coracle\n") && !text.contains("touch"), "{text}");
-        assert!(text.contains("ProxyCommand '/opt/a b/coracle' --config '/tmp/100%%' ssh-proxy -- '%h'\n"), "{text}");
+        assert!(text.contains("ProxyCommand '/opt/a b/coracle' --config '/tmp/100%%' ssh-proxy -- '%n'\n"), "{text}");
         assert!(text.contains("50%% of it/id_ed25519\"\n"), "{text}");
         assert_eq!((container_of_host("web.coracle"), container_of_host("web")), ("web", "web"));
     }

@@ -162,7 +162,7 @@ impl SshServer {
         Ok(())
     }
 
-    /// Goes on as root. Where root is refused, no channel opens, and the trail says so.
+    /// Goes on as root. Where root is refused, the trail says so, and each command prints why.
     async fn become_root(&mut self) {
         let Ok(session) = &self.session else { return };
         if session.user().is_root() {
@@ -179,10 +179,14 @@ impl SshServer {
     async fn open_port(&mut self, address: &str, port: u16) -> Result<PersonSession, Failure> {
         let session = self.session.clone()?;
         let allowed = operations::may_open_port(&self.cx, port);
-        if allowed.is_err() || self.ports.insert(address.to_owned()) {
+        if allowed.is_err() || !self.ports.contains(address) {
             let what = json!({ "channel": "port", "address": address });
             let intent = audited::intent(&self.cx, &session, what).await?;
             audited::finish(intent, allowed.as_ref().map(|()| None)).await;
+        }
+        // Only now: where the trail could not be written, the next connection has to try it again.
+        if allowed.is_ok() {
+            self.ports.insert(address.to_owned());
         }
         allowed.map(|()| session)
     }

@@ -15,13 +15,14 @@ const PAGES = [
 
 const main = document.getElementById("main");
 let end = null;
-let shown = null;
+let turns = 0;
 
 async function show() {
   const address = location.hash || "#/";
   if (!address.startsWith("#/")) return;
-  const isFirst = shown === null;
-  shown = address;
+  const isFirst = turns === 0;
+  turns += 1;
+  const turn = turns;
   end?.();
   end = null;
   announce("");
@@ -33,7 +34,7 @@ async function show() {
   }
   try {
     const ended = await page(place, ...(words.slice ? words.slice(1) : []));
-    shown === address ? end = ended : ended?.();
+    turn === turns ? end = ended : ended?.();
   } catch (error) {
     place.append(failure(error));
   }

@@ -49,17 +49,24 @@ export function failure(error) {
     error.code && h("p", { class: "code" }, h("code", {}, error.code)));
 }
 
-/** A button that does its work once at a time, and shows what fails beside it. */
+// Keys of buttons whose work goes on. A list that is refreshed meanwhile has other buttons for it.
+const busy = new Set();
+
+/** A button that does its work once at a time, and shows what fails above the page's content. In a list it needs a `data-key`. */
 export function button(text, work, properties = {}) {
-  const key = properties["data-key"] || text;
-  return h("button", {
-    type: "button", ...properties, "data-key": key,
-    onclick: async (event) => {
-      const own = event.currentTarget;
+  const named = properties["data-key"];
+  const own = h("button", {
+    type: "button", ...properties, "data-key": named || text, disabled: busy.has(named),
+    onclick: async () => {
       own.disabled = true;
-      try { await work(); } catch (error) { announce(""); showFailure(error); } finally { own.disabled = false; }
+      if (named) busy.add(named);
+      try { await work(); } catch (error) { announce(""); showFailure(error); }
+      busy.delete(named);
+      own.disabled = false;
+      if (named) for (const it of document.querySelectorAll(`[data-key="${CSS.escape(named)}"]`)) it.disabled = false;
     },
   }, text);
+  return own;
 }
 
 export function showFailure(error) {
@@ -68,6 +75,27 @@ export function showFailure(error) {
   const heading = main.querySelector("h1");
   heading ? heading.after(failure(error)) : main.prepend(failure(error));
   main.querySelector(".failure").scrollIntoView({ block: "nearest" });
+}
+
+// Warnings that were closed.
+const closed = new Set();
+
+/** What calls warn of, above each page until it is closed. With `polled`, what was closed before is not shown again. */
+export function showWarnings(warnings, about, polled) {
+  const place = document.getElementById("warnings");
+  const shown = [...place.querySelectorAll("li")].map((it) => it.textContent);
+  const texts = warnings.map((it) => [about, it.message || it.code].filter(Boolean).join(": "));
+  const added = texts.filter((it) => !shown.includes(it) && !(polled && closed.has(it)));
+  if (added.length === 0) return;
+  const all = [...new Set([...shown, ...added])];
+  const close = () => {
+    for (const it of all) closed.add(it);
+    place.replaceChildren();
+    document.getElementById("main").focus();
+  };
+  place.replaceChildren(h("div", { class: "warning" },
+    h("ul", {}, all.map((it) => h("li", {}, it))),
+    button("Close", close, { "aria-label": "Close the warnings", "data-key": "close warnings" })));
 }
 
 /** Asks before something is lost. */

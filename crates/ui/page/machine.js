@@ -38,6 +38,12 @@ function section(title, id, ...content) {
   return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...content);
 }
 
+/** Shows this page anew. The document stays, with what it warns of. */
+function showAgain(text) {
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+  announce(text);
+}
+
 async function plots(name) {
   const { samples } = await usage(name);
   return h("div", { class: "plots" }, plot("CPU", samples, "cpu_percent", percent), plot("Memory", samples, "memory_bytes"));
@@ -50,8 +56,8 @@ export async function machinePage(place, name) {
   const terminal = terminalSection(name, first.running);
   let ended = false;
   const power = first.running
-    ? button("Stop", async () => { await call("stop", { container: name }); announce(`${name} is stopped.`); location.reload(); })
-    : button("Start", async () => { await call("start", { container: name }); announce(`${name} runs.`); location.reload(); });
+    ? button("Stop", async () => { await call("stop", { container: name }); showAgain(`${name} is stopped.`); })
+    : button("Start", async () => { await call("start", { container: name }); showAgain(`${name} runs.`); });
   place.append(
     h("h1", {}, name),
     h("div", { class: "actions" }, power,

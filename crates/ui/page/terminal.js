@@ -43,7 +43,7 @@ export function terminalSection(name, running) {
       if (message.terminal) announce(`Attached to terminal ${message.terminal}.`);
       if (message.replayed) terminal.write("", () => { live = true; });
       if (message.failure) trouble.replaceChildren(failure(message.failure));
-      if ("end" in message) announce(`The terminal ended with exit code ${message.end}.`);
+      if ("end" in message) announce(message.end === null ? "The terminal was ended." : `The terminal ended with exit code ${message.end}.`);
     };
     socket.onclose = () => { terminal.options.disableStdin = true; place.classList.add("ended"); };
     terminal.onData((keys) => { if (live) send(encoder.encode(keys)); });

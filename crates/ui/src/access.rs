@@ -1,11 +1,16 @@
 //! Who is let in: the token, the cookie, `Host` and `Origin`.
 
+use std::net::SocketAddr;
+
 use coracle_transport::Token;
 use hyper::header::{COOKIE, HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 
-/// Names by which a browser of this machine reaches the server.
+/// Names by which a browser of this machine reaches the server, beside its own address.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+/// The port that browsers leave out.
+const HTTP_PORT: u16 = 80;
 
 /// The rules of one server.
 ///
@@ -15,7 +20,7 @@ pub(crate) struct PageAccess {
     token: Token,
     text: String,
     prefix: String,
-    authorities: [String; 3],
+    authorities: Vec<String>,
 }
 
 /// What a request may do.
@@ -32,9 +37,10 @@ pub(crate) enum Admission {
 }
 
 impl PageAccess {
-    pub(crate) fn new(token: Token, text: &str, port: u16) -> Self {
+    /// Of a server that listens on that address.
+    pub(crate) fn new(token: Token, text: &str, address: SocketAddr) -> Self {
         let prefix = format!("/{}/", coracle_runtime::random_hex::<16>());
-        Self { token, text: text.to_owned(), prefix, authorities: NAMES.map(|name| format!("{name}:{port}")) }
+        Self { token, text: text.to_owned(), prefix, authorities: authorities(address) }
     }
 
     /// The secret path, with a slash at both ends.
@@ -88,14 +94,26 @@ impl PageAccess {
     }
 }
 
+/// What `Host` says of that address.
+fn authorities(address: SocketAddr) -> Vec<String> {
+    let own = if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() };
+    let names: Vec<String> = NAMES.map(str::to_owned).into_iter().chain([own]).collect();
+    let with_port: Vec<String> = names.iter().map(|it| format!("{it}:{}", address.port())).collect();
+    if address.port() == HTTP_PORT { [with_port, names].concat() } else { with_port }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use hyper::Request;
 
     fn access() -> PageAccess {
+        access_at("127.0.0.1:8000")
+    }
+
+    fn access_at(address: &str) -> PageAccess {
         let (token, text) = Token::generate();
-        PageAccess::new(token, &text, 8000)
+        PageAccess::new(token, &text, address.parse().unwrap())
     }
 
     fn admitted(access: &PageAccess, method: &str, path: &str, headers: &[(&str, &str)]) -> Admission {
@@ -149,5 +167,19 @@ mod tests {
             }
         }
         assert!(!check("GET", own, &[("host", own)]));
+    }
+
+    #[test]
+    fn the_address_that_is_printed_is_answered() {
+        for (address, host, origin) in [
+            ("127.0.0.2:8000", "127.0.0.2:8000", "http://127.0.0.2:8000"),
+            ("[::1]:8000", "[::1]:8000", "http://[::1]:8000"),
+            ("127.0.0.1:80", "127.0.0.1", "http://localhost"),
+            ("[::1]:80", "[::1]", "http://[::1]"),
+        ] {
+            let found = admitted(&access_at(address), "GET", "/", &[("host", host), ("origin", origin)]);
+            assert_eq!(found, Admission::NoToken, "{address}");
+        }
+        assert_eq!(admitted(&access(), "GET", "/", &[("host", "127.0.0.1")]), Admission::Foreign);
     }
 }

@@ -35,7 +35,7 @@ pub async fn run(process: &Process, http: &Http) -> Result<(), Failure> {
     let history = UsageHistory::open(&cx.state()?.usage());
     let (token, text) = Token::generate();
     let address = listener.address;
-    let server = Arc::new(PageServer::new(process.clone(), PageAccess::new(token, &text, address.port()), history));
+    let server = Arc::new(PageServer::new(process.clone(), PageAccess::new(token, &text, address), history));
     // A person who has closed that stream needs no telling.
     let _ = writeln!(io::stdout(), "http://{address}/?token={text}").and_then(|()| io::stdout().flush());
     let _ = writeln!(io::stderr(), "open this address in a browser of this machine; Ctrl-C ends the page");

@@ -36,8 +36,10 @@ struct HistoryState {
     kept: Option<Instant>,
     answer: Map<String, Value>,
     samples: BTreeMap<String, ContainerSamples>,
-    /// Missing where another page writes it, or where it cannot be written.
+    /// Missing where another page writes it, or where it cannot be opened.
     log: Option<UsageLog>,
+    /// The last write to it failed, and that was said.
+    is_log_refused: bool,
 }
 
 impl UsageHistory {
@@ -94,10 +96,13 @@ impl HistoryState {
                 ContainerSample { container: word(row, "name"), id: word(row, "id"), sample }
             })
             .collect();
-        if let Err(err) = self.log.as_mut().map_or(Ok(()), |it| it.append(&new, at)) {
-            tracing::warn!("what containers use is not kept for the next page any more: {err}");
-            self.log = None;
+        let written = self.log.as_mut().map_or(Ok(()), |it| it.append(&new, at));
+        if let Err(err) = &written
+            && !self.is_log_refused
+        {
+            tracing::warn!("what containers use is not kept for the next page at present: {err}");
         }
+        self.is_log_refused = written.is_err();
         new.into_iter().for_each(|it| self.add(it));
         self.forget_before(at - KEPT_MS);
     }

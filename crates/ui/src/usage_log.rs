@@ -26,6 +26,8 @@ pub(crate) struct UsageLog {
     /// The time of its first line.
     begun: i64,
     bytes: u64,
+    /// Its last line may lack its end.
+    is_cut_off: bool,
     _alone: Lock,
 }
 
@@ -40,27 +42,32 @@ impl UsageLog {
         let log = alone.map(|alone| {
             let file = append_to(&dir.join(FILES[1]))?;
             let bytes = file.metadata()?.len();
-            io::Result::Ok(Self { dir: dir.to_owned(), file, begun, bytes, _alone: alone })
+            // The page before may have ended while it wrote.
+            io::Result::Ok(Self { dir: dir.to_owned(), file, begun, bytes, is_cut_off: bytes > 0, _alone: alone })
         });
         // A clock that was set back leaves lines of the future.
         let samples = before.into_iter().chain(current).filter(|it| it.sample.at <= now);
         Ok((log.transpose()?, samples.collect()))
     }
 
-    /// Adds lines of that time.
+    /// Adds lines of that time. After an error it can be called again, with later ones.
     pub(crate) fn append(&mut self, samples: &[ContainerSample], now: i64) -> io::Result<()> {
         if self.bytes > MAX_FILE || now - self.begun > KEPT_MS {
             let [before, current] = FILES.map(|it| self.dir.join(it));
             rename(&current, before)?;
             (self.file, self.begun, self.bytes) = (append_to(&current)?, now, 0);
+            self.is_cut_off = false;
         }
-        let mut text = vec![];
+        let mut text = if self.is_cut_off { vec![b'\n'] } else { vec![] };
         for it in samples {
             serde_json::to_writer(&mut text, it)?;
             text.push(b'\n');
         }
         self.bytes += text.len() as u64;
-        self.file.write_all(&text)
+        self.is_cut_off = true;
+        self.file.write_all(&text)?;
+        self.is_cut_off = false;
+        Ok(())
     }
 }
 
@@ -118,7 +125,10 @@ mod tests {
         let mut text: String = [1, 9].map(|it| format!("{}\n", serde_json::to_string(&sample(it)).unwrap())).concat();
         text += r#"{"container":"we"#;
         std::fs::write(dir.path().join(FILES[1]), text).unwrap();
-        let (_, samples) = UsageLog::open(dir.path(), 5).unwrap();
+        let (log, samples) = UsageLog::open(dir.path(), 5).unwrap();
         assert_eq!(times(&samples), [1]);
+        log.unwrap().append(&[sample(3)], 3).unwrap();
+        let (_, samples) = UsageLog::open(dir.path(), 5).unwrap();
+        assert_eq!(times(&samples), [1, 3], "what follows such a line is whole");
     }
 }

@@ -37,9 +37,12 @@ impl OpenTerminals {
         let mut named = self.open.iter().filter(|it| it.job.job.starts_with(id));
         match (named.next(), named.next()) {
             (Some(info), None) => Ok(info),
-            _ => {
-                let message = format!("no terminal `{}` is open in `{}`", id.escape_debug(), self.container);
-                let container = &self.container;
+            (found, _) => {
+                let (id, container) = (id.escape_debug(), &self.container);
+                let message = match found {
+                    Some(_) => format!("`{id}` is the beginning of several terminals of `{container}`"),
+                    None => format!("no terminal `{id}` is open in `{container}`"),
+                };
                 let hint = match self.open.is_empty() {
                     true => format!("none is open; `coracle attach {container}` opens one"),
                     false => format!("`coracle attach {container} --list` lists those that are"),
@@ -107,4 +110,32 @@ fn row(info: &TerminalInfo, now: Timestamp) -> Vec<StyledText> {
         info.attached.to_string().into(),
         ago(&started(info).to_string(), now).into(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    fn terminal(id: &str) -> TerminalInfo {
+        let end = json!({
+            "state": "running", "code": null, "signal": null, "stdout": 0, "stderr": 0, "dropped": 0, "left": 0,
+            "tree_ended": null, "oom": false, "ms": 0, "kept": true,
+        });
+        let job = json!({
+            "job": id, "pid": 1, "command": "sh", "root": false, "foreground": false, "began_ms": 0, "ended_ms": null,
+            "end": end,
+        });
+        from_value(json!({ "job": job, "size": { "rows": 24, "cols": 80 }, "attached": 0 })).unwrap()
+    }
+
+    #[test]
+    fn the_first_digits_name_a_terminal_if_no_other_has_them() {
+        let open = OpenTerminals::new("web".into(), ["1a2b3c4d", "1a5e6f70"].map(terminal).into());
+        assert_eq!(open.find("1a2").unwrap().job.job, "1a2b3c4d");
+        let found = ["1a", "ff"].map(|it| open.find(it).unwrap_err().message.clone());
+        let several = "`1a` is the beginning of several terminals of `web`".to_owned();
+        assert_eq!(found, [several, "no terminal `ff` is open in `web`".to_owned()]);
+    }
 }

@@ -3,6 +3,7 @@
 //! **Invariant:** it looks by the operations that everybody has, at most once a second, and starts nothing. What changes
 //! something is asked first.
 
+mod keys;
 mod model;
 
 use std::io::{self, Write as _};
@@ -15,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use self::keys::{beside_keys, keys, leaves};
 use self::model::{TopJob, TopModel, TopPane, TopRow};
 use super::keyboard::Keyboard;
 use super::operation_args::option;
@@ -22,9 +24,10 @@ use super::terminal::{RawTerminal, size};
 use super::{admin, attach, exit, startup};
 use crate::render::{self, View};
 
-/// Enters and leaves a screen of its own, without a cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
-const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// Enters and leaves a screen of its own, without a cursor. A line that is too wide ends at the edge: the width of a
+/// character is what the terminal makes of it.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// Between two looks, also where keys are typed fast.
 const BETWEEN: Duration = Duration::from_secs(1);
@@ -52,6 +55,8 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
             question: None,
             refreshed: Instant::now(),
             stale: false,
+            look_failed: false,
+            unfinished: None,
         };
         if !once {
             return top.watch(every).await;
@@ -86,12 +91,15 @@ fn message_of(answer: &FailureAnswer) -> String {
 struct TopQuestion {
     operation: &'static str,
     fields: Value,
+    /// As in "removing web".
+    doing: String,
     done: String,
 }
 
 /// What a key leads to.
 enum KeyAction {
     Stay,
+    Act(TopQuestion),
     Attach(String),
     Quit,
 }
@@ -103,6 +111,10 @@ struct Top<'a> {
     refreshed: Instant,
     /// Something else is shown than was looked at.
     stale: bool,
+    /// The message says why.
+    look_failed: bool,
+    /// What the person did not wait for.
+    unfinished: Option<String>,
 }
 
 /// The screen of `top`, until it is dropped.
@@ -137,33 +149,17 @@ fn put(text: &str) {
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// The keys of what was typed: several come at once when they are typed fast. An end of the input is an empty one.
-fn keys(mut typed: &[u8]) -> Vec<&[u8]> {
-    let mut keys = Vec::new();
-    loop {
-        let length = match typed {
-            [b'\x1b', b'[' | b'O', rest @ ..] => {
-                let last = rest.iter().position(|it| (0x40..=0x7e).contains(it));
-                last.map_or(typed.len(), |at| at + 3)
-            }
-            [_, ..] => 1,
-            [] => 0,
-        };
-        let (key, rest) = typed.split_at(length);
-        keys.push(key);
-        if rest.is_empty() {
-            return keys;
-        }
-        typed = rest;
-    }
-}
-
 impl Top<'_> {
     /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
         self.refresh().await?;
         loop {
-            let Some(container) = self.until_attach(every).await? else { return Ok(()) };
+            let Some(container) = self.until_attach(every).await? else {
+                if let Some(doing) = &self.unfinished {
+                    render::note(&format!("left while {doing}: do it again to finish it"));
+                }
+                return Ok(());
+            };
             let cx = &self.process.context;
             if let Err(failure) = attach::open(cx, &container).await {
                 self.model.message = Some(failure.message.clone());
@@ -188,17 +184,26 @@ impl Top<'_> {
             let typed = tokio::select! {
                 typed = keyboard.next() => typed.map_err(|err| own(Failure::internal(err)))?,
                 () = sleep_until(next) => {
-                    self.refresh().await?;
+                    let Some(typed) = self.refresh_beside_keys(&mut keyboard).await? else { return Ok(None) };
                     next = Instant::now() + every;
-                    continue;
+                    // An empty text of keys is the end of the input.
+                    if typed.is_empty() {
+                        continue;
+                    }
+                    typed
                 }
                 () = cancel.cancelled() => return Ok(None),
             };
             for key in keys(&typed) {
-                match self.on_key(key).await {
+                match self.on_key(key) {
                     // A question is answered by a person who has read it.
                     KeyAction::Stay if self.question.is_some() => break,
                     KeyAction::Stay => {}
+                    // What was typed behind the answer was not meant for what is there afterwards.
+                    KeyAction::Act(question) => match self.act(question, &canvas, &mut keyboard).await? {
+                        true => break,
+                        false => return Ok(None),
+                    },
                     KeyAction::Attach(container) => return Ok(Some(container)),
                     KeyAction::Quit => return Ok(None),
                 }
@@ -206,15 +211,15 @@ impl Top<'_> {
         }
     }
 
-    async fn on_key(&mut self, typed: &[u8]) -> KeyAction {
+    fn on_key(&mut self, typed: &[u8]) -> KeyAction {
+        (self.model.message, self.look_failed) = (None, false);
         if let Some(question) = self.question.take() {
-            self.model.message = None;
-            if matches!(typed, b"y" | b"Y") {
-                self.act(question).await;
-            }
-            return KeyAction::Stay;
+            return match typed {
+                b"y" | b"Y" => KeyAction::Act(question),
+                b"" | b"\x03" => KeyAction::Quit,
+                _ => KeyAction::Stay,
+            };
         }
-        self.model.message = None;
         match typed {
             // An end of input, `q`, Ctrl-C, and Escape alone.
             b"" | b"q" | b"\x03" | b"\x1b" => return KeyAction::Quit,
@@ -262,26 +267,57 @@ impl Top<'_> {
         };
         let name = row.name.clone();
         let fields = json!({ "container": name, "job_id": job });
-        let question = TopQuestion { operation: "exec_cancel", fields, done: format!("job {job} is ended") };
+        let (doing, done) = (format!("ending job {job} of {name}"), format!("job {job} is ended"));
+        let question = TopQuestion { operation: "exec_cancel", fields, doing, done };
         self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
     fn ask_destroy(&mut self) {
         let Some(name) = self.model.chosen_row().map(|it| it.name.clone()) else { return };
         let fields = json!({ "container": name });
-        let question = TopQuestion { operation: "destroy", fields, done: format!("{name} is removed") };
+        let (doing, done) = (format!("removing {name}"), format!("{name} is removed"));
+        let question = TopQuestion { operation: "destroy", fields, doing, done };
         self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
     }
 
-    async fn act(&mut self, question: TopQuestion) {
-        let answer = self.call(question.operation, question.fields).await;
+    /// Does what was asked, and looks at what came of it. Whether the person stays.
+    async fn act(
+        &mut self,
+        question: TopQuestion,
+        canvas: &Canvas,
+        keyboard: &mut Keyboard,
+    ) -> Result<bool, FailureAnswer> {
+        let TopQuestion { operation, fields, doing, done } = question;
+        self.model.message = Some(format!("{doing}…"));
+        canvas.draw(&self.model);
+        // A terminal that is gone, or a signal, lets it end.
+        let leaves = |key: &[u8]| matches!(key, b"q" | b"\x03");
+        let Some((answer, _)) = beside_keys(keyboard, leaves, self.call(operation, fields)).await? else {
+            self.unfinished = Some(doing);
+            return Ok(false);
+        };
         self.model.message = Some(match answer {
-            Ok(_) => question.done,
+            Ok(_) => done,
             Err(answer) => message_of(&answer),
         });
-        if let Err(answer) = self.refresh().await {
-            self.model.message = Some(message_of(&answer));
+        Ok(self.refresh_beside_keys(keyboard).await?.is_some())
+    }
+
+    /// Looks anew. One that fails is a message: an engine may answer again. What was typed meanwhile; `None` when the person
+    /// leaves.
+    async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, FailureAnswer> {
+        let (cancel, is_asked) = (self.process.context.call.cancel.clone(), self.question.is_some());
+        let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
+        let looked = cancel.run_until_cancelled(looked).await.transpose()?;
+        let Some(Some((looked, typed))) = looked else { return Ok(None) };
+        let failed = looked.err().map(|answer| message_of(&answer));
+        // A question stays until it is answered.
+        if !is_asked && (failed.is_some() || self.look_failed) {
+            self.look_failed = failed.is_some();
+            self.model.message = failed;
         }
+        (self.refreshed, self.stale) = (Instant::now(), false);
+        Ok(Some(typed))
     }
 
     /// All that is shown, anew.
@@ -296,7 +332,6 @@ impl Top<'_> {
         self.model.set_rows(rows);
         self.look_at_jobs().await;
         self.look_at_output().await;
-        (self.refreshed, self.stale) = (Instant::now(), false);
         Ok(())
     }
 
@@ -353,17 +388,5 @@ impl Top<'_> {
             return Ok(Value::Object(answer.json));
         }
         Err(answer.json)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_that_come_at_once_are_taken_one_by_one() {
-        assert_eq!(keys(b"lc\x1b[A\x1bOBq"), [&b"l"[..], b"c", b"\x1b[A", b"\x1bOB", b"q"]);
-        assert_eq!(keys(b"\x1b"), [b"\x1b"]);
-        assert_eq!(keys(b""), [b""]);
     }
 }

@@ -26,6 +26,9 @@ const JOB_COLUMNS: [Column; 5] = [
     Column::fixed("STARTED").or_left_out(1),
 ];
 
+/// A tab of output, whose width a terminal decides.
+const TAB: &str = "    ";
+
 const KEYS: &str = "up/down choose  enter attach  l output  c cancel job  d destroy  q quit";
 
 /// A container.
@@ -79,7 +82,7 @@ pub(super) struct TopModel {
 impl TopRow {
     /// A row of `list`, with what `status` adds.
     pub(super) fn from_answers(listed: &Value, status: &Value) -> Self {
-        let text = |key: &str| sanitize(listed[key].as_str().unwrap_or_default());
+        let text = |key: &str| one_line(listed[key].as_str().unwrap_or_default());
         Self {
             name: text("name"),
             engine: text("engine"),
@@ -124,7 +127,7 @@ impl TopRow {
 impl TopJob {
     /// A row of `jobs`.
     pub(super) fn from_answer(job: &Value) -> Self {
-        let text = |key: &str| sanitize(job[key].as_str().unwrap_or_default());
+        let text = |key: &str| one_line(job[key].as_str().unwrap_or_default());
         Self {
             id: text("job_id"),
             state: text("state"),
@@ -202,7 +205,8 @@ impl TopModel {
         lines.push(String::new());
         lines.extend(pane.into_iter().take(for_pane));
         lines.resize(height.saturating_sub(1).max(1), String::new());
-        lines.push(self.message.clone().unwrap_or_else(|| KEYS.to_owned()));
+        // It may be what the container says of a failure.
+        lines.push(self.message.as_deref().map_or_else(|| KEYS.to_owned(), one_line));
         lines.truncate(height.max(1));
         lines.iter().map(|it| it.chars().take(width).collect()).collect()
     }
@@ -211,7 +215,8 @@ impl TopModel {
         match &self.pane {
             TopPane::Output { job, lines } => {
                 let head = format!("  output of job {job}; l closes");
-                [head].into_iter().chain(lines.iter().map(|it| format!("  {}", sanitize(it)))).collect()
+                let lines = lines.iter().map(|it| format!("  {}", sanitize(it).replace('\t', TAB)));
+                [head].into_iter().chain(lines).collect()
             }
             TopPane::Jobs if self.jobs.is_empty() => Vec::new(),
             TopPane::Jobs => {
@@ -219,6 +224,11 @@ impl TopModel {
             }
         }
     }
+}
+
+/// A text of a container: nothing in it steers the terminal, and it takes one line.
+fn one_line(text: &str) -> String {
+    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// So many lines of a table below its heading that the chosen one is among them.
@@ -348,5 +358,16 @@ mod tests {
         let status = json!({ "usage": { "cpu_percent": 1.0, "memory_bytes": 5 }, "limits": { "memory": 7 } });
         let row = TopRow::from_answers(&answer, &status);
         assert!(!row.status.contains('\u{1b}') && (row.memory_bytes, row.memory_limit) == (Some(5), Some(7)));
+        let mut model = model();
+        model.message = Some("\u{1b}]0;x\u{7}two\nlines".to_owned());
+        model.jobs = vec![TopJob::from_answer(&json!({ "job_id": "1a", "command": "cd src\n\tmake\u{1b}[2J" }))];
+        let screen = drawn(&model, 80, 10);
+        assert!(screen.contains("  cd src make\u{fffd}[2J") && screen.contains("two lines"), "{screen}");
+        model.pane = TopPane::Output { job: "1a".into(), lines: vec!["ok\tcoracle\u{1b}[2J".into()] };
+        let output = drawn(&model, 80, 10);
+        assert!(output.contains("  ok    coracle"), "{output}");
+        for drawn in [screen, output] {
+            assert!(!drawn.contains(['\u{1b}', '\u{7}', '\t']) && drawn.lines().count() == 10, "{drawn}");
+        }
     }
 }

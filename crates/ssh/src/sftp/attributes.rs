@@ -8,6 +8,9 @@ use russh_sftp::server::StatusReply;
 
 use super::status::{failed, failure, unsupported};
 
+/// That of commands in a container.
+const UMASK: u32 = 0o022;
+
 /// What is at a path.
 pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
     let seconds = u32::try_from(entry.changed_ns / 1_000_000_000).unwrap_or_default();
@@ -28,9 +31,20 @@ pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
     }
 }
 
-/// Permission bits of something new.
+/// Permission bits of something new. The guest sets them exactly, and clients rely on the umask of a server: OpenSSH makes
+/// directories with 0777.
 pub(super) fn mode(attrs: &FileAttributes) -> Option<u32> {
-    attrs.permissions.map(|it| it & 0o777)
+    attrs.permissions.map(|it| it & 0o777 & !UMASK)
+}
+
+/// Adds what a client sets later to what it has set.
+pub(super) fn merge(set: &mut FileAttributes, later: &FileAttributes) {
+    set.size = later.size.or(set.size);
+    set.permissions = later.permissions.or(set.permissions);
+    set.mtime = later.mtime.or(set.mtime);
+    if later.uid.is_some() && later.gid.is_some() {
+        (set.uid, set.gid) = (later.uid, later.gid);
+    }
 }
 
 /// Changes attributes of what is at a path. The guest has no call for it, so the image's own programs do it.
@@ -58,5 +72,24 @@ pub(super) async fn run(session: &PersonSession, words: &[&str]) -> Result<(), S
         Exit::Code(0) => Ok(()),
         Exit::Code(127) => Err(unsupported(&format!("the image has no `{}`", words[0]))),
         _ => Err(failure(String::from_utf8_lossy(&output.stderr.bytes()).trim())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FileAttributes, merge, mode};
+
+    #[test]
+    fn what_is_new_is_written_by_its_user_alone() {
+        let of = |permissions| mode(&FileAttributes { permissions, ..FileAttributes::default() });
+        assert_eq!((of(Some(0o40777)), of(Some(0o666)), of(None)), (Some(0o755), Some(0o644), None));
+    }
+
+    #[test]
+    fn what_is_set_later_leaves_what_was_set_before() {
+        let mut set = FileAttributes { permissions: Some(0o600), mtime: Some(1), ..FileAttributes::default() };
+        let later = FileAttributes { mtime: Some(2), uid: Some(3), gid: Some(4), ..FileAttributes::default() };
+        merge(&mut set, &later);
+        assert_eq!((set.permissions, set.mtime, set.uid, set.gid), (Some(0o600), Some(2), Some(3), Some(4)));
     }
 }

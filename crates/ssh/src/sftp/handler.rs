@@ -125,7 +125,8 @@ impl SftpHandler {
                 let renamed = self.session.link.rename(self.at(&from, false)?, name).await;
                 renamed.map(drop).map_err(|err| failed(&err))
             }
-            _ => attributes::run(&self.session, &["mv", "-f", "--", &from, &to]).await,
+            // Without `-T` what goes onto a link to a directory goes into that directory.
+            _ => attributes::run(&self.session, &["mv", "-fT", "--", &from, &to]).await,
         }
     }
 }
@@ -160,7 +161,9 @@ impl Handler for SftpHandler {
 
     async fn close(&mut self, id: u32, handle: String) -> Result<Status, StatusReply> {
         if let Some(OpenHandle::Write { file, .. }) = self.handles.remove(&handle) {
-            let (path, after) = (file.path.clone(), file.after.clone());
+            let (path, mut after) = (file.path.clone(), file.after.clone());
+            // OpenSSH cuts a file off where it ends.
+            after.size = after.size.filter(|size| *size != file.end());
             file.close(&self.session).await?;
             attributes::set(&self.session, &path, &after).await?;
         }
@@ -212,7 +215,7 @@ impl Handler for SftpHandler {
     async fn fsetstat(&mut self, id: u32, handle: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
         match self.handles.get_mut(&handle) {
             Some(OpenHandle::Write { file, .. }) => {
-                file.after = attrs;
+                attributes::merge(&mut file.after, &attrs);
                 Ok(done(id))
             }
             _ => Err(failure("it is not open for writing")),

@@ -20,7 +20,7 @@ use coracle_runtime::{
     CreateSpec, EngineKind, Exec, Exit, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest,
     Policy, ProcessId, Tmpfs, Ulimits, random_hex,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -222,9 +222,11 @@ impl Process {
     }
 
     async fn recover(&self, after: SignedDuration) -> EndedSession {
-        let (tell, now) = (self.tell(), Timestamp::now() + after);
+        let (tell, now) = (self.tell(), ClockReading::now());
+        let up_s = now.up_s + after.as_secs().unsigned_abs();
+        let now = ClockReading { wall: now.wall + after, up_s, ..now };
         let (guest, policy) = (guest(), Policy::everything());
-        self.slots.recover(&*self.engines, now, &ending((&guest, &policy), &tell)).await.unwrap()
+        self.slots.recover(&*self.engines, &now, &ending((&guest, &policy), &tell)).await.unwrap()
     }
 
     async fn expire(&self, after: u64) {

@@ -256,6 +256,7 @@ pub(crate) fn settings(config: &Path) -> EngineSettings {
         api: ApiUse::Auto,
         ssh_config: None,
         ssh_agent: None,
+        logins: Default::default(),
     }
 }
 

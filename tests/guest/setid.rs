@@ -231,7 +231,7 @@ async fn a_flood_of_such_calls_leaves_room_for_others() {
         let flooded = flooded.unwrap();
         assert_eq!((flooded.exit, flooded.stderr.text().as_str()), (Exit::Code(0), ""), "{flooded:?}");
         let made: u32 = flooded.stdout.text().lines().map(|it| it.parse::<u32>().unwrap()).sum();
-        assert!(made > 100 && took.as_secs() < 5, "{made} calls; 20 commands took {took:?}");
+        assert!(made > 20 && took.as_secs() < 5, "{made} calls; 20 commands took {took:?}");
         assert_eq!(set_id(host.path()), Vec::<PathBuf>::new());
     })
     .await;

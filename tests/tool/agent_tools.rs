@@ -218,6 +218,9 @@ async fn a_job_is_waited_for_read_listed_and_cancelled() {
         let job = started.rsplit_once("[job ").and_then(|it| it.1.split_once(' ')).expect("a job").0.to_owned();
         let waited = session.text("job", json!({ "job": job, "pattern": "up" })).await;
         assert!(waited.starts_with("up\n[") && waited.contains("line 1 matches"), "{waited}");
+        let next = waited.rsplit_once("\n[next offset ").and_then(|it| it.1.strip_suffix(']')).expect("an offset");
+        let again = json!({ "job": job, "pattern": "up", "offset": next.parse::<u64>().unwrap(), "timeout": 0.5 });
+        assert!(session.text("job", again).await.contains("still waiting"), "the line was found once more");
         let read = session.text("job", json!({ "job": job, "action": "read" })).await;
         assert_eq!(read.lines().next(), Some("up"), "{read}");
         assert!(session.text("job", json!({ "action": "list" })).await.contains(&job));

@@ -96,6 +96,29 @@ async fn the_typescript_package_keeps_the_contract_of_containers() {
     .await;
 }
 
+/// In place of the program: it answers, ends and says nonsense as calls demand.
+fn scripted_serve(tool: &Tool<'_>, python: &Path) -> PathBuf {
+    let program = tool.work().join("scripted-serve");
+    let text = format!("#!/bin/sh\nexec '{}' '{}'\n", python.display(), script("scripted_serve.py").display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    program
+}
+
+#[tokio::test]
+async fn no_call_of_the_packages_waits_for_ever() {
+    let (Some(python), Some(node)) = (python().await, node().await) else { return };
+    without_engine("", async |tool| {
+        let program = scripted_serve(tool, &python);
+        let mut command = in_environment(tool, &python);
+        succeeds(&command.arg(script("connection.py")).arg(&program).output().await.unwrap());
+        let mut command = in_environment(tool, &node);
+        command.arg(script("connection.mjs")).arg(clients().join("typescript")).arg(&program);
+        succeeds(&command.output().await.unwrap());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn the_document_that_clients_are_made_of_is_current() {
     // What the person gives agents is nothing to programs.

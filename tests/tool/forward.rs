@@ -8,15 +8,19 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 
 use super::mcp::Client;
-use super::{Tool, eventually, with_engine, with_tool};
+use super::{Tool, eventually, with_engine, with_rootful_engine, with_tool};
 
 /// A container with a server on its loopback, and no network.
 async fn serving(tool: &Tool<'_>) -> String {
     let name = tool.created(json!({ "network": "none" })).await;
+    serve(tool, &name).await;
+    name
+}
+
+async fn serve(tool: &Tool<'_>, name: &str) {
     let serve = "while :; do echo of the container | nc -l -p 8000; done";
     let call = json!({ "operation": "exec_background", "container": name, "command": serve });
     assert_eq!(tool.call(call).await["success"], true);
-    name
 }
 
 /// What a server says first.
@@ -54,6 +58,27 @@ async fn a_session_forwards_a_port_until_it_ends() {
         assert_eq!(client.result("containers", &taken).await["structuredContent"]["code"], "port_taken");
         client.end().await;
         assert!(TcpStream::connect(&address).await.is_err(), "the port is open after the session");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_forwarded_port_leads_to_a_container_that_was_started_again() {
+    with_rootful_engine("", async |tool| {
+        let name = serving(tool).await;
+        let mut client = Client::start(&mut tool.command(["mcp"])).await;
+        let forward = json!({ "operation": "forward", "container": name, "container_port": 8000 });
+        let answer = client.result("containers", &forward).await["structuredContent"].take();
+        let address = answer["address"].as_str().unwrap_or_else(|| panic!("{answer:#}")).to_owned();
+        leads(&address).await;
+        for words in [&["stop", name.as_str(), "--time", "1"][..], &["start", name.as_str()]] {
+            let output = tool.run(words, b"").await;
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        serve(tool, &name).await;
+        leads(&address).await;
+        assert_eq!(client.result("containers", &forward).await["structuredContent"]["address"], address.as_str());
+        client.end().await;
     })
     .await;
 }

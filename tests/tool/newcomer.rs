@@ -16,25 +16,41 @@ use super::Tool;
 use super::debian::{debian, lock};
 use crate::engines::engine_program;
 
-/// An image with the programs of the documentation that this machine cannot fetch.
-pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:2";
+/// Stands for an image without a purpose.
+pub(super) const IMAGE: &str = "localhost/coracle-test-newcomer:3";
+
+/// Stands for the image of the purpose `general`.
+const GENERAL: &str = "localhost/coracle-test-newcomer-general:1";
+
+/// Stands for the image of the purpose `python`.
+const PYTHON: &str = "localhost/coracle-test-newcomer-python:1";
+
+/// Stands for `postgres:16`. As every image of the pages it has a server at the port 5432.
+pub(super) const POSTGRES: &str = "localhost/coracle-test-newcomer-postgres:1";
 
 /// Longer than any line takes, on a machine where others are at work.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Each stands for a program that the pages run inside.
-const PROGRAMS: &str = r#"set -e
+/// An image of the pages, and those of its programs that this machine cannot fetch. An example that needs a program which the
+/// original lacks fails here, too, but for the `git`, `curl` and `python3` of the Debian below.
+struct PageImage {
+    tag: &'static str,
+    programs: &'static [&'static str],
+}
+
+const IMAGES: [PageImage; 4] = [
+    PageImage { tag: IMAGE, programs: &["apt-get"] },
+    PageImage { tag: GENERAL, programs: &["apt-get", "curl", "make"] },
+    PageImage { tag: PYTHON, programs: &["apt-get", "curl", "make", "python", "uv"] },
+    PageImage { tag: POSTGRES, programs: &["apt-get", "psql"] },
+];
+
+/// Writes a program that stands for one of the image.
+const STUB: &str = r#"set -e
 stub() { printf '#!/bin/sh\n%s\n' "$2" > "/usr/local/bin/$1"; chmod 755 "/usr/local/bin/$1"; }
-stub make 'case $1 in serve) echo serving; exec python3 -m http.server 8080 ;; *) echo all good ;; esac'
-stub uv 'exit 0'
-stub apt-get 'exit 0'
-stub psql 'echo 1'
-stub python 'exec python3 "$@"'
-stub curl 'for it; do :; done; exec python3 -c "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)" "http://$it"'
-stub nc 'exec python3 -c "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])))" "$2" "$3"'
 "#;
 
-/// The service of the image.
+/// The service of the images.
 const SERVICE: &str = r#"CMD ["python3", "-m", "http.server", "5432"]"#;
 
 /// The result of a line.
@@ -51,7 +67,7 @@ pub(super) struct Newcomer<'a> {
 
 impl<'a> Newcomer<'a> {
     pub(super) async fn new(tool: &'a Tool<'a>) -> Self {
-        ensure_image(tool).await;
+        ensure_images(tool).await;
         Self { tool }
     }
 
@@ -124,31 +140,56 @@ fn plain(text: &str) -> String {
     (first + &rest.collect::<String>()).replace("\r\n", "\n").replace('\r', "\n")
 }
 
-async fn ensure_image(tool: &Tool<'_>) {
+async fn ensure_images(tool: &Tool<'_>) {
     let from = debian(tool.case).await;
     let _lock = lock(tool.case, "newcomer").await;
-    let tag = ImageRef::parse(IMAGE).unwrap();
-    if !tool.case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
-        return;
+    for image in &IMAGES {
+        let tag = ImageRef::parse(image.tag).unwrap();
+        if tool.case.runtime.find_images(&[tag]).await.unwrap().is_empty() {
+            image.build(tool, from).await;
+        }
     }
-    let name = tool.case.name("newcomer").to_string();
-    let words = ["run", "--name", &name, "--user=0:0", "--network=none", from, "sh", "-c", PROGRAMS];
-    tool.engine_says(&words).await;
-    tool.engine_says(&["commit", "--change", SERVICE, &name, IMAGE]).await;
-    tool.engine_says(&["rm", &name]).await;
 }
 
-/// Configuration of a person whose purposes are all made of that image, so that none takes minutes.
+impl PageImage {
+    async fn build(&self, tool: &Tool<'_>, from: &str) {
+        let stub = |program: &&str| format!("stub {program} '{}'\n", stand_in(program));
+        let stubs: Vec<String> = self.programs.iter().map(stub).collect();
+        let script = format!("{STUB}{}", stubs.concat());
+        let name = tool.case.name("newcomer").to_string();
+        let words = ["run", "--name", &name, "--user=0:0", "--network=none", from, "sh", "-c", &script];
+        tool.engine_says(&words).await;
+        tool.engine_says(&["commit", "--change", SERVICE, &name, self.tag]).await;
+        tool.engine_says(&["rm", &name]).await;
+    }
+}
+
+/// The script that stands for a program.
+fn stand_in(program: &str) -> &'static str {
+    match program {
+        "make" => "case $1 in serve) echo serving; exec python3 -m http.server 8080 ;; *) echo all good ;; esac",
+        "psql" => "echo 1",
+        "python" => r#"exec python3 "$@""#,
+        "curl" => {
+            r#"for it; do :; done; exec python3 -c "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).status)" "http://$it""#
+        }
+        _ => "exit 0",
+    }
+}
+
+/// Configuration of a person whose purposes are made of these images, so that none takes minutes.
 pub(super) fn purposes() -> String {
-    let profile = |name: &str| format!("[profiles.{name}]\nimage = \"{IMAGE}\"\npackages = []\nsetup = []\n");
-    ["general", "python", "node"].map(profile).concat()
+    let profile =
+        |name: &str, image: &str| format!("[profiles.{name}]\nimage = \"{image}\"\npackages = []\nsetup = []\n");
+    [profile("general", GENERAL), profile("python", PYTHON), profile("node", IMAGE)].concat()
 }
 
 /// A stack's file with two services that answer: a database, and a cache.
 pub(super) fn stack() -> String {
-    let service = |port: u16| {
-        json!({ "image": IMAGE, "command": ["python3", "-m", "http.server", port.to_string()],
-            "healthcheck": { "test": ["CMD", "nc", "-z", "127.0.0.1", port.to_string()], "interval": "1s", "retries": 30 } })
+    let service = |image: &str, port: u16| {
+        let connects = format!("import socket; socket.create_connection(('127.0.0.1', {port}))");
+        json!({ "image": image, "command": ["python3", "-m", "http.server", port.to_string()],
+            "healthcheck": { "test": ["CMD", "python3", "-c", connects], "interval": "1s", "retries": 30 } })
     };
-    json!({ "services": { "db": service(5432), "cache": service(6379) } }).to_string()
+    json!({ "services": { "db": service(POSTGRES, 5432), "cache": service(IMAGE, 6379) } }).to_string()
 }

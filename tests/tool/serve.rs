@@ -81,12 +81,16 @@ async fn each_line_gets_an_answer_with_its_id() {
 async fn a_line_that_is_no_request_is_refused_and_the_next_one_is_read() {
     without_engine("", async |tool| {
         let mut server = Server::start(tool);
+        let deep = format!("{{\"id\":1,\"call\":{{\"x\":{}{}}}}}", "[".repeat(200), "]".repeat(200));
         let too_long = format!("{{\"id\":1,\"call\":{{\"x\":\"{}\"}}}}", "x".repeat(coracle::MAX_BYTES));
         for (line, id, code) in [
             ("hello", Value::Null, "invalid_json"),
             ("[1]", Value::Null, "invalid_json"),
             ("\u{fffd}{", Value::Null, "invalid_json"),
-            (too_long.as_str(), Value::Null, "invalid_json"),
+            (too_long.as_str(), json!(1), "invalid_json"),
+            (deep.as_str(), json!(1), "invalid_json"),
+            (r#"{"call":{"x":NaN},"id":"a"}"#, json!("a"), "invalid_json"),
+            (r#"{"id":1,"call":{"operation":"list","operation":"list"}}"#, json!(1), "invalid_json"),
             (r#"{"call":{"operation":"list"}}"#, Value::Null, "invalid_input"),
             (r#"{"id":1.5,"cancel":1}"#, Value::Null, "invalid_input"),
             (r#"{"id":[1],"cancel":1}"#, Value::Null, "invalid_input"),

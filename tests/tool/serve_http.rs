@@ -85,6 +85,7 @@ async fn only_programs_of_this_machine_with_the_token_are_let_in() {
             ("POST /tools/nothing", token.clone(), "{}", 404),
             ("POST /call", token.clone(), "nonsense", 400),
             ("POST /tools/ls", token.clone(), "[]", 400),
+            ("POST /tools/ls", token.clone(), r#"{"path":"a","path":"b"}"#, 400),
             ("POST /call", token.clone(), &"x".repeat(coracle::MAX_BYTES + 1), 413),
         ] {
             // A server that refuses a long body may close before all of it was sent.

@@ -164,6 +164,7 @@ async fn a_person_works_with_a_machine_in_a_browser() {
         browser.screenshots("sessions").await;
         browser.go("#/workflows").await;
         browser.until("document.querySelector('.empty')?.textContent.startsWith('There is no workflow')").await;
+        warn(&mut browser).await;
         destroy(&mut browser).await;
         browser.end().await;
         page.stop().await;
@@ -215,17 +216,37 @@ async fn attach(browser: &mut Browser) {
 }
 
 async fn apply(tool: &Tool<'_>, browser: &mut Browser) {
-    let words = ["workspace", "shell-execute", "--", "sh", "-c", "echo changed > hello.txt"];
+    let words = ["workspace", "shell-execute", "--", "sh", "-c", "echo changed > hello.txt; ln -s hello.txt later"];
     let written = tool.run(words, b"").await;
     assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
     browser.go("#/session/default").await;
     browser.until("document.querySelector('h1')?.textContent === 'Session default'").await;
     browser.click("[data-key='Show changes']").await;
     browser.until("document.querySelector('.diff .added')?.textContent === '+changed\\n'").await;
+    let passed_over = "[...document.querySelectorAll('main li')].some((it) => \
+        it.textContent.endsWith('later is passed over: it is a link'))";
+    browser.until(passed_over).await;
     browser.screenshots("changes").await;
     browser.click("[data-key='Apply to this host']").await;
     browser.click("dialog [value='yes']").await;
     browser.until("document.querySelector('.done')?.textContent === '1 file was written.'").await;
+    browser.until(passed_over).await;
+}
+
+/// What an answer warns of stays above each page until it is closed.
+async fn warn(browser: &mut Browser) {
+    let answer = "{ success: true, warnings: [{ code: 'review', message: 'look first' }] }";
+    let call = format!(
+        "import(new URL('static/api.js', location.href)).then(({{ call }}) => {{ const real = fetch; \
+         globalThis.fetch = async () => new Response(JSON.stringify({answer})); \
+         return call('destroy', {{ container: 'web' }}).finally(() => {{ globalThis.fetch = real; }}); }})"
+    );
+    browser.until(&call).await;
+    browser.until("document.querySelector('#warnings li')?.textContent === 'web: look first'").await;
+    browser.go("#/sessions").await;
+    browser.until("document.querySelector('h1')?.textContent === 'Sessions'").await;
+    browser.click("[data-key='close warnings']").await;
+    browser.until("!document.querySelector('#warnings li')").await;
 }
 
 async fn destroy(browser: &mut Browser) {

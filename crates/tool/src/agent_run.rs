@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::sandbox::opened;
-use crate::sandbox::run::{commit_leftover, is_listed};
+use crate::sandbox::run::{is_listed, what_is_left};
 use crate::worktree::{AgentWorktree, CheckoutRequest, create_for_agent};
 
 /// How often a run looks for a request to cancel it.
@@ -56,7 +56,7 @@ pub struct AgentExit {
 /// What an agent left.
 #[derive(Debug, Serialize)]
 pub struct AgentReport {
-    /// Its branch.
+    /// The branch of its commits: the workflow's, unless all of them are on another one.
     pub branch: String,
     /// Newest first.
     pub commits: Vec<Commit>,
@@ -194,14 +194,21 @@ impl PreparedAgent {
             Err(_) => Ok(AgentReport::new(&worktree)),
         };
         record.ended = Some(jiff::Timestamp::now());
-        let failure = match &ended {
+        let noted = match &ended {
             Ok(exit) => {
                 let content = exit.output.clone();
-                runs.append(1, &Event::Result { content, is_error: exit.exit_code != 0, model: None })?;
+                let result = Event::Result { content, is_error: exit.exit_code != 0, model: None };
+                runs.append(1, &result).map(drop).map_err(Failure::from)
+            }
+            Err(_) => Ok(()),
+        };
+        // A run whose result cannot be recorded has ended all the same.
+        let failure = match (&ended, &noted) {
+            (Ok(exit), Ok(())) => {
                 record.state = if exit.exit_code == 0 { RunState::Done } else { RunState::Failed };
                 (exit.exit_code != 0).then(|| ("command_failed".to_owned(), format!("exit code {}", exit.exit_code)))
             }
-            Err(failure) => {
+            (Err(failure), _) | (_, Err(failure)) => {
                 let cancelled = failure.code == Code::Cancelled;
                 record.state = if cancelled { RunState::Cancelled } else { RunState::Failed };
                 Some((failure.code.word(), failure.message.clone()))
@@ -210,7 +217,9 @@ impl PreparedAgent {
         (record.code, record.message) = failure.unzip();
         runs.save(&record)?;
         drop(alone);
-        Ok((ended?, report?))
+        let exit = ended?;
+        noted?;
+        Ok((exit, report?))
     }
 }
 
@@ -241,13 +250,20 @@ async fn deliver(
     worktree: &Worktree,
 ) -> Result<AgentReport, Failure> {
     let mut report = AgentReport::new(worktree);
-    if let Some(Event::Warning { code, message }) = commit_leftover(sandbox, open, &worktree.id).await {
-        let code = if code == "uncommitted" { "uncommitted" } else { "leftover_committed" };
-        report.warnings.push(SandboxWarning::new(code, message));
-    }
+    let left = what_is_left(sandbox, open, &worktree.id).await;
+    report.warnings.extend(left.into_iter().filter_map(|it| match it {
+        Event::Warning { code, message } => Some(SandboxWarning { code, message }),
+        _ => None,
+    }));
     report.commits = sandbox.worktrees.log(&open.inside, &worktree.id).await?;
     let is_local = sandbox.repository().is_some_and(|it| Path::new(it).is_absolute());
     if report.commits.is_empty() || !is_local {
+        return Ok(report);
+    }
+    // The commits may all be on another branch: then there is nothing to fetch.
+    let stray = sandbox.worktrees.stray_commits(&open.inside, &worktree.id).await?;
+    if let Some(stray) = stray.filter(|it| !it.expected_has_some) {
+        report.branch = stray.branch.unwrap_or(stray.commit);
         return Ok(report);
     }
     let request = CheckoutRequest { to: None, mode: ApplyMode::Branch, protected: false }.resolve(cx, sandbox)?;

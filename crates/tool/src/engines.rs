@@ -3,7 +3,6 @@
 mod embedded;
 mod embedded_images;
 mod kubernetes;
-#[cfg(any(target_os = "linux", feature = "kubernetes"))]
 mod logins;
 #[cfg(target_os = "linux")]
 pub(crate) mod obstacles;
@@ -15,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use coracle_lifecycle::SlotId;
 use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
+use coracle_runtime::host::registry_login::LoginFiles;
 use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, ObservedRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
@@ -343,6 +343,7 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
         },
         ssh_config: config.engine_ssh_config.clone(),
         ssh_agent: host.ssh_agent.clone(),
+        logins: LoginFiles::new(&host.home, logins::login_options(host)),
     })
 }
 

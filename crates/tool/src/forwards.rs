@@ -3,14 +3,25 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coracle_runtime::RecordId;
 use coracle_sandbox::provider::Forward;
+use coracle_sandbox::{SandboxKey, WorkflowId};
 
 /// Ports that one session forwards at most.
 pub(crate) const MAX_FORWARDS: usize = 32;
 
-/// The forwarded ports of a session, by container or workflow and port inside. They end when it is dropped.
+/// What a forwarded port leads into.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ForwardTarget {
+    /// A container, by its record: another one of its name is another target.
+    Container(RecordId),
+    /// The sandbox of a workflow.
+    Workflow { sandbox: SandboxKey, id: WorkflowId },
+}
+
+/// The forwarded ports of a session, by target and port inside. They end when it is dropped.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Forwards(Arc<Mutex<BTreeMap<(String, u16), Forward>>>);
+pub(crate) struct Forwards(Arc<Mutex<BTreeMap<(ForwardTarget, u16), Forward>>>);
 
 impl Forwards {
     /// Whether there can be no more.
@@ -19,18 +30,23 @@ impl Forwards {
     }
 
     /// Keeps one, in place of an earlier one from the same port inside.
-    pub(crate) fn add(&self, container: &str, inside: u16, forward: Forward) -> u16 {
+    pub(crate) fn add(&self, target: ForwardTarget, inside: u16, forward: Forward) -> u16 {
         let port = forward.port;
-        self.all().insert((container.to_owned(), inside), forward);
+        self.all().insert((target, inside), forward);
         port
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<(String, u16), Forward>> {
+    /// Closes the ports of the targets that are gone.
+    pub(crate) fn retain(&self, mut is_there: impl FnMut(&ForwardTarget) -> bool) {
+        self.all().retain(|(target, _), _| is_there(target));
+    }
+
+    fn all(&self) -> MutexGuard<'_, BTreeMap<(ForwardTarget, u16), Forward>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The port of one that is there.
-    pub(crate) fn port(&self, container: &str, inside: u16) -> Option<u16> {
-        self.all().get(&(container.to_owned(), inside)).map(|it| it.port)
+    pub(crate) fn port(&self, target: &ForwardTarget, inside: u16) -> Option<u16> {
+        self.all().get(&(target.clone(), inside)).map(|it| it.port)
     }
 }

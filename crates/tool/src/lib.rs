@@ -94,7 +94,7 @@ pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{
     Audience, CallInput, CallResponse, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields, answer,
-    reply, tool_schema,
+    parse_message, parse_object, reply, tool_schema,
 };
 pub use engines::{Choice, Engines};
 pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};

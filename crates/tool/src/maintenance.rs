@@ -18,7 +18,11 @@ const EVERY: Duration = Duration::from_secs(600);
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
     reconcile(cx.engines(), &store, terms.gone_for).await?;
-    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, &terms)).await {
+    let goes_on = |name: &str| {
+        cx.call.progress.note(&format!("saving and removing `{name}`, whose time is over"));
+        !cx.call.cancel.is_cancelled()
+    };
+    match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, &terms, &goes_on)).await {
         // Looking through a thousand saves takes longer than a container: it has the same pace.
         Ok(None) => return Ok(()),
         Ok(Some(reaped)) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),

@@ -32,6 +32,7 @@ impl Program {
             api: ApiUse::Auto,
             ssh_config: None,
             ssh_agent: None,
+            logins: Default::default(),
         };
         busybox::ensure(&CliRuntime::connect(dialect, &settings).unwrap()).await.unwrap();
         Self { dialect }

@@ -266,6 +266,7 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
         api: coracle_runtime::engines::ApiUse::Auto,
         ssh_config: None,
         ssh_agent: None,
+        logins: Default::default(),
     };
     CliRuntime::connect(dialect, &settings).unwrap()
 }

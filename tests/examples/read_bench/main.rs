@@ -33,6 +33,7 @@ async fn main() {
             api,
             ssh_config: None,
             ssh_agent: None,
+            logins: Default::default(),
         };
         CliRuntime::connect(dialect, &settings).unwrap()
     };

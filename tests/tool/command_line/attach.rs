@@ -56,7 +56,8 @@ async fn sizes_and_interrupts_go_inside() {
         typing.resize(120, 40).await;
         typing.keys("until busybox stty size | grep -q '40 120'; do sleep 0.1; done; echo si''zed\r").await;
         typing.until("sized").await;
-        typing.keys("echo sle''eping; sleep 300\r").await;
+        // What prints is what is interrupted: the shell itself ignores it while it starts something.
+        typing.keys("sh -c \"echo sle''eping; exec sleep 300\"\r").await;
         typing.until("sleeping").await;
         typing.keys("\x03").await;
         typing.keys("echo inter''rupted; exit\r").await;

@@ -86,7 +86,9 @@ fn bytes(count: u32) -> Vec<u8> {
 #[tokio::test]
 async fn an_ssh_client_runs_commands_and_only_with_both_keys() {
     with_engine("[security]\nallow_root = false\n", async |tool| {
-        let name = tool.created(json!({ "user": "1000", "env": { "GIVEN": "a value" } })).await;
+        // OpenSSH has the name of a host in lower case, too, where this would be another container.
+        let fields = json!({ "name": "Over-SSH", "user": "1000", "env": { "GIVEN": "a value" } });
+        let name = tool.created(fields).await;
         let Some(client) = SshClient::of(tool, &name).await else { return };
         let ran = client.ssh("echo \"$GIVEN\"; echo wrong >&2; exit 3", b"").await;
         let printed = (text(&ran.stdout), text(&ran.stderr), ran.status.code());
@@ -159,6 +161,12 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         assert!(shown.contains("dir/link") && shown.contains("-rw-r-----"), "{shown}");
         assert!(std::fs::read(tool.work().join("half")).unwrap() == content);
         assert_eq!(tool.prints(&name, "ls /place; wc -c < /tmp/three").await, "1048576");
+        // A link that is replaced by its new name, and the rights of directories.
+        let batch = "mkdir releases\nmkdir releases/1\nmkdir releases/2\nsymlink releases/1 current\nsymlink releases/2 next\n\
+            rename next current\n";
+        client.succeeds("sftp", &["-b", "-", &client.host], batch.as_bytes()).await;
+        let found = tool.prints(&name, "cd /place; stat -c %a releases; readlink current; ls releases/1").await;
+        assert_eq!(found, "755\nreleases/2");
         // The rest of a file, and what is not there.
         tool.prints(&name, "head -c 5000 /tmp/three > /tmp/part").await;
         client.succeeds("sftp", &["-b", "-", &client.host], b"reput sent /tmp/part\n").await;
@@ -272,6 +280,14 @@ async fn an_editor_is_opened_once_the_configuration_is_there() {
         assert!(included.starts_with("Include \""), "{included}");
         assert_eq!(text(&open(&["src"]).await.stdout), format!("{line}/src\n"));
         assert_eq!(std::fs::read_to_string(&config).unwrap(), included);
+        // One that starts the server in another way than this program would is written again.
+        let installed = included.split('"').nth(1).unwrap();
+        let text_of_it = std::fs::read_to_string(installed).unwrap();
+        std::fs::write(installed, text_of_it.replace("ProxyCommand ", "ProxyCommand /gone")).unwrap();
+        let asked = open(&[]).await;
+        assert!(text(&asked.stderr).contains("error[confirm_required]"), "{}", text(&asked.stderr));
+        open(&["--yes"]).await;
+        assert_eq!(std::fs::read_to_string(installed).unwrap(), text_of_it);
         let none = open(&["--editor", "zed"]).await;
         assert!(text(&none.stderr).contains("error[not_found]"), "{}", text(&none.stderr));
         // Another container's entry comes, and what the person has stays.

@@ -39,8 +39,16 @@ async fn containers_are_watched_and_keys_step_in() {
         top.until("inside").await;
         top.keys("\x10\x11").await;
         top.until(&format!("> {name}")).await;
+        // A `y` with Enter removes the one, and attaches to nothing.
+        let other = tool.created(json!({})).await;
+        top.until(&other).await;
         top.keys("d").await;
         top.until(&format!("remove {name}")).await;
+        top.keys("y\r").await;
+        top.until(&format!("removing {name}…")).await;
+        top.until(&format!("{name} is removed")).await;
+        top.keys("d").await;
+        top.until(&format!("remove {other}")).await;
         top.keys("y").await;
         top.until("no containers").await;
         top.keys("q").await;

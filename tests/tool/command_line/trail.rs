@@ -24,6 +24,10 @@ async fn what_was_done_is_shown() {
         let of_one = prints(tool, &["audit", "log", "--container", &name, "--json"]).await;
         let of_one: Value = serde_json::from_str(&of_one).unwrap();
         assert_eq!((&of_one["count"], &of_one["acts"][0]["operation"]), (&3.into(), &"create".into()), "{of_one:#}");
+        let of_session = prints(tool, &["audit", "log", "default", "--container", &name, "--json"]).await;
+        assert!(of_session.contains("\"count\":3"), "{of_session}");
+        let of_another = prints(tool, &["audit", "log", "another"]).await;
+        assert!(of_another.contains("nothing"), "{of_another}");
         let none = prints(tool, &["audit", "log", "--since", "2990-01-01T00:00:00Z"]).await;
         assert!(none.contains("nothing"), "{none}");
         let wrong = typed(tool, &["audit", "log", "--since", "yesterday"]).await;

@@ -94,7 +94,7 @@ pub(super) const JOINED: &[Step] = &[
     step("coracle create --name store --network crew --image postgres:16 --main image", &["store is ready"]),
     step("coracle wait-healthy store --port 5432", &[]),
     step("coracle create --name peer --network crew", &["peer is ready"]),
-    step("coracle exec peer 'nc -z store 5432'", &[]),
+    step("coracle exec peer -- python3 -c 'import socket; socket.create_connection((\"store\", 5432))'", &[]),
     ends("coracle destroy-network crew", 1, &["crew"]),
     step("coracle destroy store", &[]),
     step("coracle destroy peer", &[]),

@@ -6,6 +6,8 @@ mod editor;
 mod programs;
 pub(super) mod scene;
 
+use coracle_runtime::EngineKind;
+
 use self::blocks::{Block, Typed, blocks, is_shown};
 use self::scene::Scene;
 use super::debian::lock;
@@ -40,6 +42,7 @@ pages! {
     a_container_without_a_registry_is_what_its_recipe_shows: "docs/recipes/no-registry.md",
     postgres_beside_an_app_is_what_its_recipe_shows: "docs/recipes/postgres.md",
     ten_agents_do_what_their_recipe_shows: "docs/recipes/ten-agents.md",
+    a_repository_is_tried_as_its_recipe_shows: "docs/recipes/try-a-repository.md",
     sandboxes_do_what_their_page_shows: "docs/sandboxes.md",
     saved_work_does_what_its_page_shows: "docs/saved-work.md",
     snapshots_do_what_their_page_shows: "docs/snapshots.md",
@@ -73,10 +76,15 @@ async fn type_page(page: &str) {
             let needed = match page {
                 "docs/networks.md" => Some(Lack::NamedNetworks),
                 "docs/recipes/postgres.md" | "docs/stacks.md" => Some(Lack::Compose),
+                "docs/recipes/try-a-repository.md" => Some(Lack::HostAddress),
                 _ => None,
             };
             if needed.is_some_and(|it| tool.case.lacks(it)) {
                 return;
+            }
+            // A newcomer's containers there take the address of the git server for their own.
+            if page == "docs/recipes/try-a-repository.md" && tool.case.engine() == EngineKind::Embedded {
+                return tool.case.left_out();
             }
             let newcomer = Newcomer::new(tool).await;
             // Pages call their containers the same.

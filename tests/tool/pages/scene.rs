@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::Value;
 
 use super::super::Person;
-use super::super::newcomer::{IMAGE, Newcomer, Shown, purposes, stack};
+use super::super::newcomer::{IMAGE, Newcomer, POSTGRES, Shown, purposes, stack};
 use super::super::sandbox::{FILES, mends};
 use super::super::work::code::{SNIPPETS, make_snippets};
 use crate::engines::{GitServer, git};
@@ -78,9 +78,8 @@ impl Scene {
     /// Lines to type before a block of a page, by its number: some blocks begin in the middle of a story.
     pub(in crate::tool) fn before(&self, page: &str, number: usize) -> &'static [&'static str] {
         match (page, number) {
-            ("docs/command-line.md", 2) | ("docs/lifetimes.md", 1) | ("docs/snapshots.md", 1) => {
-                &["coracle create --name web"]
-            }
+            ("docs/command-line.md", 2) => &["coracle create --name web --purpose general"],
+            ("docs/lifetimes.md", 1) | ("docs/snapshots.md", 1) => &["coracle create --name web"],
             ("docs/saved-work.md", 1) => &[
                 "coracle create --name web --mount-cwd=false",
                 "coracle exec web 'git init -q app && cd app && echo 1 > a'",
@@ -105,7 +104,7 @@ impl Scene {
         let mut line = line
             .replace("https://github.com/OWNER/NAME.git", &url)
             .replace("https://git.example.org/team/api.git", &url)
-            .replace("postgres:16", IMAGE)
+            .replace("postgres:16", POSTGRES)
             .replace("seq 10", "seq 2") // a container for each
             .replace("8080:80 ", &format!("{}:80 ", free_port()));
         for placeholder in ["1a2b3c4d", "web-1a2b3c-db-1", "81d0", "20261122T101500.000Z"] {

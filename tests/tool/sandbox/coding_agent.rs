@@ -86,7 +86,8 @@ async fn a_coding_agent_from_npm_mends_a_test_in_a_sandbox_and_its_commit_arrive
             let asked = server.asked();
             assert!(asked.iter().all(|it| it.headers["x-api-key"] == KEY), "{asked:#?}");
             assert!(asked.iter().all(|it| !it.headers.contains_key("authorization")));
-            assert!(asked.last().unwrap().body["messages"].to_string().contains("passed"), "{asked:#?}");
+            // Other engines ask the same server at the same time.
+            assert!(asked.iter().any(|it| it.body["messages"].to_string().contains("passed")), "{asked:#?}");
             let looks = "cat /proc/*/environ 2>/dev/null; grep -r canary /workspace /tmp /home 2>/dev/null; env; \
                          ls -A /workspace/.agents/claude";
             let words = ["worktree", "exec", "mend", "--profile", "claude", "--", "sh", "-c", looks];

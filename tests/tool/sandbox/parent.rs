@@ -163,3 +163,28 @@ async fn a_parent_runs_commands_and_reaches_ports_of_a_workflow_that_still_works
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_a_shared_sandbox_as_it_was() {
+    with_bench("", async |bench| {
+        bench.configures("image = \"coracle-test-git:1\"", "image = \"coracle-test-git:1\"\ndomain = \"one\"");
+        let id = bench.id("first");
+        bench.created(&id).await;
+        let before = bench.container().await;
+        // As if its last workflow was removed while another one began, which keeps the sandbox.
+        let sandboxes = std::fs::read_dir(bench.tool.state().join("sandboxes")).unwrap();
+        let mut records = sandboxes.map(|it| it.unwrap().path().join("workflows").join(format!("{id}.json")));
+        let (record, aside) = (records.find(|it| it.exists()).unwrap(), bench.tool.state().join("aside"));
+        std::fs::rename(&record, &aside).unwrap();
+        let mut client = Client::start(&mut bench.tool.command(["mcp", "--toolsets", "containers,worktrees"])).await;
+        let task = json!({ "prompt": "x", "source": bench.url(), "base": "nowhere" });
+        let refused = client.result("workflow_start", &task).await["structuredContent"].take();
+        assert_eq!(refused["code"], "base_not_found", "{refused:#}");
+        client.end().await;
+        assert_eq!(bench.container().await, before);
+        let kept = bench.inside("10002:10002", &format!("ls /workspace/worktrees/{id}")).await;
+        assert!(kept.contains("add.sh"), "{kept}");
+        std::fs::rename(&aside, &record).unwrap();
+    })
+    .await;
+}

@@ -19,6 +19,8 @@ const NEWEST: u32 = 50;
 /// Show what was done: when, by whom, to what, and how it went.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ReadAuditLog {
+    /// Only what this session did.
+    session_name: Option<String>,
     /// From then on: `90s`, `1h`, `7d` ago, or a time such as 2026-11-24T06:00:00Z.
     #[schemars(with = "Option<String>")]
     since: Option<Timestamp>,
@@ -49,7 +51,7 @@ impl Operation for ReadAuditLog {
             // As a person types it.
             operation: self.act.map(|it| it.replace('-', "_")),
             container: self.container,
-            session: None,
+            session: self.session_name,
             newest: usize::try_from(self.newest.unwrap_or(NEWEST)).unwrap_or(usize::MAX),
         };
         let AuditedActs { acts, older } = read(cx, filter).await?;

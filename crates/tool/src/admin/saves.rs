@@ -131,7 +131,7 @@ impl Operation for RestoreSave {
         let save = find_save(cx, &save)?;
         let restored = match into.contains('/') || into == "." {
             true => save.unpack(&cx.host.path(into.as_ref()))?,
-            false => Box::pin(restore_into_container(cx, &save, &into)).await?,
+            false => cx.unless_cancelled(Box::pin(restore_into_container(cx, &save, &into))).await?,
         };
         Ok(RestoreSaveResponse { save: format!("{}/{}", save.name, save.time), restored, into })
     }

@@ -67,7 +67,11 @@ impl Render for ShowPromptResponse {
 
 /// Remove the containers of the session; changed files are saved.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(super) struct EndSession {}
+pub(super) struct EndSession {
+    /// Give up changed files: for those that cannot be saved.
+    #[serde(default)]
+    discard: bool,
+}
 
 impl Operation for EndSession {
     const NAME: &'static str = "workspace end";
@@ -76,7 +80,11 @@ impl Operation for EndSession {
 
     async fn run(self, cx: &Context) -> Result<SessionFacts, Failure> {
         cx.call.progress.message("saving and removing the containers of the session").await;
-        Box::pin(session_tools::end(cx)).await.map(SessionFacts)
+        let ended = match self.discard {
+            true => Box::pin(session_tools::end_without_saving(cx)).await,
+            false => Box::pin(session_tools::end(cx)).await,
+        };
+        ended.map(SessionFacts)
     }
 }
 
@@ -91,7 +99,7 @@ impl Operation for DiffWorkspace {
 
     async fn run(self, cx: &Context) -> Result<DiffResponse, Failure> {
         cx.call.progress.message("comparing the workspace with what was copied in").await;
-        session_tools::diff(cx).await
+        cx.unless_cancelled(session_tools::diff(cx)).await
     }
 }
 
@@ -121,7 +129,7 @@ impl Operation for ExportWorkspace {
 
     async fn run(self, cx: &Context) -> Result<ExportResponse, Failure> {
         cx.call.progress.message("packing the workspace").await;
-        session_tools::export(cx, &self.file).await
+        cx.unless_cancelled(session_tools::export(cx, &self.file)).await
     }
 }
 

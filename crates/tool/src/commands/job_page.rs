@@ -224,7 +224,13 @@ fn matches(ask: &JobPage<'_>, found: SearchResult) -> JobOutput {
 
 impl Render for JobOutput {
     fn render(&self, _: Timestamp) -> Document {
-        let Some(data) = &self.data else { return Document::default().and_lines(self.match_lines()) };
+        let Some(data) = &self.data else {
+            let document = Document::default().and_lines(self.match_lines());
+            return match self.truncated {
+                Some(true) => document.note(StyledText::new().dim(format!("there are more; {}", self.continuation()))),
+                _ => document,
+            };
+        };
         let bytes_of_page = match self.encoding {
             Some(Encoding::Base64) => STANDARD.decode(data).unwrap_or_default(),
             _ => data.clone().into_bytes(),
@@ -232,15 +238,17 @@ impl Render for JobOutput {
         let document = Document::of_output(ProgramOutput::Job(bytes_of_page));
         match self.total_bytes.saturating_sub(self.next_offset) {
             0 => document,
-            more => {
-                let rest = format!("{} more; go on with `--offset {}`", bytes(more), self.next_offset);
-                document.note(StyledText::new().dim(rest))
-            }
+            more => document.note(StyledText::new().dim(format!("{} more; {}", bytes(more), self.continuation()))),
         }
     }
 }
 
 impl JobOutput {
+    /// How the rest is read. The tools for agents name the field in place of the option.
+    fn continuation(&self) -> String {
+        format!("go on with `--offset` {}", self.next_offset)
+    }
+
     /// Lines that match, as `grep -n -C` shows them.
     fn match_lines(&self) -> Vec<StyledText> {
         let found = self.matches.as_deref().unwrap_or_default();
@@ -257,9 +265,6 @@ impl JobOutput {
             lines.extend(it.before.iter().zip(first..).map(|(line, number)| context(number, line)));
             lines.push(StyledText::new().dim(format!("{}:", it.line)).plain(&it.text));
             lines.extend(it.after.iter().zip(it.line.saturating_add(1)..).map(|(line, number)| context(number, line)));
-        }
-        if self.truncated == Some(true) {
-            lines.push(StyledText::new().dim(format!("there are more; go on with `--offset {}`", self.next_offset)));
         }
         lines
     }
@@ -346,8 +351,9 @@ mod tests {
         6-b
         7:boom�[2J
         8-c
-        there are more; go on with `--offset 99`
         ");
+        let document = found.render(Timestamp::UNIX_EPOCH);
+        assert_eq!(document.notes[0].to_string(), "there are more; go on with `--offset` 99");
         assert_eq!(crate::document::rendered(&output(vec![]), "2026-11-21T12:30:00Z"), "no line matches");
     }
 
@@ -356,7 +362,7 @@ mod tests {
         let page = JobOutput { data: Some("aGk=".into()), encoding: Some(Encoding::Base64), ..output(vec![]) };
         let document = page.render(Timestamp::UNIX_EPOCH);
         assert_eq!(document.output, Some(ProgramOutput::Job(b"hi".to_vec())));
-        assert_eq!(document.notes[0].to_string(), "2 bytes more; go on with `--offset 99`");
+        assert_eq!(document.notes[0].to_string(), "2 bytes more; go on with `--offset` 99");
         let whole = JobOutput { next_offset: 101, ..page };
         assert_eq!(whole.render(Timestamp::UNIX_EPOCH).notes, []);
     }

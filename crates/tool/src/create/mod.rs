@@ -133,6 +133,7 @@ async fn create_with(
     may_join(cx, backend, &request).await?;
     let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, backend, &request))).await?;
     upkeep(cx).await?;
+    cx.unless_cancelled(std::future::ready(Ok(()))).await?; // it may have taken a while
     let mut making = Creation::begin(&*ready.runtime, &store, request.draft.clone()).await?;
     let mut build = None;
     let made = match resolve_source(origin, cx).await {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_lifecycle::{MadeFrom, Record, find};
+use coracle_lifecycle::{MadeFrom, Record, RecordState, find};
 use coracle_runtime::{Handle, PublishedPort};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -38,6 +38,10 @@ pub(super) async fn reused(
     let mut differs = differing(&found.record.asked, &fingerprint(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());
+    }
+    if differs.is_empty() && found.record.state != RecordState::Ready && found.record.maker.alive() {
+        // Another call is just making it, and this one is to get the same.
+        return Err(coracle_lifecycle::Error::Busy { name: name.to_string() }.into());
     }
     if !differs.is_empty() || found.record.answer.is_empty() {
         return Err(taken(&found.record, container.running()).detail("differs", differs));

@@ -33,7 +33,7 @@ pub(crate) use self::call::{carry_out, check};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
 pub(crate) use self::fields::alone;
-pub use self::parse::MAX_BYTES;
+pub use self::parse::{MAX_BYTES, message as parse_message, object as parse_object};
 
 /// Who may call an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,22 @@ pub const MAX_BYTES: usize = 8 << 20;
 const MAX_LEVELS: usize = 32;
 
 /// Reads a call.
-pub(super) fn object(text: &[u8]) -> Result<Map<String, Value>, Failure> {
+///
+/// # Errors
+/// What makes it no call.
+pub fn object(text: &[u8]) -> Result<Map<String, Value>, Failure> {
+    object_within(text, MAX_LEVELS)
+}
+
+/// Reads a message that has a call in one of its fields.
+///
+/// # Errors
+/// As for the call alone.
+pub fn message(text: &[u8]) -> Result<Map<String, Value>, Failure> {
+    object_within(text, MAX_LEVELS + 1)
+}
+
+fn object_within(text: &[u8], max_levels: usize) -> Result<Map<String, Value>, Failure> {
     if text.len() > MAX_BYTES {
         return Err(
             invalid(format!("the call is larger than {MAX_BYTES} bytes")).hint("copy large files with `copy_in`")
@@ -24,7 +39,7 @@ pub(super) fn object(text: &[u8]) -> Result<Map<String, Value>, Failure> {
     }
     let text = std::str::from_utf8(text).map_err(|err| invalid(format!("the call is not UTF-8: {err}")))?;
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Strict { levels: &Cell::new(0) }
+    let value = Strict { levels: &Cell::new(0), max_levels }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
         .map_err(|err| unreadable(&err))?;
@@ -71,12 +86,17 @@ fn unreadable(err: &serde_json::Error) -> Failure {
 /// A JSON value of which `serde_json::Value` would silently keep the last of two equal keys.
 struct Strict<'a> {
     levels: &'a Cell<usize>,
+    max_levels: usize,
 }
 
 impl Strict<'_> {
     fn enter<E: serde::de::Error>(&self) -> Result<Self, E> {
         self.levels.set(self.levels.get() + 1);
-        if self.levels.get() > MAX_LEVELS { Err(E::custom(too_deep())) } else { Ok(Self { levels: self.levels }) }
+        if self.levels.get() > self.max_levels { Err(E::custom(too_deep())) } else { Ok(self.inner()) }
+    }
+
+    fn inner(&self) -> Self {
+        Self { levels: self.levels, max_levels: self.max_levels }
     }
 
     fn exit_level(&self) {
@@ -125,7 +145,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
         self.enter::<A::Error>()?;
-        while let Some(item) = from.next_element_seed(Strict { levels: self.levels })? {
+        while let Some(item) = from.next_element_seed(self.inner())? {
             items.push(item);
         }
         self.exit_level();
@@ -139,7 +159,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
             if fields.contains_key(&name) {
                 return Err(A::Error::custom(format!("the key `{}` stands twice", name.escape_debug())));
             }
-            fields.insert(name, from.next_value_seed(Strict { levels: self.levels })?);
+            fields.insert(name, from.next_value_seed(self.inner())?);
         }
         self.exit_level();
         Ok(Value::Object(fields))
@@ -150,7 +170,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
 mod tests {
     use serde_json::Value;
 
-    use super::{object, within_levels};
+    use super::{message, object, within_levels};
 
     fn check(text: &str, message: &str) {
         let failure = object(text.as_bytes()).unwrap_err();
@@ -177,6 +197,8 @@ mod tests {
     #[test]
     fn levels_are_counted_and_not_lists() {
         assert!(object(nested(32).as_bytes()).is_ok());
+        assert!(message(format!("{{\"call\":{}}}", nested(32)).as_bytes()).is_ok());
+        assert!(message(format!("{{\"call\":{}}}", nested(33)).as_bytes()).is_err());
         let wide = format!("{{\"a\":[{}[]]}}", "[],".repeat(100));
         let wide = object(wide.as_bytes()).unwrap();
         assert!(within_levels(&wide).is_ok());

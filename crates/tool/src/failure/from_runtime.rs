@@ -56,7 +56,7 @@ impl From<Error> for Failure {
                 .detail("image", image)
                 .detail("stage", "pull")
                 .detail("engine_error", excerpt.as_str())
-                .hint("check the name and the network, or name an image that is here already"),
+                .hint("check the name and the network, log in to a private registry, or name an image that is here"),
             Error::NoSuchPath(path) => {
                 failure.detail("path", path).detail("side", "container").hint("list the directory above it with `exec`")
             }

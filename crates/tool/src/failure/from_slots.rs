@@ -9,7 +9,8 @@ use crate::humanize::millis;
 /// Why there is no container.
 pub(crate) fn slot_failure(err: SlotError) -> Failure {
     match err {
-        SlotError::Ended(session) => Failure::new(Code::SessionEnded, format!("the session `{session}` has ended")),
+        SlotError::Ended(session) => Failure::new(Code::SessionEnded, format!("the session `{session}` has ended"))
+            .hint("where its work could not be saved in time: `coracle workspace end`, with the same `--session`"),
         SlotError::CrashLoop { reason, retry_after } => {
             let why = format!("The container failed again and again, most recently: {}.", reason.as_str());
             Failure::new(Code::CrashLoop, why).detail("retry_after_ms", millis(retry_after))

@@ -140,8 +140,17 @@ impl Operation for CopyOut {
     }
 }
 
-/// Tells how far a copy is while it goes on.
-async fn metered<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = T>) -> T {
+/// Tells how far a copy is while it goes on. One that is cancelled puts nothing in its place, unless that has begun.
+async fn metered(
+    cx: &Context,
+    meter: &CopyMeter,
+    copy: impl Future<Output = coracle_lifecycle::Result<CopyReport>>,
+) -> Result<CopyReport, Failure> {
+    let copied = async { Ok(reporting(cx, meter, copy).await?) };
+    cx.unless_cancelled(copied).await
+}
+
+async fn reporting<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output = T>) -> T {
     let mut copy = std::pin::pin!(copy);
     let mut ticks = interval_at(Instant::now() + TOLD_EVERY, TOLD_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,25 +1,27 @@
 //! `forward`: a port of this host that leads to a server in a container.
 
+use coracle_lifecycle::enter;
 use coracle_runtime::link::{PortForward, forward_port, join_port};
-use coracle_runtime::{ExecTarget, Handle, Ids, Link, PolicyRefusal, Problem};
+use coracle_runtime::{ContainerName, ExecTarget, Handle, Ids, PolicyRefusal, Problem, RecordId};
 use coracle_sandbox::WorkflowId;
 use coracle_sandbox::provider::Forward as HeldForward;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::net::TcpStream;
 
 use crate::arg_types::Name;
 use crate::context::{Context, Frontend};
 use crate::dispatch::Operation;
 use crate::document::{Document, Render};
 use crate::failure::{Code, Failure};
-use crate::forwards::MAX_FORWARDS;
+use crate::forwards::{ForwardTarget, MAX_FORWARDS};
 use crate::process::Process;
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
 use crate::warning::Warning;
-use crate::workflow::workflow_sandbox;
+use crate::workflow::{has_workflow, workflow_sandbox};
 use crate::worktree::Workflow;
 
 /// Make a server of a container or a workflow reachable at a port of this machine's loopback, until the session ends. It needs neither a published port nor a network.
@@ -61,6 +63,7 @@ impl Operation<Process> for Forward {
         let cx = &process.context;
         outlives_the_call(cx)?;
         self.check(cx)?;
+        close_unused(process);
         match (&self.container, &self.workflow) {
             (Some(container), None) => self.to_container(process, container).await,
             (None, Some(workflow)) => self.to_workflow(process, workflow).await,
@@ -76,25 +79,32 @@ impl Forward {
     async fn to_container(&self, process: &Process, container: &Handle) -> Result<ForwardResponse, Failure> {
         let cx = &process.context;
         let CommandTarget { record, inside, session, warnings } = reach_inside(cx, container, false).await?;
-        let ExecTarget::Guest(link) = inside else { return Err(no_guest(record.name.as_str())) };
-        let id = record.record_id.to_string();
-        let listen = async || {
-            let forward = self.listen(link, session.user).await?;
+        let ExecTarget::Guest(_) = inside else { return Err(no_guest(record.name.as_str())) };
+        let target = ForwardTarget::Container(record.record_id.clone());
+        let inside = ContainerPort {
+            cx: cx.outliving_the_call(),
+            container: record.name.clone(),
+            record_id: record.record_id,
+            user: session.user,
+            port: self.container_port,
+        };
+        let listen = async {
+            let forward = self.listen(inside).await?;
             Ok(HeldForward { port: forward.port, hold: Box::new(forward) })
         };
-        let port = self.port(process, &id, listen()).await?;
+        let port = self.port(process, target, listen).await?;
         Ok(ForwardResponse { container: Some(record.name.to_string()), warnings, ..self.response(port) })
     }
 
     async fn to_workflow(&self, process: &Process, workflow: &Workflow) -> Result<ForwardResponse, Failure> {
         let sandbox = workflow_sandbox(process, workflow).await?;
-        let id = format!("workflow {}", workflow.0);
+        let target = ForwardTarget::Workflow { sandbox: sandbox.key.clone(), id: workflow.0.clone() };
         let at = self.host_port.unwrap_or_default();
-        let listen = async || {
+        let listen = async {
             let failed = |err: coracle_sandbox::Failure| port_taken(at, &err.message);
             sandbox.provider().forward_at(self.container_port, at).await.map_err(failed)
         };
-        let port = self.port(process, &id, listen()).await?;
+        let port = self.port(process, target, listen).await?;
         Ok(ForwardResponse { workflow: Some(workflow.0.clone()), ..self.response(port) })
     }
 
@@ -102,14 +112,14 @@ impl Forward {
     async fn port(
         &self,
         process: &Process,
-        id: &str,
+        target: ForwardTarget,
         listen: impl Future<Output = Result<HeldForward, Failure>>,
     ) -> Result<u16, Failure> {
         let forwards = process.forwards();
-        match forwards.port(id, self.container_port).filter(|it| self.host_port.is_none_or(|at| at == *it)) {
+        match forwards.port(&target, self.container_port).filter(|it| self.host_port.is_none_or(|at| at == *it)) {
             Some(port) => Ok(port),
             None if forwards.is_full() => Err(too_many()),
-            None => Ok(forwards.add(id, self.container_port, listen.await?)),
+            None => Ok(forwards.add(target, self.container_port, listen.await?)),
         }
     }
 
@@ -124,13 +134,12 @@ impl Forward {
         }
     }
 
-    async fn listen(&self, link: Link, user: Ids) -> Result<PortForward, Failure> {
-        let inside = self.container_port;
+    async fn listen(&self, inside: ContainerPort) -> Result<PortForward, Failure> {
         let connect = move |stream| {
-            let link = link.clone();
+            let inside = inside.clone();
             async move {
-                if let Err(err) = join_port(&link, stream, user, inside).await {
-                    tracing::warn!(port = inside, %err, "a connection to a port of a container failed");
+                if let Err(failure) = inside.join(stream).await {
+                    tracing::warn!(port = inside.port, %failure, "a connection to a port of a container failed");
                 }
             }
         };
@@ -155,6 +164,39 @@ impl Forward {
         let value = self.container_port.to_string();
         Err(PolicyRefusal { problems: vec![Problem { rule, setting: Some(setting), value, message }] }.into())
     }
+}
+
+/// A port of a container, for connections that come later.
+#[derive(Clone, Debug)]
+struct ContainerPort {
+    cx: Context,
+    container: ContainerName,
+    record_id: RecordId,
+    user: Ids,
+    port: u16,
+}
+
+impl ContainerPort {
+    /// Passes a connection on to the container as it runs now: it may have been started again. One that has stopped is not
+    /// started.
+    async fn join(&self, stream: TcpStream) -> Result<(), Failure> {
+        let (cx, handle) = (&self.cx, Handle::Name(self.container.clone()));
+        let entered = enter(cx.engines(), &cx.store()?, cx.links(), &handle).await?;
+        let Some((_, link)) = entered.filter(|it| it.0.record_id == self.record_id) else {
+            return Err(Failure::new(Code::NotRunning, format!("`{}` does not run", self.container)));
+        };
+        Ok(join_port(&link, stream, self.user, self.port).await?)
+    }
+}
+
+/// Closes the ports whose container or workflow is gone.
+fn close_unused(process: &Process) {
+    let cx = &process.context;
+    let records = cx.store().ok().and_then(|it| it.records().ok());
+    process.forwards().retain(|target| match target {
+        ForwardTarget::Container(id) => records.as_ref().is_none_or(|all| all.iter().any(|it| it.record_id == *id)),
+        ForwardTarget::Workflow { sandbox, id } => has_workflow(cx, sandbox, id).unwrap_or(true),
+    });
 }
 
 /// Whether a port of this host may lead to one inside: under `strict` none does.
@@ -201,5 +243,33 @@ fn too_many() -> Failure {
 impl Render for ForwardResponse {
     fn render(&self, _: Timestamp) -> Document {
         Document::line(self.address.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::FakeRuntime;
+    use coracle_runtime::fake::LOCAL_IMAGE;
+    use serde_json::json;
+
+    use super::MAX_FORWARDS;
+    use crate::process::Process;
+    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
+
+    #[tokio::test]
+    async fn ports_of_containers_that_are_gone_are_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::open(Host::below(dir.path()), &Options::default(), Frontend::Mcp).unwrap();
+        let process = Process::new(cx.with_fake(FakeRuntime::new()));
+        let calls = [
+            json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false }),
+            json!({ "operation": "forward", "container": "web", "container_port": 8000 }),
+            json!({ "operation": "destroy", "container": "web" }),
+        ];
+        for call in calls.iter().cycle().take(calls.len() * (MAX_FORWARDS + 1)) {
+            let answered = answer(operations::ALL, &process, CallInput::Text(call.to_string().into())).await;
+            assert_eq!(answered["success"], true, "{answered:#?}");
+        }
+        assert!(!process.forwards().is_full());
     }
 }

@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::humanize::bytes;
 use crate::image_build::cache;
 use crate::schema::result_schema;
+use crate::session_tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images. Without `dry_run: false` they are only listed.
@@ -148,6 +149,11 @@ impl PruneRun<'_> {
         let now = ClockReading::now();
         let scope = PruneScope { kinds: &kinds, terms: &terms, now: &now, temp_dirs: &temp_dirs };
         let (removing, tell) = (super::removing(cx, false, false)?, cx.slot_observer());
+        let reader = match self.answer.dry_run {
+            true => None,
+            false => session_tools::volume_reader(cx, &cx.session_containers()?).await,
+        };
+        let reader = reader.as_ref().map(|(program, policy)| (program, policy));
         let found = prunable(cx.engines(), &store, cx.links(), &scope).await?;
         let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {
@@ -167,7 +173,7 @@ impl PruneRun<'_> {
             }
             let removed = match self.answer.dry_run {
                 true => None,
-                false => Some(it.remove(cx.engines(), &store, &removing, &*tell).await),
+                false => Some(it.remove(cx.engines(), &store, &removing, reader, &*tell).await),
             };
             let (kind, done) = (kind(it.kind), matches!(removed, Some(Ok(()))));
             let error = removed.and_then(Result::err).map(|err: Error| Failure::from(err).into_inner().message);

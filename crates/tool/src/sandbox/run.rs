@@ -7,7 +7,9 @@ use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
 use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, WorkflowId};
+use coracle_sandbox::{
+    OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning, WorkflowId,
+};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -154,24 +156,18 @@ pub(crate) async fn drive(
             },
             event = events.next() => event.map(|it| it.map_err(Failure::from)),
         };
-        number += 1;
-        if matches!(event, Some(Ok(Event::Result { .. })))
-            && let Some(warning) = commit_leftover(sandbox, open, &run.workflow).await
-        {
-            hear(&runs.append(number, &warning)?);
-            number += 1;
-        }
-        match event {
-            Some(Ok(event)) => match runs.append(number, &event) {
-                Ok(line) => {
-                    hear(&line);
-                    ended = matches!(event, Event::Result { .. }).then_some(Ok(()));
-                }
-                Err(failure) => ended = Some(Err(failure.into())),
-            },
-            Some(Err(failure)) => ended = Some(Err(failure)),
-            None => ended = Some(Err(Failure::new(Code::NoResult, "The run ended without a result."))),
-        }
+        ended = match event {
+            Some(Ok(event)) => {
+                let is_last = matches!(event, Event::Result { .. });
+                let warnings = if is_last { what_is_left(sandbox, open, &run.workflow).await } else { Vec::new() };
+                let events = warnings.into_iter().chain([event]);
+                // A record that cannot be written ends the run.
+                let noted = note_events(&runs, &mut number, events, &mut hear);
+                if is_last || noted.is_err() { Some(noted) } else { None }
+            }
+            Some(Err(failure)) => Some(Err(failure)),
+            None => Some(Err(Failure::new(Code::NoResult, "The run ended without a result."))),
+        };
     }
     // It is over inside as well, before anybody is told so.
     drop(events);
@@ -186,7 +182,7 @@ pub(crate) async fn drive(
         Err(failure) => {
             run.state = if failure.code == Code::Cancelled { RunState::Cancelled } else { RunState::Failed };
             (run.code, run.message) = (Some(failure.code.word()), Some(failure.message.clone()));
-            hear(&failed(number, failure));
+            hear(&failed(number + 1, failure));
         }
     }
     runs.save(&run)?;
@@ -194,8 +190,37 @@ pub(crate) async fn drive(
     ended
 }
 
-/// Only commits are pushed, so what an agent forgot to commit is committed for it, or told.
-pub(crate) async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Option<Event> {
+/// Appends events to the record of a run, and reports each.
+fn note_events(
+    runs: &RunRecords,
+    number: &mut u64,
+    events: impl Iterator<Item = Event>,
+    hear: &mut impl FnMut(&Value),
+) -> Result<(), Failure> {
+    for event in events {
+        let line = runs.append(*number + 1, &event)?;
+        *number += 1;
+        hear(&line);
+    }
+    Ok(())
+}
+
+/// Warnings about work of an agent that is not on its workflow's branch. Only commits there are pushed, so what it forgot to
+/// commit is committed first.
+pub(crate) async fn what_is_left(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Vec<Event> {
+    let leftover = commit_leftover(sandbox, open, id).await;
+    let stray = match sandbox.worktrees.stray_commits(&open.inside, id).await {
+        Ok(stray) => stray.map(|it| it.warning()),
+        Err(failure) => {
+            tracing::warn!(%failure, "it is not known which commits are on another branch");
+            None
+        }
+    };
+    let stray = stray.map(|SandboxWarning { code, message }| Event::Warning { code, message });
+    leftover.into_iter().chain(stray).collect()
+}
+
+async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Option<Event> {
     let left = sandbox.worktrees.commit_leftover(&open.inside, id, &sandbox.git_identity.author).await;
     let (code, message) = match left {
         Ok(Leftover::Nothing) => return None,
@@ -206,8 +231,10 @@ pub(crate) async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox,
         }
         Ok(Leftover::Kept { reason, files }) => {
             let what = count(files, "file", "files");
-            let command = format!("coracle worktree exec {id} -- git commit --all");
-            ("uncommitted", format!("{what} not committed, and not pushed: {reason}; `{command}` commits them"))
+            let exec = format!("coracle worktree exec {id} -- git");
+            let commands = format!("`{exec} add --all`, then `{exec} commit --message MESSAGE`");
+            let message = format!("{what} not committed, and not pushed: {reason}; once that is resolved: {commands}");
+            ("uncommitted", message)
         }
         Err(failure) => ("uncommitted", format!("what the agent did not commit stays so: {}", failure.message)),
     };

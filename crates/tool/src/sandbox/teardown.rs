@@ -177,7 +177,7 @@ async fn save(
     for id in workflows {
         match sandbox.worktrees.remove(&open.inside, id, &request).await {
             Ok(removed) => {
-                report.saved.extend(removed.saved.as_ref().map(place));
+                report.saved.extend(removed.saved.iter().chain(&removed.also_saved).map(place));
                 RunRecords::new(sandbox.sandbox.dir(), id).forget()?;
             }
             // The others' work is no worse for it.

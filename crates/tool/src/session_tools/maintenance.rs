@@ -13,14 +13,17 @@ use crate::container_guest;
 use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
 
-/// An end takes no longer; the next process goes on with it.
-const WITHIN: Duration = Duration::from_secs(20);
+/// For all that ends with the connection of a client, whose process exits soon; the next process goes on with it.
+const OF_A_CLIENT: Duration = Duration::from_secs(20);
+
+/// For ends of other reasons, of which saving takes the most.
+const OF_OTHERS: Duration = Duration::from_secs(90);
 
 /// Ends what dead processes left: before each creation of a container, and when a server starts.
 pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
-    let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
+    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired);
-    match slots.recover(cx.engines(), jiff::Timestamp::now(), &ending).await {
+    match slots.recover(cx.engines(), &ClockReading::now(), &ending).await {
         Ok(ended) => log_ended(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
@@ -31,7 +34,7 @@ pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
 
 /// Ends those that are too old.
 pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
-    let (tell, reader) = (cx.slot_observer(), reader(cx, slots).await);
+    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), &*tell, EndReason::Lifetime);
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
@@ -43,13 +46,26 @@ pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
 /// # Errors
 /// When the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
+    end_saving(cx, true).await
+}
+
+/// Removes the session's containers with their work.
+///
+/// # Errors
+/// As [`end`].
+pub(crate) async fn end_without_saving(cx: &Context) -> Result<Map<String, Value>, Failure> {
+    end_saving(cx, false).await
+}
+
+async fn end_saving(cx: &Context, saves: bool) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
-    let (tell, reader) = (cx.slot_observer(), reader(cx, &slots).await);
+    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, &slots).await);
     let reason = match cx.call.frontend {
         Frontend::Mcp | Frontend::Serve => EndReason::Disconnect,
         Frontend::Call | Frontend::Cli | Frontend::Ui => EndReason::Command,
     };
     let ending = ending(cx, reader.as_ref(), &*tell, reason);
+    let ending = if saves { ending } else { EndOptions { saving: SavePolicy::Discard, ..ending } };
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     log_ended(&ended);
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
@@ -68,10 +84,10 @@ pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
 }
 
 /// What reads a volume whose container is gone.
-type VolumeReader = (GuestProgram, Policy);
+pub(crate) type VolumeReader = (GuestProgram, Policy);
 
 /// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
-async fn reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
+pub(crate) async fn volume_reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
     slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
     let program = container_guest::of_this_machine(cx, &*runtime).ok().flatten()?;
@@ -84,9 +100,13 @@ fn ending<'a>(
     tell: &'a coracle_lifecycle::SlotObserver<'static>,
     reason: EndReason,
 ) -> EndOptions<'a> {
-    let limits = SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time: SAVE_TIME.min(WITHIN / 2) };
+    let (within, time) = match reason {
+        EndReason::Disconnect | EndReason::Signal => (OF_A_CLIENT, OF_A_CLIENT / 2),
+        EndReason::Command | EndReason::LeaseExpired | EndReason::Lifetime => (OF_OTHERS, SAVE_TIME),
+    };
+    let saving = SavePolicy::Keep(SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time });
     let reader = reader.map(|(program, policy)| (program, policy));
-    EndOptions { saving: SavePolicy::Keep(limits), reader, grace: cx.config.exec.grace.0, within: WITHIN, tell, reason }
+    EndOptions { saving, reader, grace: cx.config.exec.grace.0, within, tell, reason }
 }
 
 fn log_ended(ended: &EndedSession) {

@@ -14,7 +14,7 @@ mod settings;
 
 pub use self::export::{ApplyResponse, DiffResponse, ExportResponse, apply, diff, export};
 pub use self::maintenance::{end, show};
-pub(crate) use self::maintenance::{expire, recover};
+pub(crate) use self::maintenance::{end_without_saving, expire, recover, volume_reader};
 pub use self::prompt::prompt;
 pub(crate) use self::session_egress::is_open;
 pub use self::settings::{SessionTools, runs_on_host};

@@ -5,6 +5,7 @@ use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, T
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+use super::agent;
 use super::chosen_container::{self, ChosenContainer};
 use super::shell_output::ShellOutput;
 use crate::config::Toolset;
@@ -83,11 +84,11 @@ impl OperationEntry {
         if self.shape == AnswerShape::Snippet {
             return snippet(&RunCodeResult::failed(failure, &Mode::Container));
         }
+        if matches!(self.shape, AnswerShape::Forwarded { .. }) {
+            return of_text(failure.answer(None), agent::refused(failure));
+        }
         let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
         let text = format!("{}{hint}", failure.message);
-        if matches!(self.shape, AnswerShape::Forwarded { .. }) {
-            return of_text(failure.answer(None), text);
-        }
         of_text(Response::<()>::failed((**failure).clone()).envelope(), text)
     }
 

@@ -59,10 +59,14 @@ impl Operation<Process> for WorkflowEvents {
         let after = self.after.unwrap_or(0);
         let until = Instant::now() + self.timeout.map_or(Duration::ZERO, |it| it.0.min(LONGEST));
         let (_, runs, _) = find(process, &self.workflow).await?;
+        let mut seen = None;
         loop {
             // First how it stands: an event that comes meanwhile is then in the list.
             let state = runs.last()?.map_or(RunState::Lost, |it| it.state);
-            let events = runs.events(after, MOST)?;
+            // A record may be long, and is parsed again only if there is more of it.
+            let bytes = runs.events_bytes()?;
+            let is_longer = seen.replace(bytes) != Some(bytes);
+            let events = if is_longer { runs.events(after, MOST)? } else { Vec::new() };
             if !events.is_empty() || state != RunState::Running || Instant::now() >= until {
                 let next = events.last().and_then(|it| it["number"].as_u64()).unwrap_or(after);
                 return Ok(WorkflowEventsResponse { events, next, state });

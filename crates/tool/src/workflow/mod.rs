@@ -18,14 +18,17 @@ pub(crate) use self::result::WorkflowResult;
 pub(crate) use self::start::WorkflowStart;
 pub(crate) use self::status::WorkflowStatus;
 use crate::config::CrossSession;
+use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::sandbox::{open, sandboxes};
+use crate::sandbox::{open, sandboxes, worktrees};
 use crate::worktree::Workflow;
 
 use std::sync::Arc;
 
-use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle};
+use coracle_sandbox::{
+    OpenSandbox, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxKey, WorkflowId,
+};
 
 /// A workflow whose sandbox is ready.
 struct OpenWorkflow {
@@ -78,4 +81,10 @@ async fn find(process: &Process, workflow: &Workflow) -> Result<(Arc<SandboxHand
 /// The sandbox of a workflow that is there, as a port is forwarded into it.
 pub(crate) async fn workflow_sandbox(process: &Process, workflow: &Workflow) -> Result<Arc<SandboxHandle>, Failure> {
     Ok(OpenWorkflow::find(process, workflow).await?.sandbox)
+}
+
+/// Whether a sandbox is there and has that workflow.
+pub(crate) fn has_workflow(cx: &Context, sandbox: &SandboxKey, id: &WorkflowId) -> Result<bool, Failure> {
+    let is_there = SandboxDir::all(&sandboxes(cx)?)?.iter().any(|it| it.key == *sandbox);
+    Ok(is_there && worktrees(cx)?.remembered(sandbox.as_str())?.contains(id))
 }

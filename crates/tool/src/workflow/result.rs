@@ -2,7 +2,7 @@
 
 use coracle_sandbox::RunState;
 use coracle_sandbox::protocol::Usage;
-use coracle_sandbox::worktree::Commit;
+use coracle_sandbox::worktree::{Commit, StrayCommits};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,11 +54,17 @@ impl Operation<Process> for WorkflowResult {
         let (sandbox, runs, run) = find(process, &self.workflow).await?;
         has_ended(&run)?;
         // What the agent said is on this host, whatever became of its sandbox.
-        let (work, warnings) = match work(process, &self.workflow).await {
-            Ok(work) => (Some(work), Vec::new()),
-            Err(failure) => (None, vec![Warning::new("sandbox_unavailable", failure.message.clone())]),
+        let mut warnings = Vec::new();
+        let (commits, uncommitted) = match work(process, &self.workflow).await {
+            Ok(AgentWork { commits, uncommitted, stray }) => {
+                warnings.extend(stray.map(|it| Warning::new("other_branch", it.warning().message)));
+                (Some(commits), Some(uncommitted))
+            }
+            Err(failure) => {
+                warnings.push(Warning::new("sandbox_unavailable", failure.message.clone()));
+                (None, None)
+            }
         };
-        let (commits, uncommitted) = work.unzip();
         Ok(WorkflowResultResponse {
             state: run.state,
             answer: runs.answer()?.map(|it| it["content"].clone()),
@@ -76,9 +82,20 @@ impl Operation<Process> for WorkflowResult {
     }
 }
 
-/// Its commits, and how many files are in none.
-async fn work(process: &Process, workflow: &Workflow) -> Result<(Vec<Commit>, u64), Failure> {
+/// What an agent left in its worktree.
+struct AgentWork {
+    commits: Vec<Commit>,
+    /// Files that are in no commit.
+    uncommitted: u64,
+    stray: Option<StrayCommits>,
+}
+
+async fn work(process: &Process, workflow: &Workflow) -> Result<AgentWork, Failure> {
     let OpenWorkflow { sandbox, open, run } = OpenWorkflow::find(process, workflow).await?;
-    let commits = sandbox.worktrees.log(&open.inside, &run.workflow).await?;
-    Ok((commits, sandbox.worktrees.uncommitted_files(&open.inside, &run.workflow).await?))
+    let (worktrees, at, id) = (&sandbox.worktrees, &open.inside, &run.workflow);
+    Ok(AgentWork {
+        commits: worktrees.log(at, id).await?,
+        uncommitted: worktrees.uncommitted_files(at, id).await?,
+        stray: worktrees.stray_commits(at, id).await?,
+    })
 }

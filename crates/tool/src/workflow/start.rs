@@ -74,11 +74,13 @@ impl Operation<Process> for WorkflowStart {
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
+        // A sandbox that existed may hold unsaved work.
+        let new = sandbox.is_new().await?;
         let create = CreateRequest { base: self.base, uncommitted, ..CreateRequest::new(id.clone()) };
         let made = ready(cx, &sandbox, ask, create).await;
         drop(claim);
         if made.is_err() {
-            process.registry().give_up(&sandbox).await;
+            process.registry().give_up(&sandbox, new).await;
         }
         let (open, worktree, devcontainer) = made?;
         let Self { prompt, instructions, schema, .. } = self;

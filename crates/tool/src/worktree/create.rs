@@ -70,8 +70,8 @@ impl Operation<Process> for Create {
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;
         // A sandbox that existed may hold unsaved work.
-        let new = sandbox.sandbox.liveness().await? == SandboxLiveness::Absent;
-        if new {
+        let new = sandbox.is_new().await?;
+        if sandbox.sandbox.liveness().await? == SandboxLiveness::Absent {
             // What is too old makes room for it.
             Box::pin(expire(process.sandboxes())).await;
         }
@@ -80,8 +80,8 @@ impl Operation<Process> for Create {
         let ask = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
         let made = ready(cx, &sandbox, setup, ask).await;
         drop(claim);
-        if made.is_err() && new {
-            process.registry().give_up(&sandbox).await;
+        if made.is_err() {
+            process.registry().give_up(&sandbox, new).await;
         }
         let (repository, worktree, devcontainer) = made?;
         Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })

@@ -75,7 +75,9 @@ impl Operation<Process> for Remove {
         }
         let removal = sandbox.release(save.as_ref()).await?;
         drop(save);
-        let SandboxRemoval { removed: sandbox_removed, saved: also_saved, kept } = removal;
+        let SandboxRemoval { removed: sandbox_removed, saved, kept } = removal;
+        let commits = removed.as_mut().map(|it| std::mem::take(&mut it.also_saved)).unwrap_or_default();
+        let also_saved = commits.into_iter().chain(saved).collect();
         if sandbox_removed {
             process.registry().forget(&sandbox.key).await;
         }

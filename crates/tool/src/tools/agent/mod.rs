@@ -16,6 +16,7 @@ mod machine;
 mod response_text;
 
 use self::forwarding::AgentTool;
+pub(super) use self::response_text::refused;
 use crate::dispatch::OperationEntry;
 
 /// Its tools, as the protocol lists them.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::dispatch::CallResponse;
 use crate::document::ProgramOutput;
+use crate::failure::Failure;
 use crate::humanize::duration;
 
 type Fields = Map<String, Value>;
@@ -26,7 +27,33 @@ pub(super) fn text_of(callee: &str, response: &CallResponse) -> String {
             (None, None) => plain(&Value::Object(fields.clone())),
         },
     };
-    with_warnings(text, fields)
+    with_warnings(with_next_offset(callee, text, fields), fields)
+}
+
+/// A call that failed: why, what to do, and what its command had printed until then.
+pub(in super::super) fn refused(failure: &Failure) -> String {
+    let mut shown = failure.message.clone();
+    if let Some(hint) = &failure.hint {
+        shown.push_str(&format!("\n{hint}"));
+    }
+    for stream in ["stdout", "stderr"] {
+        let printed = text(&failure.known, stream);
+        if !printed.is_empty() {
+            line_end(&mut shown);
+            shown.push_str(&format!("[{stream} until then]\n{printed}"));
+        }
+    }
+    shown
+}
+
+/// The next wait for a line begins where this one ended, so that it does not find the same line.
+fn with_next_offset(callee: &str, mut shown: String, fields: &Fields) -> String {
+    if callee == "job_wait" && fields.get("running") == Some(&Value::Bool(true)) {
+        line_end(&mut shown);
+        let next = fields.get("next_offset").and_then(Value::as_u64).unwrap_or_default();
+        shown.push_str(&format!("[next offset {next}]"));
+    }
+    shown
 }
 
 /// The answer of a session tool, whose own text says some things twice.
@@ -40,7 +67,7 @@ fn session_tool(callee: &str, fields: &Fields, own: &str) -> String {
     let shown = match (callee, value) {
         ("write_file" | "edit_file", _) => text(fields, "message").to_owned(),
         ("read_file", Some(value)) => lines_of_file(value),
-        ("evaluate_python", Some(value)) => python(value),
+        ("evaluate_python", Some(value)) => python(value, text(fields, "message")),
         (name, Some(value)) if name.starts_with("workflow_") => plain(&Value::Object(value.clone())),
         _ => return own.to_owned(),
     };
@@ -108,10 +135,10 @@ fn failed_step(step: &Value) -> String {
     format!("FAILED {name}: {}{}", reason(step), parts.collect::<String>())
 }
 
-/// What code printed, what it showed, and which files it wrote.
-fn python(value: &Fields) -> String {
+/// What code printed, what it showed, which files it wrote, and what it raised.
+fn python(value: &Fields, message: &str) -> String {
     let of_value = |name: &str| value.get(name).and_then(Value::as_array).into_iter().flatten();
-    let mut shown = text(value, "stdout").to_owned();
+    let mut shown = both_ends(value, "stdout");
     let outputs = of_value("outputs").filter_map(|it| match it["type"].as_str()? {
         "text/plain" => it["text"].as_str().map(str::to_owned),
         // Its text is shown.
@@ -126,17 +153,57 @@ fn python(value: &Fields) -> String {
         line_end(&mut shown);
         shown.push_str(&part);
     }
-    ended(shown, value)
+    let mut stderr = both_ends(value, "stderr");
+    // The end of standard error has it, unless it is long or more was printed behind it.
+    if let Some(raised) = message.strip_prefix(RAISED).map(|it| it.trim_end_matches('.'))
+        && !stderr.contains(raised)
+    {
+        line_end(&mut stderr);
+        stderr.extend(raised.chars().take(MAX_RAISED));
+    }
+    ended(shown, &stderr, value)
+}
+
+/// What stands before an exception in the message of a run.
+const RAISED: &str = "Evaluation failed: ";
+
+/// Characters of an exception.
+const MAX_RAISED: usize = 500;
+
+/// An end of fewer characters is all that the beginning lacks: 4 KiB of it are kept, and a character has at most four bytes.
+const WHOLE: usize = 1024;
+
+/// A stream of a run, of which the middle may be missing. Nothing keeps it.
+fn both_ends(value: &Fields, stream: &str) -> String {
+    let (start, end) = (text(value, stream), text(value, &format!("{stream}_tail")));
+    let head = start.strip_suffix("...");
+    match (end.chars().count(), head) {
+        (0, _) => start.to_owned(),
+        (1..WHOLE, Some(head)) => format!("{head}{end}"),
+        _ => format!("{}\n[… cut; the rest is not kept …]\n{end}", head.unwrap_or(start)),
+    }
 }
 
 /// What a command printed, and how it ended unless it just worked.
 fn command(fields: &Fields) -> String {
-    ended(text(fields, "stdout").to_owned(), fields)
+    let [stdout, stderr] = ["stdout", "stderr"].map(|stream| with_call_for_rest(fields, stream));
+    ended(stdout, &stderr, fields)
+}
+
+/// What is left out of a stream, read by a call of this toolset. In `job` an offset counts both streams together.
+fn with_call_for_rest(fields: &Fields, stream: &str) -> String {
+    let (shown, job, container) = (text(fields, stream), text(fields, "job_id"), text(fields, "container"));
+    let operation = format!("; job_read job_id={job} stream={stream} offset=");
+    let rest = shown.split_once(&operation).and_then(|(start, rest)| Some((start, rest.split_once(' ')?)));
+    let Some((start, (offset, end))) = rest else { return shown.to_owned() };
+    let call = format!(
+        r#"{{"operation":"job_read","container":"{container}","job_id":"{job}","stream":"{stream}","offset":{offset}}}"#
+    );
+    format!("{start}: `containers` {call} {end}")
 }
 
 /// The same with standard error and the end.
-fn ended(mut shown: String, fields: &Fields) -> String {
-    let stderr = text(fields, "stderr");
+fn ended(mut shown: String, stderr: &str, fields: &Fields) -> String {
     if !stderr.is_empty() {
         line_end(&mut shown);
         if !shown.is_empty() {
@@ -179,7 +246,9 @@ fn document(document: &crate::document::Document) -> String {
         None => String::new(),
     };
     let blocks = document.to_string();
-    for part in [blocks].into_iter().chain(document.notes.iter().map(|it| format!("[{it}]"))) {
+    // Notes name options of the command line.
+    let notes = document.notes.iter().map(|it| format!("[{it}]").replace("`--offset`", "`offset`"));
+    for part in [blocks].into_iter().chain(notes) {
         if !part.is_empty() {
             line_end(&mut shown);
             shown.push_str(&part);
@@ -220,7 +289,9 @@ fn without_nulls(value: &Value) -> Value {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{command, created, python};
+    use super::{command, created, document, python, refused, with_next_offset};
+    use crate::document::{Document, ProgramOutput};
+    use crate::failure::{Code, Failure};
 
     fn fields(value: Value) -> super::Fields {
         let Value::Object(fields) = value else { panic!("{value} is no object") };
@@ -256,8 +327,52 @@ mod tests {
             ],
             "files": [{ "path": "a.csv", "bytes": 12 }],
         });
-        assert_eq!(python(&fields(answer)), "hi\n   a\n0  1\n[image/png, 2100 bytes]\n[wrote a.csv, 12 bytes]");
-        assert_eq!(python(&fields(json!({ "exit_code": 0 }))), "[exit 0]");
+        assert_eq!(python(&fields(answer), ""), "hi\n   a\n0  1\n[image/png, 2100 bytes]\n[wrote a.csv, 12 bytes]");
+        assert_eq!(python(&fields(json!({ "exit_code": 0 })), ""), "[exit 0]");
+    }
+
+    #[test]
+    fn code_that_prints_much_shows_both_ends_and_what_it_raised() {
+        let told = |end: &str, message: &str| {
+            let start = format!("Traceback{}...", "x".repeat(4084));
+            let answer = json!({ "exit_code": 1, "stdout": "", "stderr": start, "stderr_tail": end });
+            python(&fields(answer), message)
+        };
+        let failed = "Evaluation failed: ValueError: x.";
+        let cut = told(&format!("{}\nValueError: x\n", "y".repeat(2034)), failed);
+        assert!(cut.starts_with("Traceback") && cut.contains("x\n[… cut; the rest is not kept …]\ny"), "{cut}");
+        assert!(cut.ends_with("y\nValueError: x\n[exit 1]"), "{cut}");
+        let whole = told("y\nValueError: x\n", failed);
+        assert!(whole.ends_with("xxy\nValueError: x\n[exit 1]"), "{whole}");
+        let hidden = told(&"y".repeat(2048), failed);
+        assert!(hidden.ends_with("yy\nValueError: x\n[exit 1]"), "{hidden}");
+        let exited = told(&"y".repeat(2048), "Evaluation failed (exit code 1).");
+        assert!(exited.ends_with("yy\n[exit 1]"), "{exited}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_read_by_calls_of_this_toolset() {
+        let cut = ran(json!({
+            "container": "web", "job_id": "1f0c9a2e",
+            "stderr": "one\n[… 90 bytes left out; job_read job_id=1f0c9a2e stream=stderr offset=4 …]\ntwo",
+        }));
+        let call = r#"{"operation":"job_read","container":"web","job_id":"1f0c9a2e","stream":"stderr","offset":4}"#;
+        assert_eq!(cut, format!("one\n[… 90 bytes left out: `containers` {call} …]\ntwo"));
+        let page = Document::of_output(ProgramOutput::Job(b"hi".to_vec())).note("go on with `--offset` 99");
+        assert_eq!(document(&page), "hi\n[go on with `offset` 99]");
+        let waited = |running: bool| {
+            let answer = fields(json!({ "running": running, "next_offset": 9 }));
+            with_next_offset("job_wait", "up".to_owned(), &answer)
+        };
+        assert_eq!((waited(true).as_str(), waited(false).as_str()), ("up\n[next offset 9]", "up"));
+    }
+
+    #[test]
+    fn a_call_that_fails_shows_what_its_command_had_printed() {
+        let failure = Failure::new(Code::NotRunning, "`web` has ended").hint("start it");
+        assert_eq!(refused(&failure), "`web` has ended\nstart it");
+        let failure = failure.known("container", "web").known("stdout", "half\n").known("stderr", "");
+        assert_eq!(refused(&failure), "`web` has ended\nstart it\n[stdout until then]\nhalf\n");
     }
 
     #[test]

@@ -1,0 +1,85 @@
+// What the TypeScript package does where a request, an event or the program is not as it should be.
+//
+// connection.mjs PACKAGE PROGRAM: PACKAGE is the directory of the package, PROGRAM is `scripted_serve.py`; the program
+// in CORACLE_BIN is the real one. Ends with 0 if everything was as it should be.
+
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const [directory, program] = process.argv.slice(2);
+const { Client, ConnectionClosed, Container, CoracleError, defaultClient } = await import(`${directory}/src/index.js`);
+
+// In place of a call that waits for ever.
+const limit = setTimeout(() => process.exit(9), 60_000);
+
+async function requestsThatCannotBeSent() {
+  const client = new Client();
+  let deep = [];
+  for (let n = 0; n < 200; n++) deep = [deep];
+  for (const field of ["x".repeat(9 << 20), "a 😀".slice(0, 3), { "\ud83d": 1 }, 1n]) {
+    const failed = (error) => error instanceof CoracleError && error.code === "invalid_input" && error.hint !== null;
+    await assert.rejects(client.call("list", { field }), failed);
+  }
+  // The program refuses this one, under its id.
+  await assert.rejects(client.call("list", { field: deep }), { code: "invalid_json" });
+  assert.ok((await client.call("list")).success);
+  await assert.rejects(client.call("list", { field: "😀" }), { code: "unknown_field" });
+  await client.close();
+}
+
+async function listeners(client) {
+  const onEvent = () => {
+    throw new RangeError("of the listener");
+  };
+  await assert.rejects(client.call("steps", {}, { onEvent }), RangeError);
+  const events = [];
+  await client.call("steps", {}, { onEvent: (it) => events.push(it.event) });
+  assert.deepEqual(events, ["step", "step"]);
+}
+
+async function streams(client) {
+  const c = Container.attach("c", client);
+  const { calls } = await client.call("told");
+  const stream = c.stream("run", {}, { signal: AbortSignal.abort() });
+  await assert.rejects(stream.result, { name: "AbortError" });
+  assert.deepEqual((await client.call("told")).calls, [...calls, "told"]);
+  const events = [];
+  for await (const chunk of c.stream("run", {}, { onEvent: (it) => events.push(it.event) })) {
+    assert.equal(chunk.data.toString(), "begun\n");
+    break;
+  }
+  assert.deepEqual(events, ["stdout"]);
+  while ((await client.call("told")).cancelled.length < 2) await sleep(10);
+}
+
+async function endsOfBlocks() {
+  for (const [request, isRemoved] of [[{}, true], [{ if_exists: "reuse" }, false], [{ persistent: true }, false]]) {
+    const client = new Client({ program });
+    await Container.using(request, async () => {}, { client });
+    assert.equal((await client.call("told")).calls.includes("destroy"), isRemoved);
+    await client.close();
+  }
+}
+
+async function endsOfTheProgram() {
+  for (const [operation, why] of [["end", /exit code 7/], ["nonsense", /cannot be read/]]) {
+    const client = new Client({ program });
+    for (const it of [operation, "told"]) {
+      const failed = (error) => error instanceof ConnectionClosed && why.test(error.message);
+      await assert.rejects(client.call(it), failed);
+    }
+    await client.close();
+  }
+  process.env.CORACLE_BIN = program;
+  await assert.rejects(defaultClient().call("end"), ConnectionClosed);
+  assert.deepEqual((await defaultClient().call("told")).calls, ["told"]);
+}
+
+await requestsThatCannotBeSent();
+const client = new Client({ program });
+await listeners(client);
+await streams(client);
+await client.close();
+await endsOfBlocks();
+await endsOfTheProgram();
+clearTimeout(limit);

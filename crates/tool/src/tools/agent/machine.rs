@@ -33,7 +33,7 @@ pub(super) async fn ensure(process: &Process, name: ContainerName) -> Result<Mac
     let session = process.for_session_work();
     let making = tokio::spawn(async move {
         let _lock = lock;
-        find_or_create(&session, name).await
+        Box::pin(find_or_create(&session, name)).await
     });
     cx.unless_cancelled(async { making.await.map_err(Failure::internal)? }).await
 }

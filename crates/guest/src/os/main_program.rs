@@ -6,10 +6,9 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
-use rustix::process::setsid;
 use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
-use crate::os::signal_queue;
+use crate::os::{raw_syscall, signal_queue};
 
 /// A user by its ids, without further groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +44,7 @@ pub(crate) fn spawn(words: &[OsString], user: Option<RunUser>, streams: Streams)
     // SAFETY: only system calls, in a process that has one thread.
     unsafe {
         command.pre_exec(move || {
-            setsid()?;
+            raw_syscall::setsid()?;
             user.map_or(Ok(()), become_user)?;
             // A mask outlives `execve`, and the standard library leaves it as it is.
             signal_queue::unblock_all()

@@ -20,6 +20,12 @@ pub(crate) unsafe fn call(number: c_long, arguments: [usize; 5]) -> Result<usize
     }
 }
 
+/// Begins a session. rustix takes the answer for a number of a process, which is not 0, and gVisor answers 0.
+pub(crate) fn setsid() -> Result<()> {
+    // SAFETY: it changes the session of this process alone.
+    unsafe { call(libc::SYS_setsid, [0; 5]) }.map(drop)
+}
+
 #[cfg(target_arch = "x86_64")]
 unsafe fn trap(number: c_long, [one, two, three, four, five]: [usize; 5]) -> isize {
     let mut answer = number as isize;

@@ -13,7 +13,7 @@ use rustix::fs::{Access, Mode, OFlags, access};
 use rustix::io::Errno;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, fchdir, getgid, getuid, ioctl_tiocsctty, set_dumpable_behavior, setrlimit,
-    setsid, umask,
+    umask,
 };
 use rustix::thread::{Gid, Uid};
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -145,7 +145,7 @@ pub(super) fn run(orders: &mut ChildArgs) -> ! {
 /// Everything but the last step. With [`ChildAction::Look`] what the user may do in the directory, as bits of `access`.
 fn prepare(orders: &ChildArgs) -> Result<i32, SpawnFailure> {
     place(orders).map_err(|errno| (SpawnStage::Descriptors, errno))?;
-    setsid().map_err(|errno| (SpawnStage::Session, errno))?;
+    raw_syscall::setsid().map_err(|errno| (SpawnStage::Session, errno))?;
     if orders.terminal {
         // SAFETY: `place` has put the terminal there.
         ioctl_tiocsctty(unsafe { BorrowedFd::borrow_raw(1) }).map_err(|errno| (SpawnStage::Terminal, errno))?;

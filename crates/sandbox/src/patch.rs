@@ -31,7 +31,7 @@ fn patch_effects(patch: &[u8]) -> PatchEffects {
     patch_effects
 }
 
-/// Refuses what only a person decides.
+/// Refuses a patch that the person has to allow: it changes protected names, or makes links.
 pub(crate) fn check_patch(patch: &[u8], files: &[String], leave: bool) -> Result<()> {
     let patch_effects = patch_effects(patch);
     if patch_effects.renames {

@@ -79,7 +79,7 @@ impl SessionContainers {
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
-    /// The same, unless somebody is at it.
+    /// The same, unless another call holds it.
     pub(super) fn try_claim<'a>(&self, slot: &'a Slot, key: SlotKey<'_>) -> Result<Option<ClaimedSlot<'a>>, SlotError> {
         let Ok(_door) = slot.door.try_lock() else { return Ok(None) };
         let Some(_lock) = self.store.try_lock_slot(key)? else { return Ok(None) };
@@ -87,7 +87,7 @@ impl SessionContainers {
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
-    /// Changes the record of a slot, unless somebody is at it.
+    /// Changes the record of a slot, unless another call holds it.
     pub(super) fn change(&self, key: SlotKey<'_>, change: impl FnOnce(&mut SlotRecord)) -> Result<(), SlotError> {
         let slot = self.slot(key);
         let Some(mut claimed) = self.try_claim(&slot, key)? else { return Ok(()) };

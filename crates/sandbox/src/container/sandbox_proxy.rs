@@ -277,7 +277,7 @@ async fn watch_listener(proxy: Weak<SandboxProxy>) {
     }
 }
 
-/// Writes down what is used until nobody uses the sandbox any more.
+/// Writes down what is used, for as long as the sandbox is in use.
 async fn note_usage(proxy: Weak<SandboxProxy>) {
     loop {
         tokio::time::sleep(NOTES).await;

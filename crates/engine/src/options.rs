@@ -19,6 +19,14 @@ pub struct EngineOptions {
     pub registries: RegistryOptions,
 }
 
+#[cfg(test)]
+impl EngineOptions {
+    /// Of an engine without a guest, with everything below a directory.
+    pub(crate) fn example(dir: &std::path::Path) -> Self {
+        Self { data_dir: dir.join("data"), guest: None, home: dir.to_owned(), registries: RegistryOptions::default() }
+    }
+}
+
 /// How images are fetched from registries and other engines.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryOptions {

@@ -212,18 +212,12 @@ pub(super) fn no_such_image(verb: &'static str, image: &ImageId) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+    use crate::{EmbeddedRuntime, EngineOptions};
 
     #[tokio::test]
     async fn a_container_whose_files_cannot_be_written_is_not_created() {
         let dir = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            data_dir: dir.path().join("data"),
-            guest: None,
-            home: dir.path().to_owned(),
-            registries: RegistryOptions::default(),
-        };
-        let runtime = EmbeddedRuntime::open(options).unwrap();
+        let runtime = EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap();
         let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
         let failed = add(engine, &config, |dir| {
             std::fs::write(dir.join("half"), "")?;

@@ -194,7 +194,7 @@ mod tests {
     use crate::cgroup::ContainerGroup;
     use crate::directories::Directories;
     use crate::network::AttachmentRecord;
-    use crate::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+    use crate::{EmbeddedRuntime, EngineOptions};
 
     #[tokio::test]
     async fn the_record_of_a_network_stays_until_the_network_is_cleared() {
@@ -222,13 +222,7 @@ mod tests {
     #[tokio::test]
     async fn a_container_is_not_removed_while_some_of_its_network_is_left() {
         let dir = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            data_dir: dir.path().join("data"),
-            guest: None,
-            home: dir.path().to_owned(),
-            registries: RegistryOptions::default(),
-        };
-        let runtime = EmbeddedRuntime::open(options).unwrap();
+        let runtime = EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap();
         let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
         add(engine, &config, |_| Ok(())).await.unwrap();
         let files = find(engine, &(&config.id).into()).unwrap().dir;

@@ -11,7 +11,7 @@ use coracle_runtime::{
 };
 use rustix::process::geteuid;
 
-use crate::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+use crate::{EmbeddedRuntime, EngineOptions};
 
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -30,13 +30,7 @@ impl Fixture {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let options = EngineOptions {
-            data_dir: dir.path().join("data"),
-            guest: None,
-            home: dir.path().to_owned(),
-            registries: RegistryOptions::default(),
-        };
-        let runtime = EmbeddedRuntime::open(options).unwrap();
+        let runtime = EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap();
         let tag = ImageRef::parse("localhost/fork-test:1").unwrap();
         let image = ImageImport { tar: busybox(), tag, env: vec![("PATH".into(), "/bin".into())], labels: Vec::new() };
         let image = runtime.import_image(image).await.unwrap();

@@ -2,9 +2,9 @@
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them, with
 //! `CORACLE_TEST_DAY` on Docker and on Podman one day in four each. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake
-//! and on the embedded engine by turns, and each day on the one of the two that does it. On some days such a test also meets
-//! Docker, Podman or the embedded engine without root. A hash of the test's name and the day choose. `cargo xtask test` sets
-//! the day.
+//! and on the embedded engine by turns, so that what only real engines do is tried every second day. On some days such a
+//! test also meets Docker, Podman or the embedded engine without root. What takes long, which is a tenth of the tests and
+//! half of the time, has one day in four. A hash of the test's name and the day choose. `cargo xtask test` sets the day.
 //!
 //! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the
 //! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
@@ -38,18 +38,11 @@ const CLUSTER_ROUND: u64 = 12;
 /// Modules of end-to-end tests that meet a cluster.
 const ON_CLUSTER: &[&str] = &["tool::exec", "tool::jobs", "tool::copy", "tool::kubernetes"];
 
-/// Tests that take one or two minutes each, most since they install a whole toolchain into an image; by what their names begin with.
-const LONG: &[&str] = &[
-    "tool::stand_ins::",
-    "tool::cache::s48_",
-    "tool::work::network::w43_",
-    "tool::command_line::ssh::an_editors_server_from_npm_",
-    "tool::client_libraries::the_examples_of_an_evaluation_",
-    "tool::sandbox::crash::host::a_host_process_killed_in_a_run_",
-];
+/// Tests that take long, the longest first: `cargo xtask test --all-engines` writes them down.
+const SLOW: &str = include_str!("slow.txt");
 
 /// Days after which such a test has its turn again.
-const LONG_ROUND: u64 = 4;
+const SLOW_ROUND: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tier {
@@ -130,13 +123,20 @@ pub(super) fn engines_of(test: &str, named: Vec<String>, day: Option<u64>, only:
 
 /// Whether a test runs on that day at all.
 pub(super) fn has_turn(test: &str, day: Option<u64>) -> bool {
-    let is_long = LONG.iter().any(|it| test.starts_with(it));
-    day.is_none_or(|day| !is_long || turn_of(test, day).is_multiple_of(LONG_ROUND))
+    let place = place_of_slow(test).zip(day);
+    place.is_none_or(|(place, day)| (place + day).is_multiple_of(SLOW_ROUND))
 }
 
-/// The number by which a test's engines are chosen on that day.
+/// The place of a test among those that take long. Neighbours take about as long, so that days that take every fourth one
+/// cost the same.
+fn place_of_slow(test: &str) -> Option<u64> {
+    SLOW.lines().zip(0..).find(|(it, _)| *it == test).map(|(_, place)| place)
+}
+
+/// The number by which a test's engines are chosen on that day: one more for each of its days, so that it meets them all.
 fn turn_of(test: &str, day: u64) -> u64 {
-    u64::from(Sha256::digest(test)[0]) + day
+    let round = place_of_slow(test).map_or(day, |place| (place + day) / SLOW_ROUND);
+    u64::from(Sha256::digest(test)[0]) + round
 }
 
 /// Whether a test that is about clusters alone runs today.
@@ -155,6 +155,13 @@ fn is_for_cluster(test: &str) -> bool {
 
 fn is_contract(test: &str) -> bool {
     test.starts_with("conformance::")
+}
+
+/// Whether what the fake does not do waits for the next day: that is the embedded engine's. What takes long has waited.
+pub(super) fn waits_for_the_next_day(test: &str, named: &[String], day: Option<u64>) -> bool {
+    let has_both = [FAKE, EMBEDDED].iter().all(|engine| named.iter().any(|it| it == engine));
+    let is_of_the_fake = |day| !turn_of(test, day).is_multiple_of(2);
+    has_both && Tier::of(test) == Tier::EndToEnd && place_of_slow(test).is_none() && day.is_some_and(is_of_the_fake)
 }
 
 /// The engines that a test meets one after the other until one does what it is about, where those of its day do not: the
@@ -230,10 +237,27 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_takes_minutes_has_one_day_in_four() {
-        let days = |test| (1..=24).filter(|day| has_turn(test, Some(*day))).count();
-        assert_eq!((days("tool::stand_ins::one"), days(TEST)), (6, 24));
-        assert!(has_turn("tool::stand_ins::one", None));
+    fn a_test_that_takes_long_has_one_day_in_four_and_meets_the_engines_by_turns() {
+        let slow = SLOW.lines().find(|it| Tier::of(it) == Tier::EndToEnd).expect("some take long");
+        let days = |test: &str| (1..=24).filter(|day| has_turn(test, Some(*day))).collect::<Vec<_>>();
+        assert_eq!((days(slow).len(), days(TEST).len()), (6, 24));
+        assert!(has_turn(slow, None));
+        let on: Vec<_> = days(slow).into_iter().map(|day| of(slow, &["fake", "embedded"], Some(day))).collect();
+        assert!(on.windows(2).all(|it| it[0] != it[1]), "{on:?}");
+        let each_day = (1..=4).map(|day| SLOW.lines().filter(|it| has_turn(it, Some(day))).count());
+        assert!(each_day.clone().max().unwrap() <= each_day.min().unwrap() + 1);
+    }
+
+    #[test]
+    fn what_only_real_engines_do_waits_for_the_embedded_one() {
+        let all = ["fake", "docker", "embedded"].map(str::to_owned);
+        let waits = |test, day| waits_for_the_next_day(test, &all, Some(day));
+        for day in 1..=4 {
+            assert_eq!(waits(TEST, day), of(TEST, &["fake", "embedded"], Some(day)) == "fake");
+            assert!(!waits("conformance::exec::one", day) && !waits("escapes::one", day));
+            assert!(!waits_for_the_next_day(TEST, &all[..2], Some(day)));
+        }
+        assert!(!waits_for_the_next_day(TEST, &all, None));
     }
 
     #[test]

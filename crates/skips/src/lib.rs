@@ -27,7 +27,7 @@ pub const NEEDS_STRACE: &str = "needs strace";
 /// The test is about an engine behind a server of `ssh`.
 pub const NEEDS_SSHD: &str = "needs root and openssh-server";
 
-/// The test takes minutes, and has its turn on another day.
+/// The test takes long or is about a real engine, and has its turn on another day.
 pub const ANOTHER_DAY: &str = "its turn is on another day";
 
 /// The test is about a page in a browser.

@@ -10,7 +10,10 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use super::ran::Runs;
-use crate::sh::{sh, target};
+use crate::sh::{root, sh, target};
+
+/// What takes longer where all engines are busy at once.
+const SLOW: Duration = Duration::from_secs(15);
 
 pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration) -> Result<()> {
     let commit = sh("git", ["rev-parse", "HEAD"]).read().unwrap_or_default();
@@ -28,7 +31,16 @@ pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration
         "seconds": took.as_secs(),
     });
     fs::create_dir_all(target().join("scenarios"))?;
-    Ok(fs::write(file(), format!("{note:#}\n"))?)
+    fs::write(file(), format!("{note:#}\n"))?;
+    write_slow(runs)
+}
+
+/// The tests that have one day in four (`tests/engines/tier.rs`).
+fn write_slow(runs: &Runs) -> Result<()> {
+    let slow: String = runs.slow(SLOW).iter().map(|it| format!("{it}\n")).collect();
+    fs::write(root().join("tests/engines/slow.txt"), &slow)?;
+    println!("{} tests take more than {} s: tests/engines/slow.txt", slow.lines().count(), SLOW.as_secs());
+    Ok(())
 }
 
 /// The note of the last one.

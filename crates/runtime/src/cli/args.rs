@@ -226,7 +226,26 @@ pub(super) fn stack(dialect: Dialect, mut model: Value) -> Value {
         // As for networks that we make ourselves.
         network.insert("driver_opts".into(), serde_json::json!({ "isolate": "true" }));
     }
+    if dialect == Dialect::Podman {
+        let services = model.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten();
+        for test in services.filter_map(|it| it.1.get_mut("healthcheck")?.get_mut("test")) {
+            keep_words(test);
+        }
+    }
     model
+}
+
+/// Podman's interface for Compose splits the words of a check again at each space (seen with 4.3.1, its issue 26519): a
+/// shell keeps them, where one is needed.
+fn keep_words(test: &mut Value) {
+    let words: Option<Vec<&str>> = test.as_array().and_then(|it| it.iter().map(Value::as_str).collect());
+    let Some(["CMD", words @ ..]) = words.as_deref() else { return };
+    if words.iter().all(|it| !it.is_empty() && !it.contains(char::is_whitespace)) {
+        return;
+    }
+    if let Ok(line) = shlex::try_join(words.iter().copied()) {
+        *test = serde_json::json!(["CMD-SHELL", format!("exec {line}")]);
+    }
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl CliRuntime {
         let words = file(&stack.project, &stack.dir)
             .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
             .flag("wait-timeout", stack.patience.as_secs().max(1));
-        let model = args::stack(self.dialect, read::escaped(&stack.model)).to_string().into_bytes();
+        let model = read::escaped(&args::stack(self.dialect, stack.model.clone())).to_string().into_bytes();
         let within = stack.patience + COMPOSE_OVERHEAD;
         let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
         Ok((!ended.ok()).then(|| Excerpt::from_bytes(&ended.stderr.bytes())))

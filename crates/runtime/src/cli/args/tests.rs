@@ -315,3 +315,24 @@ fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_h
     --volume=base:/base:ro,nocopy,nosuid,nodev
     ");
 }
+
+#[test]
+fn a_check_keeps_its_words_where_podman_would_split_them() {
+    let sent = |dialect, test: &[&str]| {
+        let model = serde_json::json!({ "services": { "db": { "healthcheck": { "test": test } } } });
+        stack(dialect, model)["services"]["db"]["healthcheck"]["test"].to_string()
+    };
+    let spaced = ["CMD", "mysql", "-e", "SELECT 'a  b', \"$HOME\";"];
+    let kept: Vec<String> = serde_json::from_str(&sent(Dialect::Podman, &spaced)).unwrap();
+    let [kind, line] = kept.as_slice() else { panic!("{kept:?}") };
+    assert_eq!(kind, "CMD-SHELL");
+    assert_eq!(shlex::split(line).unwrap(), [&["exec"], &spaced[1..]].concat());
+    for (dialect, test) in [
+        (Dialect::Docker, &spaced[..]),
+        (Dialect::Podman, &["CMD", "redis-cli", "ping"]),
+        (Dialect::Podman, &["CMD-SHELL", "pg_isready -U postgres"]),
+        (Dialect::Podman, &["NONE"]),
+    ] {
+        assert_eq!(sent(dialect, test), serde_json::json!(test).to_string());
+    }
+}

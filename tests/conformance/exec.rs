@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, Exec, Exit, Ids, Input};
+use coracle_runtime::{EngineKind, Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
 use crate::engines::{
@@ -35,6 +35,13 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
         let it = running.ran(Exec { workdir: path("/etc"), ..argv(&["./passwd"]) }).await;
         assert_eq!(it.exit, Exit::Code(126));
         assert!(it.stderr.text().contains("ermission denied"), "{it:?}");
+        if running.case.engine() == EngineKind::Embedded {
+            // Other engines report it each in its own words.
+            running.ran(sh("echo '#!/no/such/interpreter' >/script && chmod 755 /script")).await;
+            let it = running.ran(argv(&["/script"])).await;
+            assert_eq!(it.exit, Exit::Code(127));
+            assert!(it.stderr.text().contains("not found"), "{it:?}");
+        }
     })
     .await;
 }

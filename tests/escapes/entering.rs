@@ -18,7 +18,8 @@ async fn watched(running: &crate::engines::Running<'_>, script: &str, commands: 
     tokio::join!(watching, commands).0.stdout.text()
 }
 
-/// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites.
+/// CVE-2019-5736: `/proc/PID/exe` of a command that enters is the engine's own program, which root inside overwrites. The file
+/// in memory that the embedded engine has there instead may be changed: it is that of one command.
 #[tokio::test]
 async fn the_engines_program_cannot_be_opened_for_writing() {
     let programs = ["/usr/bin/runc", "/usr/sbin/runc", "/usr/bin/crun", "/usr/bin/conmon", "/usr/bin/docker-init"];
@@ -42,7 +43,8 @@ async fn the_engines_program_cannot_be_opened_for_writing() {
         let running = case.run(Way::Plain, case.spec("exe"), &image.id).await;
         let script = format!(
             "until [ -e /stop ]; do for at in /proc/[0-9]*; do
-            exe=$(readlink $at/exe) || continue; case $exe in {own} /bin/busybox*|/memfd:coracle-exec*) continue;; esac
+            exe=$(readlink $at/exe) || continue; case $exe in {own} /bin/busybox*) continue;;
+            /memfd:coracle-exec*) chmod 0 $at/exe 2>/dev/null; continue;; esac
             (: >> $at/exe) 2>/dev/null && echo opened $exe; done; done"
         );
         let opened = watched(&running, &script, async {

@@ -157,6 +157,7 @@ async fn a_person_works_with_a_machine_in_a_browser() {
         watch_job(&mut browser).await;
         attach(&mut browser).await;
         browser.screenshots("machine").await;
+        power(&mut browser).await;
         apply(tool, &mut browser).await;
         assert_eq!(std::fs::read_to_string(project.join("hello.txt")).unwrap(), "changed\n");
         browser.go("#/sessions").await;
@@ -213,6 +214,22 @@ async fn attach(browser: &mut Browser) {
     browser.click("[data-key='Detach']").await;
     browser.click("[data-key='Attach']").await;
     browser.until("document.querySelector('.xterm-rows')?.textContent.includes('in-42')").await;
+}
+
+/// A call of the machine's page that ends while another page is open leaves that one as it is.
+async fn power(browser: &mut Browser) {
+    let hold = "(() => { const real = fetch; globalThis.fetch = (path, options) => options?.operation !== 'stop' \
+        ? real(path, options) \
+        : new Promise((done) => { globalThis.release = () => { \
+            globalThis.fetch = real; done(new Response('{\"success\": true}')); }; }); return true; })()";
+    browser.until(hold).await;
+    browser.click("[data-key='Stop']").await;
+    browser.go("#/").await;
+    browser.until("document.querySelector('#create-name')").await;
+    browser.fill("#create-name", "kept").await;
+    browser.until("(globalThis.release(), true)").await;
+    browser.until("document.querySelector('#status').textContent === 'page is stopped.'").await;
+    browser.until("document.querySelector('#create-name').value === 'kept'").await;
 }
 
 async fn apply(tool: &Tool<'_>, browser: &mut Browser) {

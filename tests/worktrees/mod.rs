@@ -12,7 +12,7 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_sandbox::worktree::{
     CreateRequest, Diff, DiffOptions, RemoveRequest, SetupRequest, Workdir, Worktree, WorktreeManager, WorktreeSettings,
 };
-use coracle_sandbox::{Code, Failure, WorkflowId};
+use coracle_sandbox::{Code, Failure, ProfileName, WorkflowId};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -48,8 +48,8 @@ async fn bench_checked(check: &dyn for<'c> Check<Bench<'c>>) {
         let makes =
             if case.is_real() { "mkdir -p /workspace && chown 10002:10002 /workspace" } else { "mkdir -p workspace" };
         running.printed(Exec::new(Command::Shell(makes.into()), Ids::ROOT, ContainerPath::root())).await;
-        let link = running.link().clone();
-        let inside = Workdir { key: "k".repeat(16), link, agent, root, shared: None };
+        let (link, profile) = (running.link().clone(), ProfileName::parse("box").unwrap());
+        let inside = Workdir { key: "k".repeat(16), profile, link, agent, root, shared: None };
         let state = tempfile::tempdir().unwrap();
         let server = GitServer::start();
         server.repository("web", &[("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]).await;

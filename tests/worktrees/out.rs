@@ -217,9 +217,49 @@ async fn commits_on_another_branch_are_named_and_not_called_missing() {
         let found = stray().await.unwrap();
         assert_eq!((found.commits, found.branch.as_deref(), found.expected_has_some), (1, Some("fix"), false));
         // As the hint says.
+        assert!(refused.hint.unwrap().ends_with("then `coracle worktree exec a --profile box -- git merge fix`"));
         bench.sh("cd worktrees/a && git switch -q coracle/a && git merge -q fix").await;
         assert_eq!(stray().await, None);
-        bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
+        let pushed = bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
+        assert!(pushed.warnings.is_empty(), "{pushed:?}");
+        // The branch has commits of its own now, and is not all of them.
+        bench.sh("cd worktrees/a && git switch -q fix").await;
+        bench.commit("a", "two", "2").await;
+        let pushed = bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap();
+        let clone = bench.clone().await;
+        let branch = ApplyRequest { mode: ApplyMode::Branch, ..ask(&clone.path().join("it")) };
+        let applied = bench.manager.apply(&bench.inside, &id("a"), &branch).await.unwrap();
+        for warnings in [pushed.warnings, applied.warnings] {
+            assert!(warnings.len() == 1 && warnings[0].code == "other_branch", "{warnings:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn commits_of_a_renamed_branch_are_named_with_the_command_that_brings_it_back() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.sh("cd worktrees/a && git branch -m fix").await;
+        let missing = bench.manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap_err();
+        assert_eq!((missing.code, missing.hint.is_some()), (Code::WorktreeMissing, true), "{}", missing.message);
+        bench.commit("a", "one", "1").await;
+        let clone = bench.clone().await;
+        let branch = ApplyRequest { mode: ApplyMode::Branch, ..ask(&clone.path().join("it")) };
+        let (inside, id, push) = (&bench.inside, id("a"), PushRequest::default());
+        for refused in [
+            bench.manager.push(inside, &id, &push).await.unwrap_err(),
+            bench.manager.apply(inside, &id, &branch).await.unwrap_err(),
+            bench.manager.export_patch(inside, &id, PatchFormat::Bundle, &mut Vec::new()).await.unwrap_err(),
+        ] {
+            assert_eq!(refused.code, Code::NoCommits, "{}", refused.message);
+            assert!(refused.message.contains("`coracle/a` does not exist"), "{}", refused.message);
+            let hint = "`coracle worktree exec a --profile box -- git switch -c coracle/a`";
+            assert_eq!(refused.hint.as_deref(), Some(hint));
+        }
+        // As the hint says.
+        bench.sh("cd worktrees/a && git switch -q -c coracle/a").await;
+        bench.manager.push(inside, &id, &push).await.unwrap();
     })
     .await;
 }

@@ -149,6 +149,42 @@ async fn x38_commits_are_saved_where_git_cannot_read_the_worktree() {
 }
 
 #[tokio::test]
+async fn commits_of_a_detached_head_stay_while_git_can_write_no_reference() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.sh("cd worktrees/a && git switch -q --detach").await;
+        let tip = bench.commit("a", "one", "1").await;
+        // As on a full disk. Git cannot add the repository within either.
+        bench.sh("rm -rf repo.git/refs/coracle && echo > repo.git/refs/coracle && git init -q worktrees/a/sub").await;
+        let refused = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await;
+        assert_eq!(code(refused), Code::SaveFailed);
+        assert_eq!(bench.sh("git -C worktrees/a rev-parse HEAD").await, tip);
+        // A branch that has them needs no other reference.
+        bench.sh(&format!("cd worktrees/a && git switch -q coracle/a && git merge -q {tip}")).await;
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        assert!(removed.also_saved[0].kind == SavedKind::Git && removed.kept_branch.is_none(), "{removed:?}");
+        assert!(is_gone(bench, "a").await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_branch_whose_commits_cannot_be_saved_stays_and_is_reported() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let lost = bench.commit("a", "one", "1").await;
+        bench.commit("a", "two", "2").await;
+        let (dir, file) = lost.split_at(2);
+        bench.sh(&format!("rm -rf worktrees/a repo.git/objects/{dir}/{file}")).await;
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        assert!(removed.removed && removed.saved.is_none(), "{removed:?}");
+        assert_eq!(removed.kept_branch.as_deref(), Some("coracle/a"));
+        bench.sh("git --git-dir=repo.git rev-parse --verify refs/heads/coracle/a").await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_repository_without_a_commit_in_a_worktree_is_named_and_keeps_nothing_from_being_saved() {
     with_bench(async |bench| {
         bench.created("a").await;

@@ -14,7 +14,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::compiler::Compiler;
 use crate::engines::apt;
-use crate::sh::{root, sh, target, var};
+use crate::sh::{root, sh, target, var, which};
+
+/// Compresses the programs of a release.
+const ZOPFLI: &str = "zopfli";
 
 /// Size limit of the guest: a container that gets it uploaded waits for it, and `coracle` contains it compressed. A
 /// seventh of it is Unicode data for regular expressions.
@@ -104,6 +107,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 /// The optimised builds, for a release and for measurements.
 pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
     let machine = ready()?;
+    ensure_zopfli()?;
     // At once: much of each is a chain of crates that keeps one core busy.
     let built: Vec<Result<PathBuf>> = thread::scope(|scope| {
         let builds: Vec<_> = programs.iter().map(|it| scope.spawn(|| compile_small(it, &machine))).collect();
@@ -134,6 +138,15 @@ fn ready() -> Result<Machine> {
     let machine = MACHINE.context("the guest is built on Linux, on x86_64 or aarch64")?;
     apt::ensure(&["gcc", "libc6-dev"])?;
     Ok(machine)
+}
+
+/// Before the compilation, which takes minutes.
+fn ensure_zopfli() -> Result<()> {
+    if which(ZOPFLI).is_none() {
+        apt::ensure(&[ZOPFLI])?;
+    }
+    ensure!(which(ZOPFLI).is_some(), "`{ZOPFLI}` is not installed: it compresses guest and worker");
+    Ok(())
 }
 
 fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<()> {
@@ -206,12 +219,9 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<u64> {
 /// 3 % smaller than the best of gzip.
 fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
     let (compressor, options): (_, &[&str]) = match how {
-        Build::Small => ("zopfli", &["--i1", "-c"]),
+        Build::Small => (ZOPFLI, &["--i1", "-c"]),
         Build::Fast => ("gzip", &["--fast", "--no-name", "--stdout"]),
     };
-    if how == Build::Small {
-        apt::ensure(&[compressor])?;
-    }
     let output = sh(compressor, options.iter().map(Path::new).chain([program])).output()?;
     ensure!(output.status.success(), "{compressor} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(output.stdout)

@@ -260,7 +260,7 @@ Examples:
   coracle init --client codex --client zed --yes
 
 Comments and other servers in a program's file stay, and its old text is kept beside it as
-FILE.before-coracle. What cannot be changed safely is left alone, and the lines to add are printed.";
+FILE.before-coracle. What cannot be changed safely is left alone, and what to do by hand is printed.";
 
 const LOGS: &str = "\
 Examples:

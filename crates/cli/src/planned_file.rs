@@ -16,6 +16,7 @@ use crate::render;
 /// A file that is to be written.
 pub(super) struct PlannedFile<'a> {
     pub(super) path: &'a Path,
+    /// The text that it has, if it is there.
     pub(super) before: Option<&'a str>,
     pub(super) after: &'a str,
 }
@@ -35,7 +36,6 @@ pub(super) struct FileConsent<'a> {
 impl FileConsent<'_> {
     /// Shows a file, asks, and writes it. Whether it is written.
     pub(super) fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<bool, Failure> {
-        let shown = read(file.path)?;
         render::note(&format!("{}: {what}", file.path.display()));
         render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
         if self.print {
@@ -48,7 +48,7 @@ impl FileConsent<'_> {
             render::note("not written");
             return Ok(false);
         }
-        ensure_unchanged(file, shown.as_deref())?;
+        ensure_unchanged(file)?;
         let cannot =
             |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
         let kept = write(file).map_err(cannot)?;
@@ -58,10 +58,9 @@ impl FileConsent<'_> {
     }
 }
 
-/// Fails if the file has not the text any more that it had when it was shown, and that the new one is made from.
-fn ensure_unchanged(file: &PlannedFile<'_>, shown: Option<&str>) -> Result<(), Failure> {
-    let now = read(file.path)?;
-    if now.as_deref() == shown && file.before.is_none_or(|it| shown == Some(it)) {
+/// Fails if the file no longer has the text that the shown change is made from.
+fn ensure_unchanged(file: &PlannedFile<'_>) -> Result<(), Failure> {
+    if read(file.path)?.as_deref() == file.before {
         return Ok(());
     }
     let message = format!("`{}` changed meanwhile; nothing was written to it", file.path.display());
@@ -118,11 +117,16 @@ mod tests {
         let consent = FileConsent { host: &host, print: false, yes: true, hint: "" };
         let path = dir.path().join("settings.json");
         fs::write(&path, "changed").unwrap();
-        let planned = PlannedFile { path: &path, before: Some("read"), after: "written" };
-        let refused = consent.put("settings", &planned).unwrap_err().into_inner();
-        assert_eq!((refused.code, refused.message.contains("meanwhile")), (Code::ApplyConflict, true));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "changed");
-        assert!(ensure_unchanged(&PlannedFile { before: None, ..planned }, None).is_err(), "it was not there before");
+        for before in [Some("read"), None] {
+            let planned = PlannedFile { path: &path, before, after: "written" };
+            let refused = consent.put("settings", &planned).unwrap_err().into_inner();
+            assert_eq!(
+                (refused.code, refused.message.contains("meanwhile")),
+                (Code::ApplyConflict, true),
+                "{before:?}"
+            );
+            assert_eq!(fs::read_to_string(&path).unwrap(), "changed");
+        }
         assert!(
             consent.put("settings", &PlannedFile { path: &path, before: Some("changed"), after: "written" }).unwrap()
         );

@@ -127,7 +127,7 @@ impl ConfigFiles {
     pub(super) fn install(&self, consent: FileConsent<'_>) -> Result<bool, Failure> {
         let before = read(&self.path)?;
         if before.as_ref() != Some(&self.text) {
-            let file = PlannedFile { path: &self.path, before: None, after: &self.text };
+            let file = PlannedFile { path: &self.path, before: before.as_deref(), after: &self.text };
             if !consent.put("the hosts of containers", &file)? {
                 return Ok(false);
             }

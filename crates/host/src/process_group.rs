@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout};
@@ -16,14 +17,20 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(10);
 
+/// Each look takes some milliseconds where many processes run.
+const MEMBERS_POLL: Duration = Duration::from_millis(50);
+
+/// A look at a program that leaves it to be waited for.
+const LOOK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
+
 /// The group of a program. It is killed when this is dropped, as when the task that runs the program is dropped, unless the
 /// program ended by itself.
 #[derive(Debug)]
 pub struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
-    /// The group of a program that [`spawn`](crate::process::spawn) started. It is dropped before the program: the number
-    /// of both is valid until then.
+    /// The group of a program that [`spawn`](crate::process::spawn) started. It is dropped before the program, which is killed
+    /// and waited for then.
     #[must_use]
     pub fn new(child: &Child) -> Self {
         Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
@@ -44,23 +51,32 @@ impl ProcessGroup {
         self.0 = None;
     }
 
-    /// Ends a program that is out of time, unless it ended by itself: TERM to the group, and KILL after two seconds.
+    /// Ends a program that is out of time, unless it ended by itself: TERM to the group, and KILL to what is left of it after
+    /// two seconds.
     pub async fn end(self, child: &mut Child) {
-        let Some(leader) = self.0 else { return };
+        let Some(leader) = self.leader() else { return };
         let _ = kill_process_group(leader, Signal::TERM);
         let until = Instant::now() + GRACE;
         // The program is waited for after the group was killed: its number cannot be another's before.
-        while !has_exited(leader) && Instant::now() < until {
+        while Instant::now() < until && !has_exited(leader) {
             sleep(POLL).await;
+        }
+        while Instant::now() < until && has_members(leader) {
+            sleep(MEMBERS_POLL).await;
         }
         drop(self);
         let _ = timeout(KILL_TIMEOUT, child.wait()).await;
+    }
+
+    /// The program, unless it was waited for: then its number may be another's.
+    fn leader(&self) -> Option<Pid> {
+        self.0.filter(|it| !matches!(waitid(WaitId::Pid(*it), LOOK), Err(Errno::CHILD)))
     }
 }
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        if let Some(group) = self.0 {
+        if let Some(group) = self.leader() {
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -68,14 +84,28 @@ impl Drop for ProcessGroup {
 
 /// Whether a program has exited, which stays to be waited for.
 fn has_exited(program: Pid) -> bool {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    !matches!(waitid(WaitId::Pid(program), look), Ok(None))
+    !matches!(waitid(WaitId::Pid(program), LOOK), Ok(None))
+}
+
+/// Whether a process of the group has not exited. Systems without `/proc` show none.
+fn has_members(group: Pid) -> bool {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let mut lines = pids.filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+    lines.any(|it| is_member(&it, group))
+}
+
+/// By its state and its group, fields 3 and 5 of its line of `/proc`.
+fn is_member(stat: &str, group: Pid) -> bool {
+    let mut fields = stat.rsplit_once(')').map_or("", |it| it.1).split_whitespace();
+    let is_alive = !matches!(fields.next(), None | Some("Z" | "X"));
+    is_alive && fields.nth(1).and_then(|it| it.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Invocation, Stdin, run};
+    use crate::process::{Invocation, Stdin, run, spawn};
 
     /// A program that starts another one, whose pid it writes to the file.
     fn parent(file: &std::path::Path) -> Invocation {
@@ -84,7 +114,8 @@ mod tests {
     }
 
     async fn has_ended(pid: &str) {
-        let stat = format!("/proc/{}/stat", pid.trim());
+        let pid: u32 = pid.trim().parse().expect("its number");
+        let stat = format!("/proc/{pid}/stat");
         let is_there = || {
             let stat = std::fs::read_to_string(&stat).unwrap_or_default();
             stat.rsplit_once(") ").is_some_and(|it| !it.1.starts_with('Z'))
@@ -97,9 +128,35 @@ mod tests {
     #[tokio::test]
     async fn a_deadline_ends_what_the_program_started() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let within = (Duration::from_secs(1), 10);
+        let within = (Duration::from_secs(2), 10);
         assert!(run("sh", &parent(file.path()), Stdin::Empty, within).await.is_err());
         has_ended(&std::fs::read_to_string(file.path()).unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn what_a_program_started_gets_time_to_end_after_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let ends = format!("trap 'sleep 0.2; echo ended >{}; exit' TERM", file.path().display());
+        let script = format!("({ends}; while :; do sleep 0.05; done) & wait");
+        let program = Invocation::new("/bin/sh", ["-c", script.as_str()]);
+        assert!(run("sh", &program, Stdin::Empty, (Duration::from_secs(2), 10)).await.is_err());
+        assert_eq!(std::fs::read_to_string(file.path()).unwrap(), "ended\n");
+    }
+
+    #[tokio::test]
+    async fn a_group_whose_program_was_waited_for_gets_no_signal() {
+        let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "exit 0"]), Stdin::Empty).unwrap();
+        let group = ProcessGroup::new(&child);
+        assert!(group.leader().is_some());
+        child.wait().await.unwrap();
+        assert!(group.leader().is_none());
+    }
+
+    #[test]
+    fn a_member_of_a_group_has_not_exited() {
+        let group = Pid::from_raw(7).unwrap();
+        assert!(is_member("9 (a) b) S 1 7 8", group));
+        assert!(!is_member("9 (a) Z 1 7 8", group) && !is_member("9 (a) S 7 8 7", group) && !is_member("", group));
     }
 
     #[tokio::test]

@@ -53,9 +53,6 @@ pub fn expires_at(record: &Record, terms: &LeaseTerms, now: Timestamp) -> Option
 /// What a look at one finds. Pure but for whether its process lives.
 pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &ClockReading) -> Verdict {
     let lease = &record.lease;
-    if lease.put_off.as_ref().is_some_and(|it| !it.is_over(now)) {
-        return Verdict::Stays;
-    }
     let past = |since: &ClockReading, time: Duration| now.is_past(since, time, terms.orphan_grace);
     if record.state != RecordState::Ready {
         return Verdict::Stays;
@@ -96,6 +93,7 @@ impl Store {
         self.note(record, |it| {
             it.last_used = last_used;
             it.lease.used = Some(now.clone());
+            it.lease.put_off = None;
         })
     }
 
@@ -193,8 +191,9 @@ mod tests {
         for pause in [60, 120, 240] {
             record.lease.put_off = Some(Deferred::after(record.lease.put_off.as_ref(), &tried));
             let after = |it: u64| at(day + it as i64, "a", 1000 + day as u64 + it);
-            assert_eq!(verdict(&record, true, &TERMS, &after(pause - 1)), Verdict::Stays);
-            assert_eq!(verdict(&record, true, &TERMS, &after(pause)), Verdict::Over);
+            assert!(record.lease.is_put_off(&after(pause - 1)), "{pause}");
+            assert!(!record.lease.is_put_off(&after(pause)), "{pause}");
+            assert_eq!(verdict(&record, true, &TERMS, &after(0)), Verdict::Over, "its time is over all the same");
         }
     }
 
@@ -236,11 +235,13 @@ mod tests {
     fn use_is_noted_once_a_minute() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), coracle_runtime::LabelNamespace::parse("coracle").unwrap()).unwrap();
-        let it = Record { last_used: Timestamp::UNIX_EPOCH, ..ready(None) };
+        let lease = Lease { put_off: Some(Deferred::after(None, &ClockReading::now())), ..Lease::default() };
+        let it = Record { last_used: Timestamp::UNIX_EPOCH, lease, ..ready(None) };
         store.save(&it).unwrap();
         store.touch(&it).unwrap();
         let touched = store.load(&it.name).unwrap().record().unwrap();
         assert!(touched.last_used > it.last_used && touched.lease.used.is_some());
+        assert_eq!(touched.lease.put_off, None, "its next end is tried without a pause");
         let file = dir.path().join("containers/web/metadata.json");
         let before = std::fs::metadata(&file).unwrap().modified().unwrap();
         store.touch(&touched).unwrap();

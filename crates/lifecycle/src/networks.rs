@@ -365,7 +365,7 @@ pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, l
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use coracle_runtime::Networks as _;
     use std::sync::Arc;
 
@@ -376,7 +376,7 @@ mod tests {
     use crate::record::tests::record;
 
     /// One engine for all.
-    struct SingleEngine(FakeRuntime);
+    pub(crate) struct SingleEngine(pub(crate) FakeRuntime);
 
     #[async_trait]
     impl Engines for SingleEngine {

@@ -20,7 +20,7 @@ use crate::find::proven;
 use crate::lease::{LeaseTerms, Verdict, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
-use crate::reap::in_use;
+use crate::reap::{in_use, is_joined};
 use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
@@ -254,6 +254,9 @@ async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, sc
     let removal = PruneAction::Record(runtime.clone(), record.clone());
     if gone {
         item.kind = PruneKind::Records;
+        if is_joined(store, &record) {
+            return PruneItem { reason: "others joined its stack".to_owned(), ..item };
+        }
         return item.unused("its container is gone", removal);
     }
     if record.persistent {
@@ -446,8 +449,10 @@ fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
 /// No call takes more than an hour or two; its directory is left behind only by a process that was killed.
 const ABANDONED: Duration = Duration::from_secs(86400);
 
-/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet.
-const TEMPORARY: &[&str] = &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-"];
+/// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet, a
+/// build, the person's logins for a pull.
+const TEMPORARY: &[&str] =
+    &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-", "coracle-build-", "coracle-pull-"];
 
 /// Temporary directories of calls.
 fn temporary(dir: &Path, found: &mut Prune) {
@@ -475,3 +480,6 @@ fn names_in(dir: &Path) -> Vec<String> {
 fn modified(meta: &std::fs::Metadata) -> Option<Timestamp> {
     meta.modified().ok().and_then(|it| Timestamp::try_from(it).ok())
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use crate::clock::ClockReading;
 use crate::deferred::Deferred;
 use crate::destroy::destroy_unused;
 use crate::lease::{LeaseTerms, Verdict, verdict};
+use crate::record::Record;
 use crate::{ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, drop_networks, list};
 
 /// Nobody looks more often.
@@ -47,6 +48,7 @@ pub async fn reap(
                     record.lease = lease;
                 }
             })?,
+            Verdict::Over if it.record.lease.is_put_off(now) => {}
             Verdict::Over if !goes_on(&name) => break,
             Verdict::Over => match end(engines, store, removing, it).await {
                 Ok(true) => reaped.push(name),
@@ -85,9 +87,7 @@ async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>,
 /// Whether a command or a job runs in it, or somebody is in it by the engine's own exec, as a person's shell is. Where
 /// that cannot be told it is.
 pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedContainer) -> bool {
-    // Others that joined its stack would lose their services with it.
-    let own_stack = found.record.compose_project.as_ref().filter(|_| !found.record.compose_joined);
-    if own_stack.is_some_and(|it| store.joined(it).map_or(true, |joined| !joined.is_empty())) {
+    if is_joined(store, &found.record) {
         return true;
     }
     let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return false };
@@ -108,6 +108,12 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedCont
     !idle
 }
 
+/// Whether others joined its stack, and would lose their services with it.
+pub(crate) fn is_joined(store: &Store, record: &Record) -> bool {
+    let own_stack = record.compose_project.as_ref().filter(|_| !record.compose_joined);
+    own_stack.is_some_and(|it| store.joined(it).map_or(true, |joined| !joined.is_empty()))
+}
+
 /// A job that keeps its container: what the container was made to run would keep it for ever.
 fn busies(job: &coracle_runtime::link::protocol::JobInfo) -> bool {
     job.ended_ms.is_none() && job.job != JobId::main().as_str()
@@ -125,5 +131,52 @@ impl Store {
         }
         crate::store::write_whole(&file, &serde_json::to_vec(now).expect("times serialise"))?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::fake::Verb;
+    use coracle_runtime::link::LinkSettings;
+    use coracle_runtime::{FakeRuntime, LabelNamespace};
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::SavePolicy;
+    use crate::networks::tests::SingleEngine;
+    use crate::record::tests::record;
+    use crate::record::{Lease, RecordState, Role};
+
+    #[tokio::test]
+    async fn one_that_could_not_be_destroyed_is_put_off() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let long_ago = ClockReading { wall: Timestamp::UNIX_EPOCH, up_s: 0, ..ClockReading::now() };
+        let ready = Record {
+            id: Some(fake.runs("web").await),
+            state: RecordState::Ready,
+            role: Role::Adopted,
+            lease: Lease { used: Some(long_ago), ..Lease::default() },
+            ..record("web")
+        };
+        store.save(&ready).unwrap();
+        let links = Links::new(LinkSettings::default());
+        let removing =
+            RemoveOptions { links: &links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: true };
+        let second = Duration::from_secs(1);
+        let terms = LeaseTerms { idle: second, orphan_grace: Duration::ZERO, gone_for: second };
+        let engines = SingleEngine(fake.clone());
+        let reaped = async || reap(&engines, &store, &removing, &terms, &|_| true).await.unwrap();
+        let tries = || fake.calls().iter().filter(|it| **it == Verb::Remove).count();
+        fake.fail_next(Verb::Remove);
+        assert_eq!(reaped().await, Some(Vec::new()));
+        let failed = store.load(&ready.name).unwrap().record().unwrap();
+        assert!(failed.lease.put_off.is_some(), "{failed:?}");
+        // As after an end that failed before anything was removed.
+        store.save(&Record { state: RecordState::Ready, ..(*failed).clone() }).unwrap();
+        assert_eq!((reaped().await, tries()), (Some(Vec::new()), 1), "it is not tried at once");
+        let lease = Lease { put_off: None, ..failed.lease.clone() };
+        store.save(&Record { state: RecordState::Ready, lease, ..(*failed).clone() }).unwrap();
+        assert_eq!((reaped().await, tries()), (Some(vec!["web".to_owned()]), 2));
     }
 }

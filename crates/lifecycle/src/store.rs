@@ -105,7 +105,10 @@ impl Store {
     }
 
     /// The lock of one container, unless another call holds it.
-    pub(crate) fn try_lock(&self, name: &ContainerName) -> Result<Option<Lock>> {
+    ///
+    /// # Errors
+    /// When its file cannot be opened.
+    pub fn try_lock(&self, name: &ContainerName) -> Result<Option<Lock>> {
         self.try_lock_file(&format!("container-{}", key_of(name)))
     }
 

@@ -208,6 +208,7 @@ impl SandboxHandle {
         let container = Box::pin(self.sandbox.ensure()).await?;
         let inside = Workdir {
             key: self.key.to_string(),
+            profile: self.profile.clone(),
             link: container.link.clone(),
             agent: self.sandbox.agent(),
             root: ContainerPath::parse("/workspace").map_err(Failure::internal)?,

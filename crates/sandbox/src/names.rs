@@ -33,6 +33,12 @@ impl ProfileName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Whether it is the profile of calls that name none.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.0 == "default"
+    }
 }
 
 impl WorkflowId {

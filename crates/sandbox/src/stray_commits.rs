@@ -1,6 +1,6 @@
 //! Commits of a worktree that are not on its workflow's branch, which is all that is pushed and fetched.
 
-use crate::{SandboxWarning, WorkflowId};
+use crate::SandboxWarning;
 
 /// Commits that are checked out and that the workflow's branch lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +13,12 @@ pub struct StrayCommits {
     pub branch: Option<String>,
     /// The workflow's branch, which is to have them.
     pub expected: String,
+    /// The workflow's branch exists. `git branch -m` inside renames it.
+    pub expected_exists: bool,
     /// The workflow's branch has commits of its own.
     pub expected_has_some: bool,
-    /// The workflow.
-    pub workflow: WorkflowId,
+    /// The arguments that name the workflow on the command line.
+    pub workflow: String,
 }
 
 impl StrayCommits {
@@ -25,12 +27,14 @@ impl StrayCommits {
     pub fn message(&self) -> String {
         let (count, expected) = (self.commits, &self.expected);
         let what = if count == 1 { "a commit".to_owned() } else { format!("{count} commits") };
-        match &self.branch {
-            Some(branch) => {
-                let branch = branch.escape_debug();
-                format!("`{branch}` is checked out, with {what} that the workflow's branch `{expected}` lacks")
-            }
-            None => format!("no branch is checked out, and {what} there are not on the workflow's branch `{expected}`"),
+        let head = match &self.branch {
+            Some(branch) => format!("`{}` is checked out", branch.escape_debug()),
+            None => "HEAD is detached".to_owned(),
+        };
+        if self.expected_exists {
+            format!("{head}, with {what} that the workflow's branch `{expected}` lacks")
+        } else {
+            format!("{head}, with {what}, and the workflow's branch `{expected}` does not exist")
         }
     }
 
@@ -38,6 +42,9 @@ impl StrayCommits {
     #[must_use]
     pub fn remedy(&self) -> String {
         let exec = format!("coracle worktree exec {} -- git", self.workflow);
+        if !self.expected_exists {
+            return format!("`{exec} switch -c {}`", self.expected);
+        }
         let from = self.branch.as_ref().unwrap_or(&self.commit).escape_debug();
         format!("`{exec} switch {}`, then `{exec} merge {from}`", self.expected)
     }
@@ -61,16 +68,22 @@ mod tests {
             commit: "0123abc".into(),
             branch: Some("fix".into()),
             expected: "coracle/a".into(),
+            expected_exists: true,
             expected_has_some: false,
-            workflow: WorkflowId::parse("a").unwrap(),
+            workflow: "a --profile claude".into(),
         };
         let SandboxWarning { code, message } = stray.warning();
         assert_eq!(code, "other_branch");
-        for part in ["`fix` is checked out, with 2 commits", "`coracle/a` lacks", "-- git merge fix`"] {
+        for part in
+            ["`fix` is checked out, with 2 commits", "`coracle/a` lacks", "exec a --profile claude -- git merge fix`"]
+        {
             assert!(message.contains(part), "{message}");
         }
+        let renamed = StrayCommits { expected_exists: false, ..stray.clone() };
+        assert!(renamed.message().ends_with("with 2 commits, and the workflow's branch `coracle/a` does not exist"));
+        assert_eq!(renamed.remedy(), "`coracle worktree exec a --profile claude -- git switch -c coracle/a`");
         let detached = StrayCommits { commits: 1, branch: None, ..stray };
-        assert!(detached.message().starts_with("no branch is checked out, and a commit"), "{detached:?}");
+        assert!(detached.message().starts_with("HEAD is detached, with a commit that"), "{detached:?}");
         assert!(detached.remedy().ends_with("-- git merge 0123abc`"), "{detached:?}");
     }
 }

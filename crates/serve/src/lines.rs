@@ -4,18 +4,25 @@
 //! only some of them can be waited for otherwise.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use coracle::MAX_BYTES;
 use coracle_transport::MessageScan;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::request::RequestId;
 
 /// Lines that wait to be handled, and lines that wait to be written.
 const WAITING: usize = 64;
+
+/// How often it is looked whether the client reads.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A line of the input.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,6 +92,8 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     lines: mpsc::Sender<Vec<u8>>,
+    /// How many were written.
+    written: Arc<AtomicUsize>,
     /// The session ends, and the client does not read.
     unread: CancellationToken,
 }
@@ -96,7 +105,9 @@ impl Output {
         gone: CancellationToken,
     ) -> (Self, oneshot::Receiver<()>) {
         let (sender, mut lines) = mpsc::channel::<Vec<u8>>(WAITING);
-        let (end, written) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let written = Arc::<AtomicUsize>::default();
+        let count = written.clone();
         thread::spawn(move || {
             // Dropped with the thread.
             let _end: oneshot::Sender<()> = end;
@@ -106,9 +117,23 @@ impl Output {
                     gone.cancel();
                     return;
                 }
+                count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        (Self { lines: sender, unread: CancellationToken::new() }, written)
+        (Self { lines: sender, written, unread: CancellationToken::new() }, ended)
+    }
+
+    /// Returns once calls have waited for so long to write, and the client has read no line.
+    pub(crate) async fn unread_for(&self, time: Duration) {
+        let (mut written, mut since) = (self.written.load(Ordering::Relaxed), Instant::now());
+        while since.elapsed() < time {
+            sleep(LOOK).await;
+            let now = self.written.load(Ordering::Relaxed);
+            // While there is room no call waits.
+            if now != written || self.lines.capacity() > 0 {
+                (written, since) = (now, Instant::now());
+            }
+        }
     }
 
     /// From now on a line that does not find room is lost.

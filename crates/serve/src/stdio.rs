@@ -22,7 +22,7 @@ const MOST_CALLS: usize = 4096;
 /// Events of one call that wait for their turn on the output.
 const EVENTS: usize = 8;
 
-/// Answers that the client does not read hold the end of its session up for so long.
+/// A client that reads none of the answers that wait for it holds the end of its session up for so long.
 const UNREAD: Duration = Duration::from_secs(5);
 
 /// The last answers may take so long to be written. With `LEAVING` it is less than clients wait.
@@ -58,7 +58,12 @@ pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Fut
 /// Ends the session. A client that holds the pipe and does not read gets no more answers; its containers are removed.
 async fn wind_up(work: impl Future<Output = ()>, output: &Output) {
     tokio::pin!(work);
-    if tokio::time::timeout(UNREAD, &mut work).await.is_err() {
+    let is_done = tokio::select! {
+        biased;
+        () = &mut work => true,
+        () = output.unread_for(UNREAD) => false,
+    };
+    if !is_done {
         output.give_up();
         work.await;
     }
@@ -167,9 +172,11 @@ impl RunningCalls {
 mod tests {
     use std::io::{self, Write};
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use serde_json::Value;
-    use tokio::time::Instant;
+    use tokio::task::{JoinSet, spawn_blocking};
+    use tokio::time::{Instant, sleep};
     use tokio_util::sync::CancellationToken;
 
     use super::{FLUSHING, Output, UNREAD, flush, wind_up};
@@ -203,5 +210,40 @@ mod tests {
         flush(written).await;
         assert_eq!(begin.elapsed().as_secs(), (UNREAD + FLUSHING).as_secs());
         drop(release);
+    }
+
+    /// The pipe of a client that reads each line.
+    struct CountedPipe(mpsc::Sender<()>);
+
+    impl Write for CountedPipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.send(());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_gets_the_answers_of_calls_that_take_long_to_be_undone() {
+        let (pipe, lines) = mpsc::channel();
+        let (output, _written) = Output::to(CountedPipe(pipe), CancellationToken::new());
+        let answers = async {
+            sleep(2 * UNREAD).await;
+            // The clock stands still until it ends.
+            let read = spawn_blocking(move || {
+                (0..1000).take_while(|_| lines.recv_timeout(Duration::from_secs(5)).is_ok()).count()
+            });
+            let mut calls = JoinSet::new();
+            for _ in 0..1000 {
+                let output = output.clone();
+                calls.spawn(async move { output.answer(None, Value::Null).await });
+            }
+            calls.join_all().await;
+            assert_eq!(read.await.unwrap(), 1000);
+        };
+        wind_up(answers, &output).await;
     }
 }

@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::host_identity::secrets_of;
 use crate::progress::Progress;
 use crate::sandbox::{self, Sandboxes};
-use crate::session_tools::{self, SessionTools};
+use crate::session_tools::{self, EndLimits, SessionTools};
 use crate::shells::Shells;
 
 /// How often a server renews its lease; every second time it looks for unused containers.
@@ -162,7 +162,6 @@ impl Process {
         let cx = &self.context;
         let Ok(slots) = cx.session_containers() else { return };
         let owner = ProcessId::current();
-        session_tools::recover(cx, &slots).await;
         let mut turns = tokio::time::interval(EVERY);
         turns.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut turn = 0_u64;
@@ -171,7 +170,7 @@ impl Process {
                 tracing::warn!(%err, "that the session is used cannot be written down");
             }
             if turn.is_multiple_of(2) {
-                session_tools::expire(cx, &slots).await;
+                session_tools::recover(cx, &slots, EndLimits::OF_OTHERS).await;
                 // Rare and large: what is in a sandbox is looked at, and saved.
                 Box::pin(sandbox::expire(self.sandboxes())).await;
                 if let Err(err) = slots.sweep(cx.engines(), &ClockReading::now(), &*cx.slot_observer()).await {

@@ -55,13 +55,15 @@ export async function machinePage(place, name) {
   const jobs = jobsSection(name, first.running);
   const terminal = terminalSection(name, first.running);
   let ended = false;
+  // A page that was opened meanwhile stays as it is.
+  const done = (text) => ended ? announce(text) : showAgain(text);
   const power = first.running
-    ? button("Stop", async () => { await call("stop", { container: name }); showAgain(`${name} is stopped.`); })
-    : button("Start", async () => { await call("start", { container: name }); showAgain(`${name} runs.`); });
+    ? button("Stop", async () => { await call("stop", { container: name }); done(`${name} is stopped.`); })
+    : button("Start", async () => { await call("start", { container: name }); done(`${name} runs.`); });
   place.append(
     h("h1", {}, name),
     h("div", { class: "actions" }, power,
-      button("Remove", async () => { if (await destroy(name)) location.hash = "#/"; }, { class: "danger" })),
+      button("Remove", async () => { if (await destroy(name) && !ended) location.hash = "#/"; }, { class: "danger" })),
     h("div", { class: "columns" }, section("Facts", "facts-title", about), section("Resources", "resources-title", resources)),
     section("Jobs", "jobs-title", jobs.element),
     section("Terminal", "terminal-title", terminal.element),

@@ -180,6 +180,45 @@ async fn files_go_both_ways_by_scp_and_sftp() {
     .await;
 }
 
+/// A request of SFTP: its kind, a number, and its fields.
+fn sftp_request(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
+    let fields = fields.concat();
+    let length = u32::try_from(fields.len() + 5).unwrap();
+    [&length.to_be_bytes()[..], &[kind], &[0; 4], &fields].concat()
+}
+
+fn sftp_text(text: &str) -> Vec<u8> {
+    [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// File systems that are mounted by SFTP open a file as it is, and cut it off before they write.
+#[tokio::test]
+async fn a_size_that_is_set_is_that_of_the_moment() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let Some(client) = SshClient::of(tool, &name).await else { return };
+        let (path, handle) = (sftp_text("/tmp/sized"), sftp_text("1"));
+        let open = sftp_request(3, &[&path, &[0, 0, 0, 2], &[0; 4]]);
+        let close = sftp_request(4, &[&handle]);
+        let write = |text: &str| sftp_request(6, &[&handle, &[0; 8], &sftp_text(text)]);
+        let cut = |size: u64| sftp_request(10, &[&handle, &[0, 0, 0, 1], &size.to_be_bytes()]);
+        let cut_path = sftp_request(9, &[&path, &[0, 0, 0, 1], &[0; 8]]);
+        let date = sftp_request(10, &[&handle, &[0, 0, 0, 8], &[0, 0, 0, 9], &[0, 0, 0, 9]]);
+        for (requests, content) in [
+            ([cut(0), write("new"), date.clone()], "new"),
+            ([cut_path, write("new"), date.clone()], "new"),
+            ([write("newer"), cut(3), date.clone()], "new"),
+            ([write("new"), cut(7), date], "new old"),
+        ] {
+            tool.prints(&name, "printf 'the old text' > /tmp/sized").await;
+            let input = [open.clone(), requests.concat(), close.clone()].concat();
+            client.succeeds("ssh", &["-s", &client.host, "sftp"], &input).await;
+            assert_eq!(tool.prints(&name, "cat /tmp/sized; stat -c ' %Y' /tmp/sized").await, format!("{content} 9"));
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn ports_inside_are_reached_by_ssh_and_none_of_this_host_is_opened() {
     with_engine("", async |tool| {
@@ -283,11 +322,13 @@ async fn an_editor_is_opened_once_the_configuration_is_there() {
         // One that starts the server in another way than this program would is written again.
         let installed = included.split('"').nth(1).unwrap();
         let text_of_it = std::fs::read_to_string(installed).unwrap();
-        std::fs::write(installed, text_of_it.replace("ProxyCommand ", "ProxyCommand /gone")).unwrap();
+        let gone = text_of_it.replace("ProxyCommand ", "ProxyCommand /gone");
+        std::fs::write(installed, &gone).unwrap();
         let asked = open(&[]).await;
         assert!(text(&asked.stderr).contains("error[confirm_required]"), "{}", text(&asked.stderr));
         open(&["--yes"]).await;
         assert_eq!(std::fs::read_to_string(installed).unwrap(), text_of_it);
+        assert_eq!(std::fs::read_to_string(format!("{installed}.before-coracle")).unwrap(), gone);
         let none = open(&["--editor", "zed"]).await;
         assert!(text(&none.stderr).contains("error[not_found]"), "{}", text(&none.stderr));
         // Another container's entry comes, and what the person has stays.

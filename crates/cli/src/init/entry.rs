@@ -56,12 +56,14 @@ pub(super) fn plan(client: &McpClient, before: &str, program: ServerProgram<'_>)
 /// What an entry that is there needs, to start this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryChange {
-    /// Nothing: it starts a `coracle` that is found, or connects to a server that runs.
+    /// Nothing: it starts a `coracle` that is found, by itself or by another program, or connects to a server that runs.
     Nothing,
     /// It starts a `coracle` that is not found, or one without the argument for the server.
     Parts { command: bool, args: bool },
-    /// It starts another program, whose arguments go with it.
+    /// It starts no program, or another one that is not found, whose arguments go with it.
     All,
+    /// It starts another program, which the person may need.
+    OtherProgram,
 }
 
 impl EntryChange {
@@ -78,22 +80,38 @@ impl EntryChange {
                     (command, args) => Self::Parts { command, args },
                 }
             }
-            _ => Self::All,
+            Some(command) if !(program.is_found)(command) && !is_relative(command) => Self::All,
+            Some(_) if starts_server(args) => Self::Nothing,
+            Some(_) => Self::OtherProgram,
+            None => Self::All,
         }
     }
 
     /// What a person has to do to an entry of that name.
     fn by_hand(self, name: &str, program: &str) -> String {
         let command = format!("change its `command` to `{program}`");
+        let both = format!("{command}, and its `args` to `[\"{SUBCOMMAND}\"]`");
         let what = match self {
             Self::Nothing => "it is as it has to be".to_owned(),
             Self::Parts { args: false, .. } => command,
             Self::Parts { command: false, .. } => format!("add `{SUBCOMMAND}` to its `args`"),
             Self::Parts { .. } => format!("{command}, and add `{SUBCOMMAND}` to its `args`"),
-            Self::All => format!("{command}, and its `args` to `[\"{SUBCOMMAND}\"]`"),
+            Self::All => both,
+            Self::OtherProgram => format!("it starts another program; to start this one, {both}"),
         };
         format!("`{name}` is there: {what}")
     }
+}
+
+/// Whether the arguments of another program, such as `npx`, `env` or `ssh`, start our server.
+fn starts_server(args: &[Value]) -> bool {
+    let mut words = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace);
+    words.any(|it| Path::new(it).ends_with(NAME)) && words.any(|it| it == SUBCOMMAND)
+}
+
+/// Whether a command is a path of which only the client knows where it begins.
+fn is_relative(command: &str) -> bool {
+    command.contains('/') && !Path::new(command).is_absolute()
 }
 
 /// Our entry as JSON.
@@ -125,7 +143,7 @@ impl JsonEntry<'_> {
     /// Changes an entry that is there, and keeps the rest of it.
     fn change(&self, entry: &CstObject, change: EntryChange) {
         match change {
-            EntryChange::Nothing => {}
+            EntryChange::Nothing | EntryChange::OtherProgram => {}
             EntryChange::Parts { command, args } => {
                 if command {
                     set_field(entry, "command", json_text(self.program.path));
@@ -158,6 +176,7 @@ fn in_json(before: &str, servers: &str, entry: &JsonEntry<'_>) -> Result<EntryPl
             let is_text = value.get("command").is_none_or(Value::is_string);
             match change {
                 EntryChange::Nothing => return Ok(EntryPlan::Present),
+                EntryChange::OtherProgram => return Ok(by_hand(servers, change, entry.program)),
                 // An old form of a client, whose other parts would be lost.
                 _ if !is_text => return Ok(by_hand(servers, change, entry.program)),
                 change => entry.change(&present, change),
@@ -237,7 +256,8 @@ mod tests {
     use super::*;
 
     fn planned(client: &str, before: &str) -> EntryPlan {
-        let program = ServerProgram { path: "/usr/bin/coracle", is_found: &|it| it == "coracle" };
+        let is_found = |it: &str| ["coracle", "npx", "ssh", "/home/kim/bin/proxied"].contains(&it);
+        let program = ServerProgram { path: "/usr/bin/coracle", is_found: &is_found };
         plan(ALL.iter().find(|it| it.name == client).unwrap(), before, program)
     }
 
@@ -329,8 +349,29 @@ mod tests {
         }
         let text = written("cursor", &entry(r#""command": "coracle", "args": ["--engine", "docker"]"#));
         assert!(text.contains(r#"["--engine", "docker", "mcp"]"#), "{text}");
-        let text = written("cursor", &entry(r#""command": "npx", "args": ["-y", "coracle"], "env": { "X": "1" }"#));
+        let text = written("cursor", &entry(r#""command": "gone", "args": ["-y", "coracle"], "env": { "X": "1" }"#));
         assert!(text.contains("/usr/bin/coracle") && !text.contains("-y") && text.contains("\"X\""), "{text}");
+    }
+
+    #[test]
+    fn another_program_that_is_found_stays() {
+        let entry = |fields: &str| planned("cursor", &format!("{{\"mcpServers\": {{\"coracle\": {{{fields}}}}}}}"));
+        for fields in [
+            r#""command": "npx", "args": ["coracle", "mcp", "--toolsets", "classic"]"#,
+            r#""command": "ssh", "args": ["host", "exec /usr/bin/coracle mcp"]"#,
+            r#""command": "${userHome}/bin/env", "args": ["coracle", "mcp"]"#,
+        ] {
+            assert_eq!(entry(fields), EntryPlan::Present, "{fields}");
+        }
+        for fields in [
+            r#""command": "/home/kim/bin/proxied""#,
+            r#""command": "npx", "args": ["-y", "coracle"]"#,
+            r#""command": "${userHome}/bin/proxied""#,
+        ] {
+            let EntryPlan::ChangeByHand(what) = entry(fields) else { panic!("{fields}") };
+            let end = "change its `command` to `/usr/bin/coracle`, and its `args` to `[\"mcp\"]`";
+            assert!(what.contains("starts another program") && what.ends_with(end), "{what}");
+        }
     }
 
     #[test]

@@ -85,8 +85,10 @@ pub(super) async fn kill(engine: &Arc<Engine>, container: &StoredContainer) -> R
     if let State::Running { process, .. } = &state {
         end_process(process, EndBy::Kill).await?;
     }
-    if let Some(run) = state.run() {
-        clear_run(engine, container, run).await?;
+    match state.run() {
+        Some(run) => clear_run(engine, container, run).await?,
+        // A start that failed may have connected it.
+        None => clear_network(&engine.directories, &container.config.id, &container.dir).await?,
     }
     // Also what a start left that died: mounts would be emptied with the directory.
     by_runtime::clear(engine, container).await
@@ -221,6 +223,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_container_is_not_removed_while_some_of_its_network_is_left() {
+        is_not_removed_while_some_of_its_network_is_left(true).await;
+    }
+
+    #[tokio::test]
+    async fn a_container_whose_start_failed_is_not_removed_while_some_of_its_network_is_left() {
+        is_not_removed_while_some_of_its_network_is_left(false).await;
+    }
+
+    async fn is_not_removed_while_some_of_its_network_is_left(has_run: bool) {
         let dir = tempfile::tempdir().unwrap();
         let runtime = EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap();
         let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
@@ -229,7 +240,9 @@ mod tests {
         // Of a process that has ended: this one started later.
         let stat = format!("{} (init) S {}1", ProcessId::current().pid, "0 ".repeat(18));
         std::fs::write(files.process_file(), stat).unwrap();
-        write_json(&files.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
+        if has_run {
+            write_json(&files.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
+        }
         let attached = AttachmentRecord { network: Some("some".into()), ..AttachmentRecord::default() };
         write_json(&files.network_file(), &attached).unwrap();
         // A directory in the place of the member's record cannot be removed as a file.

@@ -66,7 +66,7 @@ fn inside<T: Serialize + for<'de> Deserialize<'de>>(
         Some(pidfd) => {
             // The caller waited for a start; this is another one since.
             if !container.is_start_complete() {
-                return Err(start_incomplete("copy"));
+                return Err(start_incomplete(container, "copy"));
             }
             let has_users = state.run().is_some_and(|it| it.shares_users.is_none());
             let users = if has_users { libc::CLONE_NEWUSER } else { 0 };

@@ -31,17 +31,21 @@ pub(crate) async fn repair_creation(engine: &Engine, id: &ContainerId) -> Result
 /// Ends a container that was not started to the end: its network may be missing, and who started it does not know of it.
 pub(crate) async fn repair_start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let Some((container, _lock)) = locked(engine, id).await? else { return remove_groups(engine, id) };
-    let state = container.state()?;
-    let is_complete = state.process().is_some() && container.dir.network_file().exists();
+    let is_complete = container.process()?.is_some() && container.is_start_complete();
     if is_complete {
         return Ok(());
     }
-    let pid = state.process().map(|it| it.pid);
+    end_interrupted_start(engine, &container).await
+}
+
+/// Ends what an interrupted start left of a container, whose lock the caller has.
+pub(super) async fn end_interrupted_start(engine: &Arc<Engine>, container: &StoredContainer) -> Result<()> {
+    let pid = container.process()?.map(|it| it.pid);
     let ended = end_stack(&container.dir.network_pid_file(), pid);
     ended.map_err(host_error("cannot end the network of the container"))?;
-    end::kill(engine, &container).await?;
+    end::kill(engine, container).await?;
     container.dir.remove_unfinished_files().map_err(host_error("cannot remove unfinished files of the container"))?;
-    remove_groups(engine, id)
+    remove_groups(engine, &container.config.id)
 }
 
 /// Finishes a stop: its signal may have been sent, and a container that is about to end is no use to anybody.

@@ -15,6 +15,7 @@ use super::containers::{StoredContainer, find, layer_dirs};
 use super::directory::{ContainerDir, write_json};
 use super::freeze::{self, FreezeLock};
 use super::plan::{HostMounts, RootRequest, StartParts, TreeError, child_plan, root_mount};
+use super::repair::end_interrupted_start;
 use super::state::{RunRecord, State};
 use super::{by_runtime, end, host_error};
 use crate::blocking::blocking;
@@ -30,18 +31,26 @@ use crate::volume::{ImageDirectory, VolumeRecords};
 /// A container is locked for the few milliseconds of its start, or while its processes end.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused.
+/// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused. One whose start
+/// was interrupted is ended and started anew.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container, "start").await?;
-    let state = container.state()?;
-    if let State::Running { run, .. } = &state {
-        if run.group.is_frozen() {
-            // Not while its files are copied: that copy lets it run again.
-            return freeze::thaw(&container, &FreezeLock::take(&container).await?);
+    let state = match container.state()? {
+        State::Running { run, .. } if container.is_start_complete() => {
+            if run.group.is_frozen() {
+                // Not while its files are copied: that copy lets it run again.
+                return freeze::thaw(&container, &FreezeLock::take(&container).await?);
+            }
+            return Ok(());
         }
-        return Ok(());
-    }
+        State::Running { .. } => {
+            // A start has the lock until it is complete.
+            end_interrupted_start(engine, &container).await?;
+            container.state()?
+        }
+        ended => ended,
+    };
     // An earlier run was to be stopped, and has ended. To finish that later would end this one.
     engine.pending.forget_interrupted(&Operation::StopContainer(id.clone()))?;
     let pending = engine.pending.begin(&Operation::StartContainer(id.clone()))?;
@@ -117,25 +126,34 @@ pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Res
     lock.ok_or(Error::TimedOut { verb, after: LOCK_TIMEOUT })
 }
 
-/// The state of a container that a process is about to enter. Waits for a start that is under way.
+/// The state of a container that a process is about to enter. Waits for a start that is under way, and ends a container whose
+/// start was interrupted.
 ///
 /// # Errors
-/// `Engine` for a start that was interrupted: the next repair ends that container.
-pub(super) async fn state_to_enter(container: &StoredContainer, verb: &'static str) -> Result<State> {
-    let state = container.state()?;
-    if state.process().is_none() || container.is_start_complete() {
+/// When it cannot be ended.
+pub(super) async fn state_to_enter(
+    engine: &Arc<Engine>,
+    container: &StoredContainer,
+    verb: &'static str,
+) -> Result<State> {
+    let enterable = || -> Result<Option<State>> {
+        let state = container.state()?;
+        Ok((state.process().is_none() || container.is_start_complete()).then_some(state))
+    };
+    if let Some(state) = enterable()? {
         return Ok(state);
     }
     let _lock = lock(container, verb).await?;
-    let state = container.state()?;
-    if state.process().is_none() || container.is_start_complete() {
+    if let Some(state) = enterable()? {
         return Ok(state);
     }
-    Err(start_incomplete(verb))
+    end_interrupted_start(engine, container).await?;
+    container.state()
 }
 
-pub(super) fn start_incomplete(verb: &'static str) -> Error {
-    refused(verb, "the start of the container is not complete")
+pub(super) fn start_incomplete(container: &StoredContainer, verb: &'static str) -> Error {
+    let name = &container.config.name;
+    refused(verb, format_args!("the start of the container is not complete: `coracle start {name}` starts it anew"))
 }
 
 /// The lock of a container that does not run: nothing starts it while its files are used from outside. Waits for a start
@@ -346,9 +364,18 @@ pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool>
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::ContainerPath;
+    use coracle_runtime::host::process::{Invocation, spawn_detached};
     use tokio::time::timeout;
 
+    use super::super::containers::add;
+    use super::super::files::upload;
     use super::*;
+    use crate::{EmbeddedRuntime, EngineOptions};
+
+    fn runtime(dir: &std::path::Path) -> EmbeddedRuntime {
+        EmbeddedRuntime::open(EngineOptions::example(dir)).unwrap()
+    }
 
     /// A container whose PID 1 is this process.
     fn container(parent: &std::path::Path) -> StoredContainer {
@@ -363,20 +390,56 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let container = container(parent.path());
         let starting = lock(&container, "start").await.unwrap();
-        assert!(timeout(Duration::from_millis(50), state_to_enter(&container, "exec")).await.is_err());
+        let runtime = runtime(parent.path());
+        let entering = state_to_enter(runtime.engine(), &container, "exec");
+        assert!(timeout(Duration::from_millis(50), entering).await.is_err());
         assert!(timeout(Duration::from_millis(50), lock_at_rest(&container, "copy")).await.is_err());
         std::fs::write(container.dir.network_file(), "{}").unwrap();
         // The lock is not needed any more.
-        assert!(state_to_enter(&container, "exec").await.unwrap().process().is_some());
+        assert!(state_to_enter(runtime.engine(), &container, "exec").await.unwrap().process().is_some());
         assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
         drop(starting);
     }
 
     #[tokio::test]
-    async fn a_container_whose_start_was_interrupted_is_not_entered() {
+    async fn files_of_a_container_whose_start_was_interrupted_are_not_copied() {
         let parent = tempfile::tempdir().unwrap();
         let container = container(parent.path());
-        assert!(matches!(state_to_enter(&container, "exec").await, Err(Error::Engine { verb: "exec", .. })));
         assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
+        let runtime = runtime(parent.path());
+        let copied = upload(runtime.engine(), &container, &ContainerPath::root(), tempfile::tempfile().unwrap());
+        assert!(matches!(copied, Err(Error::Engine { verb: "copy", .. })));
+    }
+
+    /// A container of an engine. Its PID 1 sleeps, and what started it died before it was complete.
+    async fn interrupted(runtime: &EmbeddedRuntime) -> StoredContainer {
+        let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
+        add(engine, &config, |_| Ok(())).await.unwrap();
+        let container = find(engine, &(&config.id).into()).unwrap();
+        let sleep = Invocation::new("/bin/sleep", ["60"]);
+        let pid = spawn_detached(&sleep, File::open("/dev/null").unwrap()).unwrap();
+        std::fs::write(container.dir.process_file(), std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
+        write_json(&container.dir.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
+        assert!(container.process().unwrap().is_some());
+        container
+    }
+
+    #[tokio::test]
+    async fn a_container_whose_start_was_interrupted_is_ended_before_it_is_started_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
+        let container = interrupted(&runtime).await;
+        // Its image is missing.
+        assert!(start(runtime.engine(), &container.config.id).await.is_err());
+        assert!(container.process().unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_container_whose_start_was_interrupted_is_ended_by_a_command_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime(dir.path());
+        let container = interrupted(&runtime).await;
+        let state = state_to_enter(runtime.engine(), &container, "exec").await.unwrap();
+        assert!(matches!(state, State::Exited { .. }));
     }
 }

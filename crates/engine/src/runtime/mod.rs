@@ -54,7 +54,7 @@ impl EmbeddedRuntime {
 }
 
 impl EmbeddedRuntime {
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 }

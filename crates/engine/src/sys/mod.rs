@@ -26,4 +26,4 @@ pub(crate) use pidfd::watch_process;
 pub(crate) use plan::{BindSource, ChildPlan, Namespaces, Program, RootMount, Step};
 pub(crate) use spawn::{FailedAt, FirstProcess, spawn, spawn_watched};
 pub(crate) use spawn_watch::{SpawnWatch, SpawnedPidfd};
-pub(crate) use trampoline::trampoline;
+pub(crate) use trampoline::{MESSAGE as NOT_EXECUTED, trampoline};

@@ -105,7 +105,7 @@ pub(crate) enum Step {
     /// Descriptor 3 becomes this file.
     KeepOpen(OwnedFd),
     /// Descriptor 3 becomes this file, which then executes the program of the plan.
-    Trampoline(&'static OwnedFd),
+    Trampoline(OwnedFd),
     /// Closes all descriptors from this one on. Before the working directory, whose path may lead through one of them.
     CloseFrom(u32),
     /// A limit of processes; never more than this process may have.

@@ -8,12 +8,11 @@
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 /// Printed, before exit code 126 or 127, where the program cannot be executed.
-const MESSAGE: &[u8; 31] = b"the program cannot be executed\n";
+pub(crate) const MESSAGE: &[u8; 31] = b"the program cannot be executed\n";
 
 /// The number of this machine in an ELF header, and the code; `None` on another machine.
 #[cfg(target_arch = "x86_64")]
@@ -70,16 +69,14 @@ const AARCH64: &[u8] = &[
     0xd2, 0xc8, 0x0b, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4,
 ];
 
-/// The file, made at its first use and kept for the life of this process. `None` where it cannot be made: then a child has to
-/// execute the program of the image itself.
-pub(crate) fn trampoline() -> Option<&'static OwnedFd> {
-    static FILE: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let made = FILE.get_or_init(|| {
-        let (machine, code) = MACHINE?;
-        let file = sealed_file(&image(machine, code));
-        file.inspect_err(|err| tracing::warn!(%err, "root of a container may reach the program of the engine")).ok()
-    });
-    made.as_ref()
+/// The file for one execution, made in less than a millisecond. Processes of the container reach it through
+/// `/proc/PID/exe`: they may hold it open for writing or change its mode, and then it cannot be executed any more.
+///
+/// # Errors
+/// When it cannot be made: a child that executed the program of the image itself would not be protected.
+pub(crate) fn trampoline() -> io::Result<OwnedFd> {
+    let (machine, code) = MACHINE.ok_or(io::ErrorKind::Unsupported)?;
+    sealed_file(&image(machine, code))
 }
 
 fn sealed_file(content: &[u8]) -> io::Result<OwnedFd> {
@@ -116,7 +113,8 @@ fn image(machine: u16, code: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use std::ffi::CString;
-    use std::os::fd::AsFd as _;
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+    use std::os::unix::fs::PermissionsExt as _;
 
     use coracle_skips::{NEEDS_ROOT, skip};
     use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -152,10 +150,22 @@ mod tests {
         let script = dir.path().join("script");
         std::fs::write(&script, "#!/proc/self/exe\n").unwrap();
         assert_eq!(exit_of(script.to_str().unwrap(), &["script"]), Err(FailedAt::Program));
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(exit_of(script.to_str().unwrap(), &["script"]), Ok(Some(126)));
         assert_eq!(exit_of("/proc/self/exe", &["exe"]), Ok(Some(126)));
         assert_eq!(exit_of("/none", &["none"]), Err(FailedAt::Program));
         assert_eq!(exit_of("/bin", &["bin"]), Err(FailedAt::Program));
+    }
+
+    #[test]
+    fn a_file_that_a_container_got_hold_of_stops_no_other_execution() {
+        if !rustix::process::geteuid().is_root() {
+            return skip(NEEDS_ROOT);
+        }
+        let file = trampoline().unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let _writer = File::options().write(true).open(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o0)).unwrap();
+        assert_eq!(exit_of("/bin/sh", &["sh", "-c", "exit 7"]), Ok(Some(7)));
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{Error, Result, Volume, VolumeCreate, random_hex};
+use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 
 use super::image_content::{self, ImageDirectory};
@@ -45,6 +46,12 @@ impl VolumeRecord {
 
     fn write(&self, volume: &Path) -> io::Result<()> {
         coracle_runtime::host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
+    }
+
+    /// Its files come to the disk first: after a loss of power it would count as filled without them, for good.
+    fn write_filled(self, volume: &Path) -> io::Result<()> {
+        syncfs(File::open(volume)?)?;
+        Self { filled: true, ..self }.write(volume)
     }
 }
 
@@ -183,7 +190,7 @@ impl<'a> VolumeRecords<'a> {
         if image_content::is_filling(volume) {
             let _lock = VolumeLock::take(volume)?;
             if self.privileges.run_as_owner(|| image_content::finish_filling(volume, &volume.join(DATA)))? {
-                VolumeRecord { filled: true, ..VolumeRecord::read(volume)? }.write(volume)?;
+                VolumeRecord::read(volume)?.write_filled(volume)?;
             }
         }
         self.privileges.run_as_owner(|| image_content::remove_unfinished(volume))
@@ -239,7 +246,7 @@ impl<'a> VolumeRecords<'a> {
             return Ok(());
         }
         if self.privileges.run_as_owner(|| image_content::copy_into_empty(image, &volume.join(DATA)))? {
-            VolumeRecord { filled: true, ..record }.write(volume)?;
+            record.write_filled(volume)?;
         }
         Ok(())
     }

@@ -90,8 +90,9 @@ impl fmt::Debug for IsolatedGit {
 
 /// A git with its output as a stream. It is ended with its whole tree when this is dropped.
 pub struct GitProcess {
-    child: Child,
+    /// Dropped before the program.
     group: ProcessGroup,
+    child: Child,
     drain: Drain,
 }
 
@@ -159,7 +160,7 @@ impl IsolatedGit {
         let group = ProcessGroup::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
         let drain = Drain::new(&mut child, asked.keep_bytes, None);
-        Ok((GitProcess { child, group, drain }, stdout))
+        Ok((GitProcess { group, child, drain }, stdout))
     }
 
     async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
@@ -178,7 +179,7 @@ impl IsolatedGit {
         let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
         let group = ProcessGroup::new(&child);
         let drain = Drain::new(&mut child, keep_bytes, None);
-        GitProcess { child, group, drain }.end(verb, deadline).await
+        GitProcess { group, child, drain }.end(verb, deadline).await
     }
 
     fn invocation(

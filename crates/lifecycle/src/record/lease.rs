@@ -19,3 +19,10 @@ pub struct Lease {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub put_off: Option<Deferred>,
 }
+
+impl Lease {
+    /// It could not be ended a moment ago.
+    pub(crate) fn is_put_off(&self, now: &ClockReading) -> bool {
+        self.put_off.as_ref().is_some_and(|it| !it.is_over(now))
+    }
+}

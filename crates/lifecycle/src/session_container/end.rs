@@ -84,7 +84,7 @@ impl SessionContainers {
     }
 
     /// Ends what an end left over, and every session whose process is dead and whose lease is over. What cannot be ended
-    /// is tried again later.
+    /// is tried again later; what another call holds is left to that one.
     ///
     /// # Errors
     /// As for [`end`](Self::end).
@@ -94,7 +94,8 @@ impl SessionContainers {
         now: &ClockReading,
         ending: &EndOptions<'_>,
     ) -> Result<EndedSession, SlotError> {
-        let all = self.store.slots()?.into_iter().filter(|it| it.is_over(now.wall) && it.may_be_tried(now)).collect();
+        let is_due = |it: &SlotRecord| it.is_over(now.wall) && it.may_be_tried(now) && !self.is_claimed(it.key());
+        let all = self.store.slots()?.into_iter().filter(is_due).collect();
         let done = self.end_all(engines, all, ending).await;
         for (session, role, _) in &done.failed {
             self.put_off(SlotKey::new(session, *role), now)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::end::EndOptions;
 use super::record::{ExitCause, SlotVolume};
@@ -90,9 +90,14 @@ impl SessionContainers {
         now: &ClockReading,
         ending: &EndOptions<'_>,
     ) -> Result<(), SlotError> {
+        let until = Instant::now() + ending.within;
         // A sandbox is ended by the crate that knows what work is in it.
         for seen in self.store.slots()?.iter().filter(|it| it.role != SlotRole::Sandbox) {
-            let ended = timeout(ending.within, Box::pin(self.expire_one(engines, seen, now, ending))).await;
+            if Instant::now() >= until {
+                // The others are not put off: their turn is the next time.
+                break;
+            }
+            let ended = timeout_at(until, Box::pin(self.expire_one(engines, seen, now, ending))).await;
             match ended.unwrap_or_else(|_| Err(seen.late())) {
                 Ok(None) => {}
                 Ok(Some(saved)) => seen.report_end(&saved, ending.tell, EndReason::Lifetime),

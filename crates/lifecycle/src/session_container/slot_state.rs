@@ -87,6 +87,12 @@ impl SessionContainers {
         Ok(Some(ClaimedSlot { record, _door, _lock }))
     }
 
+    /// Whether another call holds a slot.
+    pub(super) fn is_claimed(&self, key: SlotKey<'_>) -> bool {
+        let slot = self.slot(key);
+        matches!(self.try_claim(&slot, key), Ok(None))
+    }
+
     /// Changes the record of a slot, unless another call holds it.
     pub(super) fn change(&self, key: SlotKey<'_>, change: impl FnOnce(&mut SlotRecord)) -> Result<(), SlotError> {
         let slot = self.slot(key);

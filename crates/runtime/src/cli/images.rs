@@ -145,8 +145,13 @@ impl CliRuntime {
         }
         let unpaused = self.client.query("unpause", args::on("unpause", [id.as_str()]), deadline::MAKE).await;
         self.lookup.note_changed(id);
-        if let Err(err) = unpaused {
-            tracing::warn!("a commit that failed left the container {id} paused: {err}; `coracle start` unpauses it");
+        match unpaused {
+            Ok(_) => tracing::warn!("the commit that failed had paused the container {id}; its processes go on now"),
+            Err(err) => {
+                tracing::warn!(
+                    "a commit that failed left the container {id} paused: {err}; `coracle start` unpauses it"
+                );
+            }
         }
     }
 

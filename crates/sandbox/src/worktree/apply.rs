@@ -20,7 +20,7 @@ use super::{WorktreeManager, git_command};
 use crate::checkout_backup::CheckoutBackup;
 use crate::patch::{apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
 
 /// A patch that is held in memory.
 const MAX_PATCH: u64 = 64 << 20;
@@ -67,6 +67,9 @@ pub struct ApplyReport {
     pub files: Vec<String>,
     /// The branch.
     pub branch: Option<String>,
+    /// `other_branch`: commits that are not on that branch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<SandboxWarning>,
 }
 
 impl WorktreeManager {
@@ -76,7 +79,7 @@ impl WorktreeManager {
     /// `apply_conflict` (`details.files`); `apply_failed` if it cannot be written, with `details.written` and
     /// `details.copies` if what was written cannot be taken back; `policy_denied` for a directory that may not be used,
     /// for protected names without leave (`details.files`), and for a branch where a container has the repository bound;
-    /// `no_commits` for a branch if all commits are on another one.
+    /// `no_commits` for a branch if all commits are on another one; `worktree_missing` if that branch does not exist.
     pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
         let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         if !to.is_dir() {
@@ -97,7 +100,7 @@ impl WorktreeManager {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
-        let done = |files| ApplyReport { to: to.real().to_owned(), files, branch: None };
+        let done = |files| ApplyReport { to: to.real().to_owned(), files, branch: None, warnings: vec![] };
         if patch.is_empty() {
             return Ok(done(vec![]));
         }
@@ -128,10 +131,10 @@ impl WorktreeManager {
         let workflow = self.workflow(at, id)?;
         let source = self.source_of(&self.records(at)?)?;
         let out = self.take_out(at, &workflow, &self.mirror_dir(&source)).await?;
-        if out.oid == workflow.base_commit
-            && let Some(stray) = self.stray_commits(at, id).await?
-        {
-            return Err(no_commits(&workflow, Some(&stray), None));
+        // The branch is fetched even if git cannot read the worktree.
+        let stray = Box::pin(self.stray_commits(at, id)).await.ok().flatten();
+        if out.oid == workflow.base_commit && stray.is_some() {
+            return Err(no_commits(at, &workflow, stray.as_ref(), None));
         }
         let spec = format!("{}:refs/heads/{}", out.oid, workflow.branch);
         let from = out.quarantine.path().display().to_string();
@@ -144,7 +147,8 @@ impl WorktreeManager {
         if !fetched.ok() {
             return Err(apply_conflict(&fetched));
         }
-        Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch) })
+        let warnings = stray.map(|it| it.warning()).into_iter().collect();
+        Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch), warnings })
     }
 }
 

@@ -111,7 +111,7 @@ pub(super) async fn with_index<T>(
     git.env.insert("GIT_INDEX_FILE".into(), format!("../../repo.git/worktrees/{id}/{name}"));
     let done = async {
         git.printed(&["read-tree", "HEAD"]).await?;
-        git.printed(&["add", "-A"]).await.map_err(|err| without_commit(id, err))?;
+        git.printed(&["add", "-A"]).await.map_err(|err| without_commit(&at.workflow_arguments(id), err))?;
         work(&git).await
     };
     let done = done.await;
@@ -120,8 +120,9 @@ pub(super) async fn with_index<T>(
     removed.map(|()| done)
 }
 
-/// Names a repository within that has no commit: git can add neither it nor its files.
-fn without_commit(id: &WorkflowId, failure: Failure) -> Failure {
+/// Names a repository within that has no commit: git can add neither it nor its files. `workflow` names the workflow on the
+/// command line.
+fn without_commit(workflow: &str, failure: Failure) -> Failure {
     let said = failure.details.get("stderr").and_then(Value::as_str).unwrap_or_default();
     let name = |line: &str| {
         let rest = line.strip_prefix("error: '")?.strip_suffix("' does not have a commit checked out")?;
@@ -131,7 +132,7 @@ fn without_commit(id: &WorkflowId, failure: Failure) -> Failure {
     let message =
         format!("`{name}` in the worktree is a git repository without a commit, so its files cannot be read.");
     Failure { message, ..failure }.hint(format!(
-        "commit in `{name}`, or make it a plain directory: `coracle worktree exec {id} -- rm -r {name}/.git`"
+        "commit in `{name}`, or make it a plain directory: `coracle worktree exec {workflow} -- rm -r {name}/.git`"
     ))
 }
 
@@ -144,10 +145,11 @@ mod tests {
         let said = "error: 'a b/' does not have a commit checked out\nfatal: adding files failed";
         let failed = |said: &str| {
             let failure = Failure::new(Code::CommandFailed, "git inside failed").detail("stderr", said);
-            without_commit(&WorkflowId::parse("w").unwrap(), failure)
+            without_commit("w --profile claude", failure)
         };
         let told = failed(said);
-        assert!(told.message.starts_with("`a b` in the worktree") && told.hint.is_some(), "{told:?}");
+        assert!(told.message.starts_with("`a b` in the worktree"), "{told:?}");
+        assert!(told.hint.unwrap().contains("exec w --profile claude -- rm -r"));
         assert_eq!(failed("fatal: no space left").message, "git inside failed");
     }
 }

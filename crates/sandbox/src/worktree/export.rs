@@ -62,9 +62,12 @@ impl WorktreeManager {
         let mut warnings = Vec::new();
         let branch = format!("refs/heads/{}", workflow.branch);
         let tip = if format == PatchFormat::Bundle { &*branch } else { "HEAD" };
+        if format == PatchFormat::Bundle && at.repo().commit(&branch).await?.is_none() {
+            return Err(Box::pin(self.no_branch(at, &workflow)).await);
+        }
         if format != PatchFormat::Diff && !self.has_commits(at, id, &format!("{base}..{tip}")).await? {
             let stray = self.stray_commits(at, id).await.ok().flatten();
-            return Err(no_commits(&workflow, stray.as_ref(), Some(&self.status(at, id).await?)));
+            return Err(no_commits(at, &workflow, stray.as_ref(), Some(&self.status(at, id).await?)));
         }
         let told = match format {
             PatchFormat::Diff => {

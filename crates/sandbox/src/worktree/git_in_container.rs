@@ -16,7 +16,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::leftover::Author;
 use crate::failure::over_limit;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, ProfileName, Result, WorkflowId};
 
 /// For what reads or writes a whole repository or a whole tree.
 pub(super) const LONG: Duration = Duration::from_secs(600);
@@ -29,6 +29,8 @@ const MAX_TOLD: usize = 16 << 20;
 pub struct Workdir {
     /// The sandbox's key, which names its records.
     pub key: String,
+    /// The profile that its settings are from.
+    pub profile: ProfileName,
     /// To its guest.
     pub link: Link,
     /// Owns the files, and runs git.
@@ -77,6 +79,12 @@ impl Workdir {
     #[must_use]
     pub fn tree_path(&self, id: &WorkflowId) -> ContainerPath {
         self.path(&format!("worktrees/{id}")).expect("the id of a workflow is a plain name")
+    }
+
+    /// The arguments that name a workflow on the command line: without its profile, another sandbox would be meant.
+    #[must_use]
+    pub fn workflow_arguments(&self, id: &WorkflowId) -> String {
+        if self.profile.is_default() { id.to_string() } else { format!("{id} --profile {}", self.profile) }
     }
 
     /// A path below the root, if it is valid: code inside may choose any name.

@@ -65,9 +65,10 @@ impl WorktreeManager {
             commits: count,
             commit,
             branch: head.strip_prefix("refs/heads/").map(str::to_owned),
+            expected_exists: tip.is_some(),
             expected_has_some: tip.is_some_and(|it| it != workflow.base_commit),
             expected: workflow.branch,
-            workflow: workflow.id,
+            workflow: at.workflow_arguments(id),
         }))
     }
 }

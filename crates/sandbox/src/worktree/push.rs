@@ -15,7 +15,7 @@ use super::mirror::ORIGIN;
 use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
 use crate::stray_commits::StrayCommits;
 use crate::workflow_records::Workflow;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
 
 /// The head of a bundle names each commit that it builds on.
 const MAX_HEAD: u64 = 16 << 20;
@@ -43,6 +43,9 @@ pub struct PushReport {
     pub url: String,
     /// There is more in the worktree than was pushed.
     pub uncommitted: bool,
+    /// `other_branch`: commits that were not pushed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<SandboxWarning>,
 }
 
 /// Commits of a workflow in a repository of ours.
@@ -70,9 +73,9 @@ impl WorktreeManager {
             self.read_mirror(dir.clone(), vec![])
         );
         let (out, old) = (out?, mirror?.branches.get(branch.as_str()).cloned());
+        let stray = Box::pin(self.stray_commits(at, id)).await.ok().flatten();
         if out.oid == workflow.base_commit && old.is_none() {
-            let stray = self.stray_commits(at, id).await.ok().flatten();
-            return Err(no_commits(&workflow, stray.as_ref(), status.ok().as_ref()));
+            return Err(no_commits(at, &workflow, stray.as_ref(), status.ok().as_ref()));
         }
         let url = source.text();
         let reference = format!("refs/heads/{branch}");
@@ -94,7 +97,8 @@ impl WorktreeManager {
         self.remember_pushed(at, &out, &dir, branch.as_str()).await?;
         // An unknown status may hide some.
         let uncommitted = status.map_or(true, |it| it.uncommitted() > 0);
-        Ok(PushReport { reference, old, new: out.oid, url, uncommitted })
+        let warnings = stray.map(|it| it.warning()).into_iter().collect();
+        Ok(PushReport { reference, old, new: out.oid, url, uncommitted, warnings })
     }
 
     fn may_push(&self, workflow: &Workflow, ask: &PushRequest) -> Result<BranchName> {
@@ -119,10 +123,7 @@ impl WorktreeManager {
         let (tip, quarantine) = tokio::join!(repo.commit(&reference), self.quarantine(Some(mirror)));
         let (tip, quarantine) = (tip?, quarantine?);
         let Some(mut oid) = tip else {
-            return Err(Failure::new(
-                Code::WorktreeMissing,
-                format!("There is no branch `{}` inside.", workflow.branch),
-            ));
+            return Err(Box::pin(self.no_branch(at, workflow)).await);
         };
         let file = quarantine.path().join("it.bundle");
         let told = self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], &file, MAX_BUNDLE).await?;
@@ -144,6 +145,17 @@ impl WorktreeManager {
         }
         self.own_printed(quarantine.path(), &["update-ref", &reference, &oid]).await?;
         Ok(TakenOut { quarantine, oid })
+    }
+
+    /// The failure for a workflow whose branch does not exist, such as after `git branch -m`.
+    pub(super) async fn no_branch(&self, at: &Workdir, workflow: &Workflow) -> Failure {
+        let Workflow { id, branch, .. } = workflow;
+        if let Ok(Some(stray)) = self.stray_commits(at, id).await {
+            return no_commits(at, workflow, Some(&stray), None);
+        }
+        let (message, workflow) = (format!("There is no branch `{branch}` inside."), at.workflow_arguments(id));
+        Failure::new(Code::WorktreeMissing, message)
+            .hint(format!("`coracle worktree exec {workflow} -- git switch -c {branch}` creates it"))
     }
 
     /// By git's own reader of packs: older ones fetch from a bundle without a look at its objects.
@@ -190,22 +202,29 @@ impl WorktreeManager {
 }
 
 /// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success.
-pub(super) fn no_commits(workflow: &Workflow, stray: Option<&StrayCommits>, status: Option<&RepoStatus>) -> Failure {
+pub(super) fn no_commits(
+    at: &Workdir,
+    workflow: &Workflow,
+    stray: Option<&StrayCommits>,
+    status: Option<&RepoStatus>,
+) -> Failure {
     let Workflow { id, branch, .. } = workflow;
     let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
     let message = format!("`{branch}` has no commit beyond its base {base}");
     if let Some(stray) = stray {
-        let failure = Failure::new(Code::NoCommits, format!("{message}; {}.", stray.message()));
-        return failure.detail("branch", &stray.branch).hint(stray.remedy());
+        let strays = stray.message();
+        let message = if stray.expected_exists { format!("{message}; {strays}.") } else { format!("{strays}.") };
+        return Failure::new(Code::NoCommits, message).detail("branch", &stray.branch).hint(stray.remedy());
     }
     let failure = Failure::new(Code::NoCommits, format!("{message}."));
     let uncommitted = status.map_or(0, RepoStatus::uncommitted);
     if uncommitted == 0 {
         return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));
     }
+    let workflow = at.workflow_arguments(id);
     failure.detail("uncommitted_files", uncommitted).hint(format!(
-        "{uncommitted} changed or new files are not committed: `coracle worktree exec {id} -- git add --all`, then \
-         `coracle worktree exec {id} -- git commit --message MESSAGE`"
+        "{uncommitted} changed or new files are not committed: `coracle worktree exec {workflow} -- git add --all`, then \
+         `coracle worktree exec {workflow} -- git commit --message MESSAGE`"
     ))
 }
 

@@ -30,6 +30,9 @@ pub struct RemovalReport {
     pub removed: bool,
     /// What was saved of it.
     pub saved: Option<SavedWork>,
+    /// Its branch, if that stays in the repository inside because git could not save its commits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_branch: Option<String>,
     /// Its commits, where they are saved apart from its files. The caller reports them with what else was saved.
     #[serde(skip)]
     pub also_saved: Vec<SavedWork>,
@@ -46,7 +49,8 @@ impl WorktreeManager {
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
         let Some(workflow) = records.workflow(id)? else {
-            return Ok(RemovalReport { id: id.clone(), removed: false, saved: None, also_saved: Vec::new() });
+            let (saved, also_saved) = (None, Vec::new());
+            return Ok(RemovalReport { id: id.clone(), removed: false, saved, kept_branch: None, also_saved });
         };
         let save = if ask.discard {
             WorktreeSave::default()
@@ -57,8 +61,10 @@ impl WorktreeManager {
         self.take_away(at, &workflow, save.keeps_branch).await?;
         drop(listing);
         records.forget(id)?;
+        let kept_branch = save.keeps_branch.then_some(workflow.branch);
         let mut works = save.works.into_iter();
-        Ok(RemovalReport { id: id.clone(), removed: true, saved: works.next(), also_saved: works.collect() })
+        let (saved, also_saved) = (works.next(), works.collect());
+        Ok(RemovalReport { id: id.clone(), removed: true, saved, kept_branch, also_saved })
     }
 
     pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {

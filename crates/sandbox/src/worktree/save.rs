@@ -38,7 +38,7 @@ struct UnsavedWork {
 #[derive(Default)]
 pub(super) struct WorktreeSave {
     pub(super) works: Vec<SavedWork>,
-    /// Git cannot read the commits of the branch, so they are only in the repository.
+    /// Git could not save the commits of the branch, so they are only in the repository.
     pub(super) keeps_branch: bool,
 }
 
@@ -58,7 +58,7 @@ impl WorktreeManager {
                 Err(failure) => return Err(failure),
             }
         }
-        let mut save = self.save_commits(at, workflow, ask, head).await?;
+        let mut save = self.save_commits(at, workflow, ask, head.as_deref()).await?;
         save.works.insert(0, self.save_tree(at, workflow, ask).await?);
         Ok(save)
     }
@@ -88,12 +88,18 @@ impl WorktreeManager {
         at: &Workdir,
         workflow: &Workflow,
         ask: &RemoveRequest,
-        head: Option<String>,
+        head: Option<&str>,
     ) -> Result<WorktreeSave> {
         match self.save_unpushed(at, workflow, ask, head).await {
             Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), keeps_branch: false }),
             Err(failure) if is_git_error(&failure) => {
-                tracing::warn!(%failure, branch = workflow.branch, "a branch stays: its commits cannot be read");
+                // The disk may be full. A detached HEAD goes with the worktree, and may be all that has its commits.
+                if let Some(head) = head
+                    && !is_on_branch(at, workflow, head).await?
+                {
+                    return Err(failure);
+                }
+                tracing::warn!(%failure, branch = workflow.branch, "a branch stays: its commits cannot be saved");
                 Ok(WorktreeSave { works: Vec::new(), keeps_branch: true })
             }
             Err(failure) => Err(failure),
@@ -105,13 +111,13 @@ impl WorktreeManager {
         at: &Workdir,
         workflow: &Workflow,
         ask: &RemoveRequest,
-        head: Option<String>,
+        head: Option<&str>,
     ) -> Result<Option<SavedWork>> {
         let (repo, branch) = (at.repo(), format!("refs/heads/{}", workflow.branch));
         let tip = repo.commit(&branch).await?;
         let mut words = vec!["rev-list", "--max-count=1"];
         words.extend(tip.as_deref());
-        words.extend(head.as_deref());
+        words.extend(head);
         if words.len() == 2 {
             return Ok(None);
         }
@@ -119,13 +125,14 @@ impl WorktreeManager {
         if repo.printed(&words).await?.is_empty() {
             return Ok(None);
         }
-        let Some(head) = head else {
+        // A branch that has all of it needs no other reference, for which a full disk has no room.
+        let Some(head) = head.filter(|it| tip.as_deref() != Some(*it)) else {
             let work = UnsavedWork { head: tip, reference: branch, files: vec![], nested: false };
             return self.save_bundle(at, workflow, ask, &work).await.map(Some);
         };
         let reference = salvage_reference(&workflow.id);
-        repo.printed(&["update-ref", &reference, &head]).await?;
-        let work = UnsavedWork { head: Some(head), reference, files: vec![], nested: false };
+        repo.printed(&["update-ref", &reference, head]).await?;
+        let work = UnsavedWork { head: Some(head.to_owned()), reference, files: vec![], nested: false };
         Ok(self.save_work(at, workflow, ask, &work).await?.works.pop())
     }
 
@@ -254,6 +261,16 @@ async fn has_own_link(at: &Workdir, id: &WorkflowId) -> bool {
     let text = content.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let absolute = text.starts_with("gitdir: /") && text.trim_end().ends_with(&format!("/repo.git/worktrees/{id}"));
     text == link_of(id) || absolute
+}
+
+/// Whether a branch has the commit that is checked out, so that the repository keeps it without the worktree.
+async fn is_on_branch(at: &Workdir, workflow: &Workflow, head: &str) -> Result<bool> {
+    let symbolic = at.tree(&workflow.id).run(&["symbolic-ref", "--quiet", "HEAD"]).await?;
+    if symbolic.ok() && symbolic.stdout.starts_with(b"refs/heads/") {
+        return Ok(true);
+    }
+    let branch = format!("refs/heads/{}", workflow.branch);
+    Ok(at.repo().run(&["merge-base", "--is-ancestor", head, &branch]).await?.ok())
 }
 
 /// A new name for commits that are saved.

@@ -37,9 +37,8 @@ pub(super) fn mode(attrs: &FileAttributes) -> Option<u32> {
     attrs.permissions.map(|it| it & 0o777 & !UMASK)
 }
 
-/// Adds what a client sets later to what it has set.
+/// Adds what a client sets later to what it has set. A size is no part of it: its place among the writes counts.
 pub(super) fn merge(set: &mut FileAttributes, later: &FileAttributes) {
-    set.size = later.size.or(set.size);
     set.permissions = later.permissions.or(set.permissions);
     set.mtime = later.mtime.or(set.mtime);
     if later.uid.is_some() && later.gid.is_some() {

@@ -108,6 +108,21 @@ impl SftpHandler {
         Ok(OpenHandle::Write { file, append: flags.contains(OpenFlags::APPEND) })
     }
 
+    /// Sets the size of a file that is open for writing, if it is: a file system that is mounted by SFTP opens a file, and
+    /// cuts it off by its path.
+    fn set_open_size(&mut self, path: &str, size: u64) -> Result<bool, StatusReply> {
+        let mut is_open = false;
+        for handle in self.handles.values_mut() {
+            if let OpenHandle::Write { file, .. } = handle
+                && file.path == path
+            {
+                file.set_size(size)?;
+                is_open = true;
+            }
+        }
+        Ok(is_open)
+    }
+
     async fn remove_entry(&self, path: &str, dir: bool) -> Result<(), StatusReply> {
         let entry = self.entry(path, false).await?;
         if (entry.kind == FileKind::Dir) != dir {
@@ -125,8 +140,10 @@ impl SftpHandler {
                 let renamed = self.session.link.rename(self.at(&from, false)?, name).await;
                 renamed.map(drop).map_err(|err| failed(&err))
             }
-            // Without `-T` what goes onto a link to a directory goes into that directory.
-            _ => attributes::run(&self.session, &["mv", "-fT", "--", &from, &to]).await,
+            there => {
+                let flags = move_flags(there.map(|it| it.kind));
+                attributes::run(&self.session, &["mv", flags, "--", &from, &to]).await
+            }
         }
     }
 }
@@ -161,9 +178,7 @@ impl Handler for SftpHandler {
 
     async fn close(&mut self, id: u32, handle: String) -> Result<Status, StatusReply> {
         if let Some(OpenHandle::Write { file, .. }) = self.handles.remove(&handle) {
-            let (path, mut after) = (file.path.clone(), file.after.clone());
-            // OpenSSH cuts a file off where it ends.
-            after.size = after.size.filter(|size| *size != file.end());
+            let (path, after) = (file.path.clone(), file.after.clone());
             file.close(&self.session).await?;
             attributes::set(&self.session, &path, &after).await?;
         }
@@ -207,14 +222,23 @@ impl Handler for SftpHandler {
         Ok(Attrs { id, attrs })
     }
 
-    async fn setstat(&mut self, id: u32, path: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
-        attributes::set(&self.session, &self.path(&path)?, &attrs).await?;
+    async fn setstat(&mut self, id: u32, path: String, mut attrs: FileAttributes) -> Result<Status, StatusReply> {
+        let path = self.path(&path)?;
+        if let Some(size) = attrs.size
+            && self.set_open_size(&path, size)?
+        {
+            attrs.size = None;
+        }
+        attributes::set(&self.session, &path, &attrs).await?;
         Ok(done(id))
     }
 
     async fn fsetstat(&mut self, id: u32, handle: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
         match self.handles.get_mut(&handle) {
             Some(OpenHandle::Write { file, .. }) => {
+                if let Some(size) = attrs.size {
+                    file.set_size(size)?;
+                }
                 attributes::merge(&mut file.after, &attrs);
                 Ok(done(id))
             }
@@ -288,6 +312,12 @@ impl Handler for SftpHandler {
     }
 }
 
+/// Without `-T` what goes onto a link to a directory goes into that directory. An older BusyBox knows no `-T`, so nothing
+/// else needs it.
+fn move_flags(there: Option<FileKind>) -> &'static str {
+    if there == Some(FileKind::Link) { "-fT" } else { "-f" }
+}
+
 /// Two texts, each after its length.
 fn two_texts(data: &[u8]) -> Option<[String; 2]> {
     fn text(data: &[u8]) -> Option<(String, &[u8])> {
@@ -301,7 +331,12 @@ fn two_texts(data: &[u8]) -> Option<[String; 2]> {
 
 #[cfg(test)]
 mod tests {
-    use super::two_texts;
+    use super::{FileKind, move_flags, two_texts};
+
+    #[test]
+    fn only_a_link_is_replaced_with_an_option_that_not_all_images_know() {
+        assert_eq!([None, Some(FileKind::File), Some(FileKind::Link)].map(move_flags), ["-f", "-f", "-fT"]);
+    }
 
     #[test]
     fn lengths_that_lie_are_no_texts() {

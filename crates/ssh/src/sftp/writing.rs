@@ -40,7 +40,7 @@ pub(super) struct WriteHandle {
     pieces: Sender<UploadChunk>,
     /// `None` once the guest has answered.
     written: Option<JoinHandle<GuestResult<FileEntry>>>,
-    /// What is to be set when it is in place.
+    /// What is to be set when it is in place: a size only if it ends elsewhere by then.
     pub(super) after: FileAttributes,
 }
 
@@ -64,7 +64,27 @@ impl WriteHandle {
 
     /// Where the next write goes, if it appends.
     pub(super) fn end(&self) -> u64 {
+        self.after.size.unwrap_or_else(|| self.content_end())
+    }
+
+    /// Where what is written ends, or what is kept behind it.
+    fn content_end(&self) -> u64 {
         self.position.max(self.kept)
+    }
+
+    /// Sets the size that it has now. Later writes make it longer again.
+    pub(super) fn set_size(&mut self, size: u64) -> Result<(), StatusReply> {
+        if self.is_cut_off() && self.end() < size {
+            return Err(failure("a file that was cut off does not become longer"));
+        }
+        self.kept = self.kept.min(size);
+        self.after.size = (size != self.content_end()).then_some(size);
+        Ok(())
+    }
+
+    /// Whether a part of what is written will be cut off.
+    fn is_cut_off(&self) -> bool {
+        self.end() < self.position
     }
 
     pub(super) async fn write(
@@ -73,16 +93,18 @@ impl WriteHandle {
         offset: u64,
         bytes: Vec<u8>,
     ) -> Result<(), StatusReply> {
-        if offset < self.position {
+        if offset < self.position || self.is_cut_off() {
             return Err(failure("a file is written from its start to its end"));
         }
         self.fill_to(session, offset).await?;
-        self.send(bytes).await
+        self.send(bytes).await?;
+        self.after.size = self.after.size.filter(|it| *it > self.content_end());
+        Ok(())
     }
 
     /// Puts the file in place.
     pub(super) async fn close(mut self, session: &PersonSession) -> Result<(), StatusReply> {
-        self.fill_to(session, self.end()).await?;
+        self.fill_to(session, self.content_end()).await?;
         let _ = self.pieces.send(UploadChunk::End).await;
         self.answer().await
     }
@@ -147,5 +169,36 @@ impl AsyncRead for PieceReader {
         buf.put_slice(&self.piece[self.read..self.read + count]);
         self.read += count;
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::link::protocol::UserSpec;
+
+    use super::*;
+
+    /// A file with 100 bytes that are kept, of which 10 are written anew.
+    fn half_written() -> WriteHandle {
+        let at = FileRef { user: UserSpec::Name("me".to_owned()), path: "/file".to_owned(), follow: true };
+        let (pieces, _) = channel(1);
+        let after = FileAttributes::default();
+        WriteHandle { path: at.path.clone(), at, kept: 100, position: 10, pieces, written: None, after }
+    }
+
+    #[test]
+    fn a_size_is_that_of_the_moment_in_which_it_is_set() {
+        let sized = |size| {
+            let mut file = half_written();
+            file.set_size(size).unwrap();
+            (file.content_end(), file.after.size, file.end())
+        };
+        assert_eq!(sized(10), (10, None, 10));
+        assert_eq!(sized(50), (50, None, 50));
+        assert_eq!(sized(200), (100, Some(200), 200));
+        assert_eq!(sized(4), (10, Some(4), 4));
+        let mut file = half_written();
+        file.set_size(4).unwrap();
+        assert!(file.set_size(8).is_err() && file.set_size(2).is_ok());
     }
 }

@@ -134,7 +134,15 @@ async fn create_with(
     let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, backend, &request))).await?;
     upkeep(cx).await?;
     cx.unless_cancelled(std::future::ready(Ok(()))).await?; // it may have taken a while
-    let mut making = Creation::begin(&*ready.runtime, &store, request.draft.clone()).await?;
+    let mut making = match Creation::begin(&*ready.runtime, &store, request.draft.clone()).await {
+        Ok(making) => making,
+        // Another call may have created it since it was looked for.
+        Err(err @ coracle_lifecycle::Error::NameTaken { .. }) => {
+            let reused = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await?;
+            return reused.map(CreateResponse::ReusedContainer).ok_or_else(|| err.into());
+        }
+        Err(err) => return Err(err.into()),
+    };
     let mut build = None;
     let made = match resolve_source(origin, cx).await {
         Ok(source) => {

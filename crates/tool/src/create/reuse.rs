@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_lifecycle::{MadeFrom, Record, RecordState, find};
+use coracle_lifecycle::{MadeFrom, Record, RecordState, Role, find};
 use coracle_runtime::{Handle, PublishedPort};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -18,7 +18,10 @@ use crate::target::{Access, check_policy, check_session};
 #[derive(Debug, Serialize)]
 pub(crate) struct ReusedContainer(Map<String, Value>);
 
-/// The container that is meant to be used again, if it is there.
+/// The container that is meant to be used again, if it is there and ready.
+///
+/// # Errors
+/// `busy` while another call creates or removes it.
 pub(super) async fn reused(
     args: &Create,
     snapshot: Option<&MadeFrom>,
@@ -32,16 +35,21 @@ pub(super) async fn reused(
         }
         Err(err) => return Err(err.into()),
     };
-    let Some(container) = found.container.as_ref() else { return Ok(None) };
     check_session(cx, &found.record.session, name.as_str(), Access::Use)?;
+    // The record of a service is read from its labels, and has no state.
+    if found.record.state != RecordState::Ready && found.record.role != Role::Service {
+        // The call that creates or removes it holds its lock. What a dead process left is removed before the name is
+        // reserved.
+        return match cx.store()?.try_lock(name)? {
+            Some(_) => Ok(None),
+            None => Err(coracle_lifecycle::Error::Busy { name: name.to_string() }.into()),
+        };
+    }
+    let Some(container) = found.container.as_ref() else { return Ok(None) };
     check_policy(cx, &found.record, Access::Use)?;
     let mut differs = differing(&found.record.asked, &fingerprint(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());
-    }
-    if differs.is_empty() && found.record.state != RecordState::Ready && found.record.maker.alive() {
-        // Another call is just making it, and this one is to get the same.
-        return Err(coracle_lifecycle::Error::Busy { name: name.to_string() }.into());
     }
     if !differs.is_empty() || found.record.answer.is_empty() {
         return Err(taken(&found.record, container.running()).detail("differs", differs));
@@ -90,7 +98,71 @@ fn differing(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) ->
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
+    use coracle_runtime::{ContainerName, FakeRuntime};
+    use serde_json::{Map, Value, json};
+
     use super::differing;
+    use crate::process::Process;
+    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
+
+    fn context(dir: &std::path::Path, fake: &FakeRuntime) -> Context {
+        Context::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap().with_fake(fake.clone())
+    }
+
+    async fn call(cx: &Context, call: Value) -> Map<String, Value> {
+        answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await
+    }
+
+    async fn create(cx: &Context) -> Map<String, Value> {
+        let create = json!({
+            "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false, "if_exists": "reuse",
+        });
+        call(cx, create).await
+    }
+
+    #[tokio::test]
+    async fn one_that_is_being_removed_is_not_given_again() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let cx = context(dir.path(), &fake);
+        let first = create(&cx).await;
+        assert_eq!(first["success"], true, "{first:#?}");
+        fake.fail_next(Verb::Remove);
+        let failed = call(&cx, json!({ "operation": "destroy", "container": "web" })).await;
+        assert_eq!(failed["success"], false, "{failed:#?}");
+        let held = cx.store().unwrap().lock(&ContainerName::parse("web").unwrap()).await.unwrap();
+        let busy = create(&cx).await;
+        assert_eq!(busy["code"], "busy", "{busy:#?}");
+        drop(held);
+        let anew = create(&cx).await;
+        assert_eq!(anew["success"], true, "{anew:#?}");
+        assert_eq!(anew["reused"], false, "{anew:#?}");
+        assert_ne!(anew["id"], first["id"]);
+    }
+
+    #[tokio::test]
+    async fn of_two_that_ask_at_once_the_second_gets_what_the_first_made() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        fake.slow(Verb::Create, Duration::from_millis(100));
+        let cx = context(dir.path(), &fake);
+        let ask = async || {
+            loop {
+                let answer = create(&cx).await;
+                if answer.get("code").is_none_or(|it| it != "busy") {
+                    break answer;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let (one, other) = tokio::join!(Box::pin(ask()), Box::pin(ask()));
+        for it in [&one, &other] {
+            assert_eq!(it["success"], true, "{it:#?}");
+        }
+        assert_eq!(one["id"], other["id"]);
+        assert_ne!(one["reused"], other["reused"]);
+    }
 
     #[test]
     fn fields_that_changed_came_or_went_are_named() {

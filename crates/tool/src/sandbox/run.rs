@@ -231,7 +231,7 @@ async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &Workf
         }
         Ok(Leftover::Kept { reason, files }) => {
             let what = count(files, "file", "files");
-            let exec = format!("coracle worktree exec {id} -- git");
+            let exec = format!("coracle worktree exec {} -- git", open.inside.workflow_arguments(id));
             let commands = format!("`{exec} add --all`, then `{exec} commit --message MESSAGE`");
             let message = format!("{what} not committed, and not pushed: {reason}; once that is resolved: {commands}");
             ("uncommitted", message)

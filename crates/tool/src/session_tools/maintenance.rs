@@ -1,6 +1,6 @@
 //! What is done for session containers now and then, and at the end of a session (workspace.md 1.6, 1.7).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coracle_lifecycle::{
     ClockReading, EndOptions, EndReason, EndedSession, GuestProgram, SAVE_TIME, SaveLimits, SavePolicy,
@@ -13,29 +13,34 @@ use crate::container_guest;
 use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
 
-/// For all that ends with the connection of a client, whose process exits soon; the next process goes on with it.
-const OF_A_CLIENT: Duration = Duration::from_secs(20);
+/// How long ends may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndLimits {
+    /// All of them together.
+    within: Duration,
+    /// The saving of each.
+    saving: Duration,
+}
 
-/// For ends of other reasons, of which saving takes the most.
-const OF_OTHERS: Duration = Duration::from_secs(90);
+impl EndLimits {
+    /// While a client waits, or after its connection ended and its process exits soon. What is late is ended later.
+    pub(crate) const OF_A_CLIENT: Self = Self { within: Duration::from_secs(20), saving: Duration::from_secs(10) };
 
-/// Ends what dead processes left: before each creation of a container, and when a server starts.
-pub(crate) async fn recover(cx: &Context, slots: &SessionContainers) {
+    /// While no client waits. Saving takes the most of it.
+    pub(crate) const OF_OTHERS: Self = Self { within: Duration::from_secs(90), saving: SAVE_TIME };
+}
+
+/// Ends what dead processes left, and those that are too old: before each creation of a container, and now and then in a
+/// server.
+pub(crate) async fn recover(cx: &Context, slots: &SessionContainers, limits: EndLimits) {
+    let until = Instant::now() + limits.within;
     let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired);
+    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired, limits);
     match slots.recover(cx.engines(), &ClockReading::now(), &ending).await {
         Ok(ended) => log_ended(&ended),
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
-    if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
-        tracing::warn!(%err, "containers that are old cannot be looked for");
-    }
-}
-
-/// Ends those that are too old.
-pub(crate) async fn expire(cx: &Context, slots: &SessionContainers) {
-    let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
-    let ending = ending(cx, reader.as_ref(), &*tell, EndReason::Lifetime);
+    let ending = EndOptions { within: until.saturating_duration_since(Instant::now()), ..ending };
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
         tracing::warn!(%err, "containers that are old cannot be looked for");
     }
@@ -60,11 +65,11 @@ pub(crate) async fn end_without_saving(cx: &Context) -> Result<Map<String, Value
 async fn end_saving(cx: &Context, saves: bool) -> Result<Map<String, Value>, Failure> {
     let slots = cx.session_containers()?;
     let (tell, reader) = (cx.slot_observer(), volume_reader(cx, &slots).await);
-    let reason = match cx.call.frontend {
-        Frontend::Mcp | Frontend::Serve => EndReason::Disconnect,
-        Frontend::Call | Frontend::Cli | Frontend::Ui => EndReason::Command,
+    let (reason, limits) = match cx.call.frontend {
+        Frontend::Mcp | Frontend::Serve => (EndReason::Disconnect, EndLimits::OF_A_CLIENT),
+        Frontend::Call | Frontend::Cli | Frontend::Ui => (EndReason::Command, EndLimits::OF_OTHERS),
     };
-    let ending = ending(cx, reader.as_ref(), &*tell, reason);
+    let ending = ending(cx, reader.as_ref(), &*tell, reason, limits);
     let ending = if saves { ending } else { EndOptions { saving: SavePolicy::Discard, ..ending } };
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
     log_ended(&ended);
@@ -99,11 +104,8 @@ fn ending<'a>(
     reader: Option<&'a VolumeReader>,
     tell: &'a coracle_lifecycle::SlotObserver<'static>,
     reason: EndReason,
+    EndLimits { within, saving: time }: EndLimits,
 ) -> EndOptions<'a> {
-    let (within, time) = match reason {
-        EndReason::Disconnect | EndReason::Signal => (OF_A_CLIENT, OF_A_CLIENT / 2),
-        EndReason::Command | EndReason::LeaseExpired | EndReason::Lifetime => (OF_OTHERS, SAVE_TIME),
-    };
     let saving = SavePolicy::Keep(SaveLimits { max_bytes: cx.config.lifecycle.save_max.0, time });
     let reader = reader.map(|(program, policy)| (program, policy));
     EndOptions { saving, reader, grace: cx.config.exec.grace.0, within, tell, reason }

@@ -13,8 +13,8 @@ mod session_egress;
 mod settings;
 
 pub use self::export::{ApplyResponse, DiffResponse, ExportResponse, apply, diff, export};
+pub(crate) use self::maintenance::{EndLimits, end_without_saving, recover, volume_reader};
 pub use self::maintenance::{end, show};
-pub(crate) use self::maintenance::{end_without_saving, expire, recover, volume_reader};
 pub use self::prompt::prompt;
 pub(crate) use self::session_egress::is_open;
 pub use self::settings::{SessionTools, runs_on_host};

@@ -11,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::backoff::PullBackoff;
 use super::container_spec::{Plan, template};
+use super::maintenance::{EndLimits, recover};
 use super::session_egress::SessionEgress;
 use crate::context::Context;
 use crate::failure::{Failure, slot_failure};
@@ -80,7 +81,7 @@ impl Provider {
         self.shared.backoff.check()?;
         let what = if role == SlotRole::Run { "snippets" } else { "the session" };
         self.cx.call.progress.message(format!("making the container for {what}")).await;
-        Box::pin(super::maintenance::recover(&self.cx, &self.slots)).await;
+        Box::pin(recover(&self.cx, &self.slots, EndLimits::OF_A_CLIENT)).await;
         let sockets = proxy.map(SessionEgress::sockets).transpose()?.flatten();
         let template = Box::pin(template(&self.cx, role, sockets.as_deref().map(Path::new))).await;
         self.shared.backoff.note(&template);

@@ -79,6 +79,10 @@ impl Operation<Process> for Remove {
         let commits = removed.as_mut().map(|it| std::mem::take(&mut it.also_saved)).unwrap_or_default();
         let also_saved = commits.into_iter().chain(saved).collect();
         if sandbox_removed {
+            // What was saved of the sandbox has that branch.
+            if let Some(it) = &mut removed {
+                it.kept_branch = None;
+            }
             process.registry().forget(&sandbox.key).await;
         }
         Ok(WorktreeRemoveResponse { workflow: id, removed, sandbox_removed, also_saved, kept })
@@ -89,14 +93,18 @@ impl Render for WorktreeRemoveResponse {
     fn render(&self, _: Timestamp) -> Document {
         let line = StyledText::new().name(&self.workflow);
         let removed = self.removed.as_ref().filter(|it| it.removed);
+        let kept_branch = removed.and_then(|it| it.kept_branch.as_ref());
         let line = match removed.map(|it| &it.saved) {
             None => return Document::line(line.plain(" was gone already")).timed(),
+            Some(None) if kept_branch.is_some() => line.plain(" removed"),
             Some(None) => line.plain(" removed; nothing was to be saved"),
             Some(Some(saved)) => line.plain(format!(" removed; its work is in {}", saved.location.display())),
         };
         let more = self.also_saved.iter().map(|it| &it.location);
         let more = more.map(|it| format!("what else the sandbox held is in {}", it.display()).into());
+        let branch: Option<StyledText> = kept_branch
+            .map(|it| format!("the branch {it} stays in the sandbox: its commits could not be saved").into());
         let kept = self.kept.iter().map(|it| format!("{} stays: it is not ours", it.display()).into());
-        Document::line(line).and_lines(more.chain(kept)).timed()
+        Document::line(line).and_lines(more.chain(branch).chain(kept)).timed()
     }
 }

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, getrlimit, pidfd_open};
 
 use super::super::containers::{StoredContainer, layer_dirs};
 use super::super::directory::{read_json, write_json};
+use super::super::end::clear_network;
 use super::super::plan::{HostMounts, RootRequest, TreeError, bundle_steps, init_words, root_mount};
 use super::super::start::{BoundFiles, connect, init_program, volume_dirs, write_files};
 use super::super::state::RunRecord;
@@ -51,6 +52,8 @@ pub(in super::super) async fn start(
     if started.is_err() {
         // The first error is the one to report.
         let _ = clear(engine, container).await;
+        // Where some of it is left, its record stays, and the next start or the removal tries again.
+        let _ = clear_network(&engine.directories, &container.config.id, &container.dir).await;
         let run = read_json::<RunRecord>(&container.dir.run_file()).ok().flatten();
         if let Some(run) = run {
             let _ = run.group.kill().and_then(|()| run.group.remove());

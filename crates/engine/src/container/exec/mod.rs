@@ -22,7 +22,7 @@ use super::state::State;
 use super::{by_runtime, end};
 use crate::blocking::blocking;
 use crate::engine::Engine;
-use crate::sys::SpawnWatch;
+use crate::sys::{NOT_EXECUTED, SpawnWatch};
 
 /// A process that is on its way into a container can be stopped by one of the container's.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -45,10 +45,9 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         };
     }
     let (begun, mark) = (Instant::now(), random_hex::<16>());
-    let state = state_to_enter(&container, "exec").await?;
-    let plan = match plan_of(&container, &state, &exec, &mark)? {
-        Some(plan) => plan,
-        None => return Err(not_running(engine, &container, None)?),
+    let state = state_to_enter(engine, &container, "exec").await?;
+    let Some(plan) = plan_of(&container, &state, &exec, &mark)? else {
+        return Err(not_running(engine, &container, None)?);
     };
     // Dropped here, also when this call is: a process that was stopped on its way would hold up each start of this engine.
     let watch = SpawnWatch::new();
@@ -59,8 +58,7 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     let mut process = match started {
         Outcome::Started(process) => process,
         Outcome::NoDirectory => return Err(Error::NoSuchPath(exec.workdir)),
-        Outcome::NoProgram(_) if matches!(exec.command, Command::Shell(_)) => return Err(Error::NoShell),
-        Outcome::NoProgram(code) => return Ok(without_program(&exec, code, begun.elapsed())),
+        Outcome::NoProgram(code) => return no_program(&exec, code, begun.elapsed()),
     };
     let mut drain = Drain::new(&mut process, exec.keep_bytes, exec.live.take());
     let end = drain.until_end(&mut process, &exec.limits, &exec.cancel).await;
@@ -73,6 +71,9 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
     };
     let (stdout, stderr) = drain.finish(&mut process).await;
     let output = ExecOutput::plain(end.into(), (stdout, stderr), tree_ended, begun.elapsed());
+    if let Some(code) = code_of_no_program(&output) {
+        return no_program(&exec, code, begun.elapsed());
+    }
     let killed = matches!(output.exit, Exit::Code(code) if code > 128);
     if killed && has_ended(&container).await? {
         let output = (output.stdout.total_bytes() > 0).then(|| Box::new(output));
@@ -99,6 +100,22 @@ fn not_running(engine: &Engine, container: &StoredContainer, output: Option<Box<
     let container = describe(engine, container)?;
     let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
     Ok(Error::NotRunning { status, exit_code, oom_killed, output })
+}
+
+/// The exit code of a program that turned out not to be executable only when nothing could be reported any more: its
+/// interpreter is missing, say, or it is one of another machine.
+fn code_of_no_program(output: &ExecOutput) -> Option<u8> {
+    match output.exit {
+        Exit::Code(code @ (126 | 127)) if output.stderr.bytes() == NOT_EXECUTED => Some(code),
+        _ => None,
+    }
+}
+
+fn no_program(exec: &Exec, code: u8, duration: Duration) -> Result<ExecOutput> {
+    match exec.command {
+        Command::Shell(_) => Err(Error::NoShell),
+        Command::Argv(_) => Ok(without_program(exec, code, duration)),
+    }
 }
 
 /// As a shell reports it.

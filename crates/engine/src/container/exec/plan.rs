@@ -25,6 +25,10 @@ use crate::sys::{
 /// The first descriptor that a command does not get.
 const AFTER_STREAMS: i32 = 3;
 
+/// Without that file root inside could change the engine's program. A setting of the kernel forbids such files.
+const NO_TRAMPOLINE: &str =
+    "cannot create the file in memory that executes a command (`sysctl vm.memfd_noexec` has to print 0 or 1)";
+
 /// A command, and the container that it is for.
 #[derive(Debug)]
 pub(super) struct ExecRequest<'a> {
@@ -81,9 +85,9 @@ impl ExecPlan {
         });
         // Root of a container that has ids of the person may write to the engine's program.
         let is_exposed = !has_users || !rustix::process::geteuid().is_root();
-        let trampoline = is_exposed.then(trampoline).flatten();
+        let trampoline = is_exposed.then(trampoline).transpose().map_err(host_error(NO_TRAMPOLINE))?;
         steps.extend(trampoline.map(Step::Trampoline));
-        let first_closed = if trampoline.is_some() { TRAMPOLINE_DESCRIPTOR + 1 } else { AFTER_STREAMS };
+        let first_closed = if is_exposed { TRAMPOLINE_DESCRIPTOR + 1 } else { AFTER_STREAMS };
         steps.push(Step::CloseFrom(first_closed.unsigned_abs()));
         steps.extend(limits(config));
         steps.push(Step::WorkingDirectory(c_text(request.exec.workdir.as_str())?));

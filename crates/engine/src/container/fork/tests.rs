@@ -1,6 +1,7 @@
 //! Containers that are forked while they run. They need root, and a static busybox.
 
 use std::fs::File;
+use std::io::{Read as _, Seek as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use coracle_runtime::{
     admit, random_hex,
 };
 use rustix::process::geteuid;
+use sha2::{Digest as _, Sha256};
 
+use crate::store::{Compression, DiffId, LayerLimits, NewImage, NewLayer};
 use crate::{EmbeddedRuntime, EngineOptions};
 
 const BUSYBOX: &str = "/bin/busybox";
@@ -113,7 +116,7 @@ fn busybox() -> File {
     }
     tar.append_data(&mut entry(tar::EntryType::Regular, 0o644), "data/of-image", std::io::empty()).unwrap();
     let mut file = tar.into_inner().unwrap();
-    std::io::Seek::rewind(&mut file).unwrap();
+    file.rewind().unwrap();
     file
 }
 
@@ -190,7 +193,48 @@ async fn a_container_at_rest_is_forked_and_a_name_that_is_taken_leaves_nothing()
     it.remove(&[&parent, &fork]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_of_an_image_with_a_layer_twice_starts_and_is_forked() {
+    let Some(it) = Fixture::open().await else { return };
+    let image = it.add_image_with_a_layer_twice();
+    let parent = it.runtime.create(&it.placed(&image)).await.unwrap();
+    it.runtime.start(&parent).await.unwrap();
+    let fork = it.runtime.fork(&parent, &it.placed(&image)).await.unwrap();
+    it.runtime.start(&fork).await.unwrap();
+    for id in [&parent, &fork] {
+        assert_eq!(it.print(id, "echo /othe[r] /data/*").await, "/other /data/of-image");
+    }
+    it.remove(&[&parent, &fork]).await;
+}
+
 impl Fixture {
+    /// The layer of its programs, another one, and the first again.
+    fn add_image_with_a_layer_twice(&self) -> Image {
+        let mut addition = self.runtime.engine().store.begin_addition().unwrap();
+        let add = |mut blob: File| {
+            let mut bytes = Vec::new();
+            blob.read_to_end(&mut bytes).unwrap();
+            blob.rewind().unwrap();
+            let diff_id = DiffId::from_bytes(Sha256::digest(&bytes).into());
+            let layer = NewLayer { diff_id, blob, compression: Compression::None, limits: LayerLimits::default() };
+            addition.add_layer(layer).unwrap().diff_id
+        };
+        let mut other = tar::Builder::new(tempfile::tempfile().unwrap());
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(0);
+        other.append_data(&mut header, "other", std::io::empty()).unwrap();
+        let mut other = other.into_inner().unwrap();
+        other.rewind().unwrap();
+        let [twice, once] = [busybox(), other].map(add);
+        let configuration = serde_json::json!({
+            "architecture": self.image.arch, "os": "linux", "config": { "Env": ["PATH=/bin"] },
+            "rootfs": { "type": "layers", "diff_ids": [twice, once, twice] },
+        });
+        let configuration = configuration.to_string().into_bytes();
+        addition.add_image(NewImage { configuration, ..NewImage::default() }).unwrap()
+    }
+
     async fn remove_only(&self, id: &ContainerId) {
         self.runtime.remove(id).await.unwrap();
     }

@@ -52,6 +52,21 @@ async fn what_cannot_be_ended_is_tried_again_later() {
 }
 
 #[tokio::test]
+async fn one_that_another_call_is_ending_is_left_to_it() {
+    let bench = Bench::new();
+    let here = bench.process();
+    here.slot().await;
+    bench.fake.fail_next(Verb::RemoveVolume);
+    here.end(SavePolicy::Discard).await;
+    let (there, session) = (bench.process(), session());
+    let held = bench.store().lock_slot(SlotKey::new(&session, WS)).await.unwrap();
+    let left = there.recover(SignedDuration::ZERO).await;
+    assert_eq!((left.ended.len(), left.failed.len()), (0, 0), "{left:?}");
+    drop(held);
+    assert_eq!(there.recover(SignedDuration::ZERO).await.ended.len(), 1);
+}
+
+#[tokio::test]
 async fn a_session_that_the_person_could_not_end_goes_on() {
     let bench = Bench::new();
     let here = bench.process();

@@ -136,3 +136,22 @@ async fn an_old_room_that_cannot_be_ended_is_tried_again_after_a_pause_that_grow
     assert!(!fails(30_170).await);
     assert!(fails(30_190).await);
 }
+
+#[tokio::test]
+async fn old_ones_have_one_time_together_and_those_that_are_not_reached_are_not_put_off() {
+    let bench = Bench::new();
+    let here = bench.process();
+    for session in ["s1", "s2", "s3"] {
+        drop(here.ensure_of(&ContainerName::parse(session).unwrap(), WS).await.unwrap());
+    }
+    bench.told();
+    bench.fake.slow(Verb::Remove, Duration::from_secs(50));
+    let (there, tell) = (bench.process(), bench.tell());
+    let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &tell) };
+    there.slots.expire(&bench.engines(), &after(30_000), &ending).await.unwrap();
+    let told = bench.told();
+    assert!(matches!(&*told, [ContainerEvent::CleanupFailed { .. }]), "{told:?}");
+    bench.fake.slow(Verb::Remove, Duration::ZERO);
+    bench.process().expire(after(30_001)).await;
+    assert_eq!(bench.containers().await.len(), 1, "the one that was tried is put off");
+}

@@ -17,8 +17,11 @@ const MAX_SINGLE_CALL: usize = 32;
 /// How often a list is retried while images are being removed.
 const ATTEMPTS: usize = 5;
 
-/// Whether Podman tells of no container since one of them was removed only in part, as by a `podman rm` that was killed: it
-/// is in the list of all, and its storage is gone.
+/// Time for a removal to end that is under way.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whether Podman tells of no container since one of them was removed only in part: it is in the list of all, and its storage
+/// is gone. So it is for a moment in each removal, and from then on after a `podman rm` that was killed.
 fn is_half_removed(ended: &ProgramOutput) -> bool {
     is_silent(&ended.stdout.bytes()) && ended.stderr.text().contains("container not known")
 }
@@ -47,6 +50,10 @@ impl ProgramLookup {
         let ended = self.client.run("inspect", words, deadline::READ).await?;
         if ended.ok() {
             return read::container_of(handle, &ended.stdout.bytes());
+        }
+        if is_half_removed(&ended) {
+            // As in a list. Its removal by its id ends what is left of it.
+            return Ok(None);
         }
         // Exit code and text of a failed call do not show whether it is missing.
         if self.ids_of(handle).await?.is_empty() {
@@ -89,8 +96,14 @@ impl ProgramLookup {
             let (one, other) = (Box::pin(self.inspect_some(one)).await?, Box::pin(self.inspect_some(other)).await?);
             return Ok(one.into_iter().chain(other).collect());
         };
-        tracing::warn!("a container is left out, since its removal was broken off: `podman rm --force {id}` ends it");
-        Ok(Vec::new())
+        tokio::time::sleep(REMOVAL_INTERVAL).await;
+        let ended = self.client.run("inspect", args::inspect(id), deadline::READ).await?;
+        if is_half_removed(&ended) {
+            tracing::warn!(
+                "a container is left out, since its removal was broken off: `podman rm --force {id}` ends it"
+            );
+        }
+        read::containers(&ended.stdout.bytes())
     }
 
     pub(super) async fn wanted_ports(&self, id: &ContainerId) -> Result<Vec<u16>> {

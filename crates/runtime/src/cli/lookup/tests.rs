@@ -10,7 +10,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::cli::scripted::{docker_with_api, podman, podman_with_api};
 use crate::program::ANSWER_BYTES;
-use crate::{CliRuntime, ContainerRuntime, Error, Handle, LabelFilter};
+use crate::{CliRuntime, ContainerRuntime, Error, Handle, LabelFilter, RemovalOutcome};
 
 /// What a played service does with a request for a path.
 type Reply = fn(&str) -> Vec<u8>;
@@ -252,7 +252,7 @@ async fn a_container_that_podman_removed_only_in_part_hides_no_other_one() {
     let (one, broken, other) = (id("a"), id("b"), id("c"));
     let script = format!(
         "case \"$*\" in *inspect*{broken}*) echo 'Error: getting container from store: container not known' >&2; exit 125 ;;\n\
-         *inspect*{one}*) echo '[{}]' ;; *inspect*{other}*) echo '[{}]' ;;\n\
+         *inspect*{one}*) echo '[{}]' ;; *inspect*{other}*) echo '[{}]' ;; *'rm --force'*{broken}*) echo {broken} ;;\n\
          *ps*) echo {one}; echo {broken}; echo {other} ;; *) exit 9 ;; esac",
         container("one", "a"),
         container("other", "c")
@@ -260,6 +260,11 @@ async fn a_container_that_podman_removed_only_in_part_hides_no_other_one() {
     let (engine, _temp) = podman(&script);
     let listed = engine.list(&LabelFilter::default()).await.unwrap();
     assert_eq!(listed.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["one", "other"]);
+    // One that is not there has nothing to save, and is removed by its id.
+    let broken = crate::ContainerId::parse(broken).unwrap();
+    let found = engine.inspect(&Handle::from(&broken)).await;
+    assert!(matches!(found, Err(Error::NoSuchContainer(_))), "{found:?}");
+    assert!(matches!(engine.remove(&broken).await, Ok(RemovalOutcome::Now)));
 }
 
 /// Counts warnings.

@@ -58,7 +58,7 @@ impl AgentTool for ShellTool {
 
 /// Whether a time is not given, or is the default, which models copy from the schema.
 fn is_usual(timeout: &Value) -> bool {
-    timeout.is_null() || timeout.as_u64() == Some(WAIT_S)
+    timeout.is_null() || timeout.as_f64() == Some(WAIT_S as f64)
 }
 
 /// What to do with a job.
@@ -194,7 +194,7 @@ mod tests {
         let shell = |timeout: Value| {
             fields::<ShellTool>(json!({ "command": "npm run dev", "background": true, "timeout": timeout }))
         };
-        for usual in [Value::Null, json!(50)] {
+        for usual in [Value::Null, json!(50), json!(50.0)] {
             assert_eq!(shell(usual).unwrap(), json!({ "callee": "exec_background", "command": "npm run dev" }));
         }
         assert_eq!(shell(json!(600)).unwrap_err(), "conflicting_fields: a job has no time limit here");
@@ -212,6 +212,7 @@ mod tests {
         for (action, more, callee) in [
             ("wait", json!({ "pattern": "up", "port": 80, "timeout": 5, "offset": 9 }), "job_wait"),
             ("read", json!({ "pattern": "up", "offset": 9, "timeout": 50 }), "job_read"),
+            ("read", json!({ "timeout": 50.0 }), "job_read"),
             ("cancel", json!({}), "exec_cancel"),
         ] {
             assert_eq!(job(action, more).unwrap(), callee);

@@ -39,8 +39,8 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
             // Other engines report it each in its own words.
             running.ran(sh("echo '#!/no/such/interpreter' >/script && chmod 755 /script")).await;
             let it = running.ran(argv(&["/script"])).await;
-            assert_eq!(it.exit, Exit::Code(127));
-            assert!(it.stderr.text().contains("not found"), "{it:?}");
+            assert!(matches!(it.exit, Exit::Code(126 | 127)), "{it:?}");
+            assert!(it.stderr.text().starts_with("/script: "), "{it:?}");
         }
     })
     .await;

@@ -8,13 +8,13 @@ use coracle_runtime::{ContainerRuntime, ImageId, ImageImport, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
 
 /// Its name. The digit goes up when the content changes.
-pub(crate) const IMAGE: &str = "localhost/coracle-test-busybox:1";
+pub(crate) const IMAGE: &str = "localhost/coracle-test-busybox:2";
 
 /// A variable of the image, hard to carry.
 pub(crate) const FROM_IMAGE: (&str, &str) = ("FROM_IMAGE", r#"a "quoted" $value \ with ${braces}"#);
 
 const APPLETS: &str = "sh awk base64 cat chmod cp cut date dd echo env expr false find grep head hostname httpd id kill ln \
-    ls mkdir mv nc printf ps pwd rm sed seq setsid sleep sort stat tail test touch tr true uname wc wget which yes";
+    ls mkdir mv nc printf ps pwd rm sed seq setsid sleep sort stat tail test touch tr true truncate uname wc wget which yes";
 
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n";
 

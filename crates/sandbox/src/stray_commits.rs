@@ -1,6 +1,9 @@
 //! Commits of a worktree that are not on its workflow's branch, which is all that is pushed and fetched.
 
-use crate::SandboxWarning;
+use coracle_lifecycle::RepoStatus;
+
+use crate::workflow_records::Workflow;
+use crate::{Code, Failure, SandboxWarning};
 
 /// Commits that are checked out and that the workflow's branch lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +58,33 @@ impl StrayCommits {
         let message = format!("{}: only that one is pushed and fetched; {}", self.message(), self.remedy());
         SandboxWarning::new("other_branch", message)
     }
+}
+
+/// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success. `arguments`
+/// name the workflow on the command line.
+pub(crate) fn no_commits(
+    workflow: &Workflow,
+    arguments: &str,
+    stray: Option<&StrayCommits>,
+    status: Option<&RepoStatus>,
+) -> Failure {
+    let Workflow { id, branch, .. } = workflow;
+    let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
+    let message = format!("`{branch}` has no commit beyond its base {base}");
+    if let Some(stray) = stray {
+        let strays = stray.message();
+        let message = if stray.expected_exists { format!("{message}; {strays}.") } else { format!("{strays}.") };
+        return Failure::new(Code::NoCommits, message).detail("branch", &stray.branch).hint(stray.remedy());
+    }
+    let failure = Failure::new(Code::NoCommits, format!("{message}."));
+    let uncommitted = status.map_or(0, RepoStatus::uncommitted);
+    if uncommitted == 0 {
+        return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));
+    }
+    failure.detail("uncommitted_files", uncommitted).hint(format!(
+        "{uncommitted} changed or new files are not committed: `coracle worktree exec {arguments} -- git add --all`, then \
+         `coracle worktree exec {arguments} -- git commit --message MESSAGE`"
+    ))
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 
 use super::export::PatchFormat;
 use super::git_in_container::{Sink, Workdir};
-use super::push::no_commits;
 use super::{WorktreeManager, git_command};
 use crate::checkout_backup::CheckoutBackup;
 use crate::patch::{apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
+use crate::stray_commits::no_commits;
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
 
 /// A patch that is held in memory.
@@ -134,7 +134,7 @@ impl WorktreeManager {
         // The branch is fetched even if git cannot read the worktree.
         let stray = Box::pin(self.stray_commits(at, id)).await.ok().flatten();
         if out.oid == workflow.base_commit && stray.is_some() {
-            return Err(no_commits(at, &workflow, stray.as_ref(), None));
+            return Err(no_commits(&workflow, &at.workflow_arguments(id), stray.as_ref(), None));
         }
         let spec = format!("{}:refs/heads/{}", out.oid, workflow.branch);
         let from = out.quarantine.path().display().to_string();

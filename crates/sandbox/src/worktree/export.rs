@@ -6,8 +6,8 @@ use tokio::io::AsyncWrite;
 
 use super::diff::{PLAIN, with_index};
 use super::git_in_container::{Sink, Workdir};
-use super::push::no_commits;
 use super::{MAX_BUNDLE, WorktreeManager};
+use crate::stray_commits::no_commits;
 use crate::{Result, SandboxWarning, WorkflowId};
 
 /// Forms of it.
@@ -67,7 +67,12 @@ impl WorktreeManager {
         }
         if format != PatchFormat::Diff && !self.has_commits(at, id, &format!("{base}..{tip}")).await? {
             let stray = self.stray_commits(at, id).await.ok().flatten();
-            return Err(no_commits(at, &workflow, stray.as_ref(), Some(&self.status(at, id).await?)));
+            return Err(no_commits(
+                &workflow,
+                &at.workflow_arguments(id),
+                stray.as_ref(),
+                Some(&self.status(at, id).await?),
+            ));
         }
         let told = match format {
             PatchFormat::Diff => {

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use coracle_lifecycle::RepoStatus;
 use coracle_runtime::host::process::Stdin;
 use coracle_runtime::{BranchName, Excerpt};
 use serde::Serialize;
@@ -13,7 +12,7 @@ use tempfile::TempDir;
 use super::git_in_container::{Sink, Workdir};
 use super::mirror::ORIGIN;
 use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
-use crate::stray_commits::StrayCommits;
+use crate::stray_commits::no_commits;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
 
@@ -75,7 +74,7 @@ impl WorktreeManager {
         let (out, old) = (out?, mirror?.branches.get(branch.as_str()).cloned());
         let stray = Box::pin(self.stray_commits(at, id)).await.ok().flatten();
         if out.oid == workflow.base_commit && old.is_none() {
-            return Err(no_commits(at, &workflow, stray.as_ref(), status.ok().as_ref()));
+            return Err(no_commits(&workflow, &at.workflow_arguments(id), stray.as_ref(), status.ok().as_ref()));
         }
         let url = source.text();
         let reference = format!("refs/heads/{branch}");
@@ -151,11 +150,11 @@ impl WorktreeManager {
     pub(super) async fn no_branch(&self, at: &Workdir, workflow: &Workflow) -> Failure {
         let Workflow { id, branch, .. } = workflow;
         if let Ok(Some(stray)) = self.stray_commits(at, id).await {
-            return no_commits(at, workflow, Some(&stray), None);
+            return no_commits(workflow, &at.workflow_arguments(id), Some(&stray), None);
         }
-        let (message, workflow) = (format!("There is no branch `{branch}` inside."), at.workflow_arguments(id));
-        Failure::new(Code::WorktreeMissing, message)
-            .hint(format!("`coracle worktree exec {workflow} -- git switch -c {branch}` creates it"))
+        let arguments = at.workflow_arguments(id);
+        Failure::new(Code::WorktreeMissing, format!("There is no branch `{branch}` inside."))
+            .hint(format!("`coracle worktree exec {arguments} -- git switch -c {branch}` creates it"))
     }
 
     /// By git's own reader of packs: older ones fetch from a bundle without a look at its objects.
@@ -199,33 +198,6 @@ impl WorktreeManager {
         tracing::warn!("what was pushed is not yet known as the remote's");
         Ok(())
     }
-}
-
-/// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success.
-pub(super) fn no_commits(
-    at: &Workdir,
-    workflow: &Workflow,
-    stray: Option<&StrayCommits>,
-    status: Option<&RepoStatus>,
-) -> Failure {
-    let Workflow { id, branch, .. } = workflow;
-    let base = workflow.base_commit.get(..12).unwrap_or(&workflow.base_commit);
-    let message = format!("`{branch}` has no commit beyond its base {base}");
-    if let Some(stray) = stray {
-        let strays = stray.message();
-        let message = if stray.expected_exists { format!("{message}; {strays}.") } else { format!("{strays}.") };
-        return Failure::new(Code::NoCommits, message).detail("branch", &stray.branch).hint(stray.remedy());
-    }
-    let failure = Failure::new(Code::NoCommits, format!("{message}."));
-    let uncommitted = status.map_or(0, RepoStatus::uncommitted);
-    if uncommitted == 0 {
-        return failure.hint(format!("nothing changed in `{id}` either; let its agent work first"));
-    }
-    let workflow = at.workflow_arguments(id);
-    failure.detail("uncommitted_files", uncommitted).hint(format!(
-        "{uncommitted} changed or new files are not committed: `coracle worktree exec {workflow} -- git add --all`, then \
-         `coracle worktree exec {workflow} -- git commit --message MESSAGE`"
-    ))
 }
 
 /// The head of a bundle, and its pack.

@@ -102,6 +102,7 @@ impl ProgramLookup {
             tracing::warn!(
                 "a container is left out, since its removal was broken off: `podman rm --force {id}` ends it"
             );
+            return Ok(Vec::new());
         }
         read::containers(&ended.stdout.bytes())
     }

@@ -40,7 +40,7 @@ async fn what_is_missing_exits_127_and_what_cannot_be_executed_126() {
             running.ran(sh("echo '#!/no/such/interpreter' >/script && chmod 755 /script")).await;
             let it = running.ran(argv(&["/script"])).await;
             assert!(matches!(it.exit, Exit::Code(126 | 127)), "{it:?}");
-            assert!(it.stderr.text().starts_with("/script: "), "{it:?}");
+            assert!(["/script: not found", "interpreter"].iter().any(|why| it.stderr.text().contains(why)), "{it:?}");
         }
     })
     .await;

@@ -1,10 +1,11 @@
 //! Selects the engines of a test among the named ones.
 //!
 //! The contract of the engines, the guest's tests and those of session containers run on all of them, with
-//! `CORACLE_TEST_DAY` on Docker and on Podman one day in four each. What is above is tried end to end: with `CORACLE_TEST_DAY` on the fake
-//! and on the embedded engine by turns, so that what only real engines do is tried every second day. On some days such a
-//! test also meets Docker, Podman or the embedded engine without root. What takes long, which is a tenth of the tests and
-//! half of the time, has one day in four. A hash of the test's name and the day choose. `cargo xtask test` sets the day.
+//! `CORACLE_TEST_DAY` on Docker and on Podman one day in four each. The others are end-to-end tests: with `CORACLE_TEST_DAY`
+//! they run one day on the fake and the next on the embedded engine, so a test that only real engines can do runs every
+//! second day. On some days a test also runs on Docker, Podman or the embedded engine without root. The slow tests, a tenth
+//! of all with half of the time, run one day in four. A hash of the test's name and the day choose. `cargo xtask test` sets
+//! the day.
 //!
 //! A cluster keeps the contract in each run. Of the tool's tests those in [`ON_CLUSTER`] meet it on one day in a round; the
 //! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
@@ -38,7 +39,7 @@ const CLUSTER_ROUND: u64 = 12;
 /// Modules of end-to-end tests that meet a cluster.
 const ON_CLUSTER: &[&str] = &["tool::exec", "tool::jobs", "tool::copy", "tool::kubernetes"];
 
-/// Tests that take long, the longest first: `cargo xtask test --all-engines` writes them down.
+/// Tests that take long, the longest first: a run of `cargo xtask test --all-engines` that passes writes the file.
 const SLOW: &str = include_str!("slow.txt");
 
 /// Days after which such a test has its turn again.

@@ -184,6 +184,6 @@ fn report_to_person(task: &AgentTask, workflow: &WorkflowId, report: &AgentRepor
         None => format!("{commits} on {branch}, in the sandbox"),
     });
     render::note(&format!("`coracle worktree diff {workflow} --profile {profile}` shows the work"));
-    render::note(&format!("`coracle agent {} --workflow {workflow}` goes on", task.agent.name));
+    render::note(&format!("`coracle agent {} --workflow {workflow} --profile {profile}` goes on", task.agent.name));
     render::note(&format!("`coracle worktree remove {workflow} --profile {profile}` removes the sandbox"));
 }

@@ -227,8 +227,10 @@ async fn looked(
         }
         _ => {
             let engine = cx.runtime().await?.kind();
-            let container = entered.open.container();
-            json!({ "engine": engine, "container": container, "path": path, "host_path": host_path })
+            let (container, profile) = (entered.open.container(), &entered.open.inside.profile);
+            json!({
+                "profile": profile, "engine": engine, "container": container, "path": path, "host_path": host_path,
+            })
         }
     };
     let common = json!({ "success": true, "workflow": id, "branch": branch });

@@ -2,24 +2,21 @@
 
 use std::time::Duration;
 
-use crate::{ContainerId, ContainerRuntime, Error, ProcessId};
+use crate::{ContainerId, ContainerRuntime, Error};
 
-/// An engine reports the end of a container a moment after its last process ended: a busy one up to a second.
+/// An engine reports the end of a container a moment after its last process ended: a busy one up to a second. A first
+/// process that is still there does not mean that the container goes on: one that was signalled stops listening first.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const POLLS: usize = 6;
 
-/// Queries until a first process counts as alive: one that was signalled stops listening before it ends.
-const ALIVE_POLLS: usize = 3;
-
 /// The error of a container that does not run any more, or of an engine that is gone. `None` when the container runs.
 pub async fn ended(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Option<Error> {
-    for look in 1..=POLLS {
+    for _ in 0..POLLS {
         match runtime.inspect(&id.into()).await {
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. } | Error::NotConnected { .. })) => {
                 return Some(err);
             }
             Ok(it) if !it.running() => return Some(it.not_running()),
-            Ok(it) if look >= ALIVE_POLLS && it.pid.and_then(ProcessId::from_pid).is_some() => return None,
             _ => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }

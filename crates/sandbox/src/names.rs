@@ -39,6 +39,12 @@ impl ProfileName {
     pub fn is_default(&self) -> bool {
         self.0 == "default"
     }
+
+    /// The arguments that name a workflow on the command line: without its profile, another sandbox would be meant.
+    #[must_use]
+    pub fn workflow_arguments(&self, id: &WorkflowId) -> String {
+        if self.is_default() { id.to_string() } else { format!("{id} --profile {self}") }
+    }
 }
 
 impl WorkflowId {

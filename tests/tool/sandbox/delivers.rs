@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::with_bench;
+use super::{Bench, WITH_GIT, with_bench};
 use crate::engines::git;
 use crate::servers::model::{call, calls, says};
 
@@ -12,6 +12,28 @@ fn changes() -> [crate::servers::model::Turn; 2] {
     [calls([call("write_file", write)]), says("It is there.")]
 }
 
+/// The exit code of a command for worktrees, and what a person reads.
+async fn printed(bench: &Bench<'_>, words: &[&str]) -> (Option<i32>, String) {
+    let output = bench.tool.run(["worktree"].iter().chain(words), b"").await;
+    let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    (output.status.code(), printed.concat())
+}
+
+#[tokio::test]
+async fn the_commands_that_a_person_is_shown_name_the_profile() {
+    let profile = format!("\n[sandbox.profiles.other]\nimage = \"{WITH_GIT}\"\n");
+    with_bench(&profile, async |bench| {
+        let (id, url) = (bench.id("other"), bench.url());
+        let (code, created) = printed(bench, &["create", &url, "--workflow", &id, "--profile", "other"]).await;
+        let run = format!("coracle worker run --worktree {id} --profile other --prompt");
+        assert!(code == Some(0) && created.contains(&run), "{created}");
+        let (code, opened) = printed(bench, &["open", &id, "--profile", "other"]).await;
+        let diff = format!("coracle worktree diff {id} --profile other");
+        assert!(code == Some(0) && opened.contains(&diff), "{opened}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
     with_bench("", async |bench| {
@@ -19,11 +41,7 @@ async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
         std::fs::write(bench.tool.home().join(".gitconfig"), config).unwrap();
         let id = bench.id("delivers");
         bench.created(&id).await;
-        let text = async |words: &[&str]| {
-            let output = bench.tool.run(["worktree"].iter().chain(words), b"").await;
-            let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
-            (output.status.code(), printed.concat())
-        };
+        let text = async |words: &[&str]| printed(bench, words).await;
 
         for empty in [&["push", &id][..], &["export", &id, "it.mbox", "--format", "mbox"]] {
             let refused = bench.tries(empty).await;

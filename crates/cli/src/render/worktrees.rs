@@ -1,5 +1,6 @@
 //! Worktrees of workflows.
 
+use coracle_sandbox::{ProfileName, WorkflowId};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -23,17 +24,18 @@ pub(super) fn log(answer: &Value, now: Timestamp) -> String {
 
 /// Where it is, and how one looks into it.
 pub(super) fn opened(answer: &Value) -> String {
-    let id = text(answer, "workflow");
+    let (profile, id) = (ProfileName::parse(text(answer, "profile")), WorkflowId::parse(text(answer, "workflow")));
+    let arguments = profile.and_then(|it| Ok(it.workflow_arguments(&id?))).unwrap_or_default();
     let container: String = text(answer, "container").chars().take(12).collect();
     facts(&[
         ("branch", text(answer, "branch")),
         ("inside", text(answer, "path")),
         ("here", text(answer, "host_path")),
         ("container", format!("{container} ({})", text(answer, "engine"))),
-        ("shell", format!("coracle worktree shell {id}")),
-        ("command", format!("coracle worktree exec {id} -- git status")),
-        ("commits", format!("coracle worktree log {id}")),
-        ("changes", format!("coracle worktree diff {id}")),
+        ("shell", format!("coracle worktree shell {arguments}")),
+        ("command", format!("coracle worktree exec {arguments} -- git status")),
+        ("commits", format!("coracle worktree log {arguments}")),
+        ("changes", format!("coracle worktree diff {arguments}")),
     ])
     .join("\n")
 }

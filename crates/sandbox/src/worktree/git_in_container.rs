@@ -81,10 +81,10 @@ impl Workdir {
         self.path(&format!("worktrees/{id}")).expect("the id of a workflow is a plain name")
     }
 
-    /// The arguments that name a workflow on the command line: without its profile, another sandbox would be meant.
+    /// The arguments that name a workflow on the command line.
     #[must_use]
     pub fn workflow_arguments(&self, id: &WorkflowId) -> String {
-        if self.profile.is_default() { id.to_string() } else { format!("{id} --profile {}", self.profile) }
+        self.profile.workflow_arguments(id)
     }
 
     /// A path below the root, if it is valid: code inside may choose any name.

@@ -42,6 +42,9 @@ pub(crate) struct Create {
 #[derive(Debug, Serialize)]
 pub(crate) struct WorktreeCreateResponse {
     workflow: WorkflowId,
+    /// Named in the command that is shown next.
+    #[serde(skip)]
+    profile: ProfileName,
     #[serde(flatten)]
     worktree: Worktree,
     repository: RepositoryInfo,
@@ -84,7 +87,7 @@ impl Operation<Process> for Create {
             process.registry().give_up(&sandbox, new).await;
         }
         let (repository, worktree, devcontainer) = made?;
-        Ok(WorktreeCreateResponse { workflow: workflow.0, worktree, repository, devcontainer })
+        Ok(WorktreeCreateResponse { workflow: workflow.0, profile, worktree, repository, devcontainer })
     }
 }
 
@@ -139,6 +142,7 @@ impl Render for WorktreeCreateResponse {
         let outcome = if *created { " is ready" } else { " was there already" };
         let commit: String = base_commit.chars().take(12).collect();
         let devcontainer = self.devcontainer.as_ref();
+        let arguments = self.profile.workflow_arguments(&self.workflow);
         Document::line(StyledText::new().name(&self.workflow).plain(outcome))
             .facts([
                 ("branch", branch.as_str().into()),
@@ -147,7 +151,7 @@ impl Render for WorktreeCreateResponse {
                 ("here", host_path.as_deref().unwrap_or_default().into()),
                 ("ports", format!("{} to {}", ports.0, ports.1).into()),
                 ("made as", devcontainer.map(|it| it.file.as_str()).unwrap_or_default().into()),
-                ("next", format!("coracle worker run --worktree {} --prompt '…'", self.workflow).into()),
+                ("next", format!("coracle worker run --worktree {arguments} --prompt '…'").into()),
             ])
             .and_lines(devcontainer.map(devcontainer_lines).unwrap_or_default())
             .timed()

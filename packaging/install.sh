@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs Coracle @VERSION@: the program, its pages for man and the completions of bash, zsh and fish.
 set -eu
+unset CDPATH # `cd` would look there first
 
 VERSION=@VERSION@
 
@@ -49,7 +50,7 @@ sum() {
 
 fetch() {
     if has curl; then curl --fail --silent --show-error --location --output "$2" "$1"
-    elif has wget; then wget -q -O "$2" "$1"
+    elif has wget; then wget -q -O "$2" "$1" || fail "$1 cannot be downloaded" # -q hides errors, too
     else fail "curl or wget is needed to download $1"
     fi
 }
@@ -81,6 +82,9 @@ files() {
 
 # Unpacks the archive at SOURCE into $work/tree.
 unpack() {
+    for it in gzip tar; do
+        has "$it" || fail "$it is needed to unpack the archive"
+    done
     name=$base.tar.gz
     case $1 in
         http://* | https://* | file://*)
@@ -102,9 +106,35 @@ unpack() {
 # Replaces a file in one step: a running program keeps the old one.
 put() {
     mkdir -p "$(dirname "$2")"
-    cp "$1" "$2.new-$$"
-    chmod "$3" "$2.new-$$"
-    mv -f "$2.new-$$" "$2"
+    new=$2.new-$$
+    cp "$1" "$new"
+    chmod "$3" "$new"
+    mv -f "$new" "$2"
+    new=''
+}
+
+# What keeps people from this program and its completions. Under sudo, PATH is root's and not that of the person.
+notes() {
+    case ${SUDO_USER:-root} in
+        root)
+            case :$PATH: in
+                *":$prefix/bin:"*) ;;
+                *) echo "note      $prefix/bin is not in PATH" ;;
+            esac
+            first=$(command -v coracle) || first=''
+            ;;
+        *[!A-Za-z0-9._-]*) first='' ;;
+        *) first=$(eval "echo ~$SUDO_USER")/.local/bin/coracle ;;
+    esac
+    # shellcheck disable=SC3013 # dash, bash and busybox know -ef
+    if [ -x "$first" ] && ! [ "$first" -ef "$prefix/bin/coracle" ]; then
+        echo "note      $first may come first in PATH: remove it in the way that it was installed"
+    fi
+    # zsh searches no directory below the home.
+    case $prefix,${SHELL:-} in
+        /usr,* | /usr/local,*) ;;
+        *zsh) echo "note      zsh needs in ~/.zshrc, before compinit: fpath+=(\"$prefix/share/zsh/site-functions\")" ;;
+    esac
 }
 
 install() {
@@ -116,30 +146,26 @@ install() {
     before=''
     if [ -x "$prefix/bin/coracle" ]; then before=$("$prefix/bin/coracle" --version 2> /dev/null) || before=unknown; fi
     (cd "$tree" && files) | LC_ALL=C sort > "$work/files"
+    : > "$work/old"
+    if [ -f "$list" ]; then cat "$list" > "$work/old"; fi
+    # The list comes first and has both: what an installation leaves that ends early can be removed.
+    LC_ALL=C sort -u "$work/old" "$work/files" > "$work/all"
+    put "$work/all" "$list" 644
     while read -r file; do
         mode=644
         if [ "$file" = bin/coracle ]; then mode=755; fi
         put "$tree/$file" "$prefix/$file" "$mode"
     done < "$work/files"
     # What an earlier version had and this one has not.
-    if [ -f "$list" ]; then
-        while read -r file; do
-            grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
-        done < "$list"
-    fi
+    while read -r file; do
+        grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
+    done < "$work/old"
     put "$work/files" "$list" 644
+    prefix=$(cd "$prefix" && pwd)
     if [ -n "$before" ]; then echo "replaced  $before"; fi
     echo "installed $found: $prefix/bin/coracle, pages for man, completions of bash, zsh and fish"
     if [ -n "$before" ]; then echo "kept      settings, records and containers of the version before"; fi
-    case :$PATH: in
-        *":$prefix/bin:"*) ;;
-        *) echo "note      $prefix/bin is not in PATH" ;;
-    esac
-    first=$(command -v coracle) || first=''
-    # shellcheck disable=SC3013 # dash, bash and busybox know -ef
-    if [ -n "$first" ] && ! [ "$first" -ef "$prefix/bin/coracle" ]; then
-        echo "note      $first comes first in PATH: remove it in the way that it was installed"
-    fi
+    notes
     echo "next      coracle preflight"
 }
 
@@ -152,17 +178,30 @@ uninstall() {
     rmdir "$prefix/share/coracle" 2> /dev/null || true
     echo "removed   $prefix/bin/coracle, pages for man, completions"
     home=${HOME:-/root}
-    data=${XDG_DATA_HOME:-$home/.local/share}/coracle
-    if [ "$(id -u)" = 0 ]; then data=/var/lib/coracle; fi
-    stays "settings" "${XDG_CONFIG_HOME:-$home/.config}/coracle"
+    config=${XDG_CONFIG_HOME:-$home/.config}
+    data=${XDG_DATA_HOME:-$home/.local/share}/coracle podman=$config/containers
+    if [ "$(id -u)" = 0 ]; then data=/var/lib/coracle podman=/etc/containers; fi
+    stays "settings" "$config/coracle"
     stays "records, keys and saved work" "${XDG_STATE_HOME:-$home/.local/state}/coracle"
     stays "images and containers of the embedded engine" "$data"
+    stays "Podman's settings, by \`coracle setup\`" "$podman/containers.conf.d/50-coracle.conf"
     echo "stays     containers and images in Docker or Podman; other users' settings and records"
     echo "stays     the entries of \`coracle init\` and \`coracle ssh-config\` in files of other programs, if there are any"
+    if [ "$data" = /var/lib/coracle ] && [ -d "$data/engine" ]; then network_stays; fi
+}
+
+network_stays() {
+    cat <<'END'
+stays     until a restart: devices that forward packets of containers, and the packet filter of the embedded engine, which
+          keeps other packets from these devices. To undo both as root without a restart, in this order:
+            for it in $(grep -lx 2 /proc/sys/net/ipv4/conf/*/forwarding); do echo 0 > "$it"; done
+            nft delete table inet coracle
+          The rules `coracle links` in the chain FORWARD apply to links of containers alone
+END
 }
 
 stays() {
-    if [ -d "$2" ]; then echo "stays     $2: $1"; fi
+    if [ -e "$2" ]; then echo "stays     $2: $1"; fi
 }
 
 prefix='' from='' act=install
@@ -181,7 +220,10 @@ if [ -z "$prefix" ]; then
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 list=$prefix/share/coracle/installed
+# Root's own `umask` may keep others from the directories.
+if [ "$(id -u)" = 0 ]; then umask 022; fi
+new=''
 work=$(mktemp -d "${TMPDIR:-/tmp}/coracle-install.XXXXXX")
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM HUP
+trap 'rm -rf "$work" ${new:+"$new"}' EXIT
+trap 'exit 130' INT TERM HUP PIPE
 $act

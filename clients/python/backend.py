@@ -1,6 +1,7 @@
 """Builds the wheel with the standard library alone, so that no build needs a network.
 
-The program in CORACLE_BIN goes into the wheel, which is then one of its platform.
+The program in CORACLE_BIN goes into the wheel, which is then one of its platform, and so do the files of the directory
+CORACLE_LICENCES.
 """
 
 from __future__ import annotations
@@ -33,9 +34,13 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     files = {str(it.relative_to(HERE)): it.read_bytes() for it in sources()}
     files[f"{info}/METADATA"] = metadata(project).encode()
     files[f"{info}/WHEEL"] = wheel(tag, program is None).encode()
-    files[f"{info}/entry_points.txt"] = b"[console_scripts]\ncoracle = coracle._program:main\n"
     if program:
+        # Without a program the command could start nothing, and would hide another `coracle` in PATH.
+        files[f"{info}/entry_points.txt"] = b"[console_scripts]\ncoracle = coracle._program:main\n"
         files["coracle/bin/coracle"] = Path(program).read_bytes()
+    licences = os.environ.get("CORACLE_LICENCES")
+    for it in Path(licences).iterdir() if licences else []:
+        files[f"{info}/licenses/{it.name}"] = it.read_bytes()
     record = f"{info}/RECORD"
     with zipfile.ZipFile(Path(wheel_directory) / name, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in sorted(files.items()):

@@ -120,6 +120,19 @@ async fn no_call_of_the_packages_waits_for_ever() {
 }
 
 #[tokio::test]
+async fn the_command_of_a_package_starts_its_own_program_and_ends_with_it() {
+    let (Some(python), Some(node)) = (python().await, node().await) else { return };
+    without_engine("", async |tool| {
+        let mut command = in_environment(tool, &python);
+        succeeds(&command.arg(script("launcher.py")).output().await.unwrap());
+        let mut command = in_environment(tool, &node);
+        command.arg(script("launcher.mjs")).arg(clients().join("typescript"));
+        succeeds(&command.output().await.unwrap());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_document_that_clients_are_made_of_is_current() {
     // What the person gives agents is nothing to programs.
     without_engine("[workspace]\ntoolsets = [\"code\"]\n", async |tool| {

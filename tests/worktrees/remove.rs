@@ -171,15 +171,22 @@ async fn commits_of_a_detached_head_stay_while_git_can_write_no_reference() {
 #[tokio::test]
 async fn a_branch_whose_commits_cannot_be_saved_stays_and_is_reported() {
     with_bench(async |bench| {
-        bench.created("a").await;
-        let lost = bench.commit("a", "one", "1").await;
-        bench.commit("a", "two", "2").await;
-        let (dir, file) = lost.split_at(2);
-        bench.sh(&format!("rm -rf worktrees/a repo.git/objects/{dir}/{file}")).await;
-        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
-        assert!(removed.removed && removed.saved.is_none(), "{removed:?}");
-        assert_eq!(removed.kept_branch.as_deref(), Some("coracle/a"));
-        bench.sh("git --git-dir=repo.git rev-parse --verify refs/heads/coracle/a").await;
+        for (name, breaks, branch) in [
+            ("a", "rm -r worktrees/a", "coracle/a"),
+            ("b", "echo work > worktrees/b/new", "coracle/b"),
+            ("c", "git -C worktrees/c switch -q -c fix", "fix"),
+        ] {
+            bench.created(name).await;
+            let lost = bench.commit(name, "one", name).await;
+            bench.commit(name, "two", "2").await;
+            let (dir, file) = lost.split_at(2);
+            bench.sh(&format!("{breaks} && rm -f repo.git/objects/{dir}/{file}")).await;
+            let removed = bench.manager.remove(&bench.inside, &id(name), &bench.removal()).await.unwrap();
+            assert_eq!((removed.removed, removed.kept_branch.as_deref()), (true, Some(branch)), "{removed:?}");
+            let files = (name != "a").then_some(SavedKind::Tree);
+            assert_eq!(removed.saved.map(|it| it.kind), files, "{name}");
+            bench.sh(&format!("git --git-dir=repo.git rev-parse --verify refs/heads/{branch}")).await;
+        }
     })
     .await;
 }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::archive::{ArchiveFile, tar_gz};
+use crate::dist;
 use crate::sh::{root, sh, target};
 
 /// Builds both. Without a program it is the optimised one, which is built first.
@@ -21,26 +22,33 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
     };
     let out = words.get(1).map_or_else(|| target().join("package"), PathBuf::from);
     fs::create_dir_all(&out)?;
-    pack(&program, &out.canonicalize()?)
+    pack(&program, &dist::notices(&program)?, &out.canonicalize()?)
 }
 
-/// Writes both packages with that program into a directory.
-pub(crate) fn pack(program: &Path, out: &Path) -> Result<()> {
-    wheel(program, out)?;
-    npm(program, out)
+/// Writes both packages with that program and its licences into a directory.
+pub(crate) fn pack(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
+    wheel(program, licences, out)?;
+    npm(program, licences, out)
 }
 
-fn wheel(program: &Path, out: &Path) -> Result<()> {
+fn wheel(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
     let backend = root().join("clients/python/backend.py");
-    let name = sh("python3", [&backend, &out.to_path_buf()]).env("CORACLE_BIN", program).read()?;
-    told(&out.join(name))
+    let dir = target().join(format!("licences-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    for it in licences {
+        fs::write(dir.join(&it.path), &it.content)?;
+    }
+    let build = sh("python3", [&backend, &out.to_path_buf()]).env("CORACLE_BIN", program);
+    let name = build.env("CORACLE_LICENCES", &dir).read();
+    let _ = fs::remove_dir_all(&dir); // a leftover of a build is not worth a failure
+    told(&out.join(name?))
 }
 
 /// Seconds since 1970 in the archive: those that `npm pack` writes.
 const NPM_TIME: u64 = 499_162_500;
 
 /// The archive that `npm pack` would write.
-fn npm(program: &Path, out: &Path) -> Result<()> {
+fn npm(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
     let from = root().join("clients/typescript");
     let manifest: Value = serde_json::from_str(&fs::read_to_string(from.join("package.json"))?)?;
     let manifest = for_this_platform(manifest);
@@ -49,6 +57,7 @@ fn npm(program: &Path, out: &Path) -> Result<()> {
         ArchiveFile::new("README.md", fs::read(from.join("README.md"))?),
         ArchiveFile::program("bin/coracle", fs::read(program)?),
     ];
+    files.extend(licences.iter().cloned());
     for entry in fs::read_dir(from.join("src"))? {
         let entry = entry?;
         let path = format!("src/{}", entry.file_name().to_string_lossy());

@@ -17,6 +17,7 @@ const PLACES: &[(&str, &str)] = &[
     ("clients/openapi.json", "\n    \"version\": \"@\""),
     ("clients/python/pyproject.toml", "\nversion = \"@\"\n"),
     ("clients/typescript/package.json", "\"version\": \"@\""),
+    (".devcontainer/Dockerfile", "FROM coracle-sandbox:@"),
     ("docs/devcontainer.md", "FROM coracle-sandbox:@"),
     ("docs/install.md", "checked   coracle-@-"),
     ("docs/install.md", "installed coracle @:"),
@@ -151,6 +152,15 @@ mod tests {
         for (file, place) in PLACES {
             assert_eq!(disagreement(file, place, env!("CARGO_PKG_VERSION")).unwrap(), None);
             assert!(disagreement(file, place, "7.7.7").unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn every_file_on_the_image_of_this_version_is_a_place() {
+        let image = concat!("FROM coracle-sandbox:", env!("CARGO_PKG_VERSION"));
+        let files = sh("git", ["grep", "--files-with-matches", "--fixed-strings", image]).read().unwrap();
+        for file in files.lines() {
+            assert!(PLACES.iter().any(|it| it.0 == file), "`release bump` leaves out {file}");
         }
     }
 

@@ -9,15 +9,17 @@ from pathlib import Path
 
 from ._errors import ConnectionClosed
 
+#: The program in the wheel of a platform.
+PACKAGED = Path(__file__).parent / "bin" / "coracle"
+
 
 def find_program() -> str:
     """``CORACLE_BIN``, the program in this package, or ``coracle`` in ``PATH``."""
     named = os.environ.get("CORACLE_BIN")
     if named:
         return named
-    packaged = Path(__file__).parent / "bin" / "coracle"
-    if packaged.exists():
-        return str(packaged)
+    if PACKAGED.exists():
+        return str(PACKAGED)
     found = shutil.which("coracle")
     if found is None:
         raise ConnectionClosed(
@@ -28,6 +30,10 @@ def find_program() -> str:
 
 
 def main() -> None:
-    """Becomes the program, with the same arguments."""
-    program = find_program()
-    os.execv(program, [program, *sys.argv[1:]])
+    """Becomes the program in this package, with the same arguments.
+
+    No other program: ``CORACLE_BIN`` and ``PATH`` may name the script that calls this, which would start itself for ever.
+    """
+    if not PACKAGED.exists():
+        sys.exit("coracle: this package has no program: install the wheel of this platform")
+    os.execv(PACKAGED, [str(PACKAGED), *sys.argv[1:]])

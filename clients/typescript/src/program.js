@@ -1,13 +1,19 @@
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, realpathSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import { ConnectionClosed } from "./errors.js";
 
-function canRun(path) {
+/** The program in the package of a platform. */
+export const packaged = fileURLToPath(new URL("../bin/coracle", import.meta.url));
+
+const launcher = fileURLToPath(new URL("./run.js", import.meta.url));
+
+/** Not the command of this package, which npm puts first in `PATH` and which starts `packaged` alone. */
+function isProgram(path) {
   try {
     accessSync(path, constants.X_OK);
-    return true;
+    return realpathSync(path) !== realpathSync(launcher);
   } catch {
     return false;
   }
@@ -16,11 +22,10 @@ function canRun(path) {
 /** `CORACLE_BIN`, the program in this package, or `coracle` in `PATH`. */
 export function findProgram() {
   if (process.env.CORACLE_BIN) return process.env.CORACLE_BIN;
-  const packaged = fileURLToPath(new URL("../bin/coracle", import.meta.url));
-  if (canRun(packaged)) return packaged;
+  if (isProgram(packaged)) return packaged;
   for (const directory of (process.env.PATH ?? "").split(delimiter)) {
     const path = join(directory, "coracle");
-    if (directory && canRun(path)) return path;
+    if (directory && isProgram(path)) return path;
   }
   throw new ConnectionClosed(
     "the program `coracle` was not found",

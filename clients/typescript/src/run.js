@@ -1,8 +1,35 @@
 #!/usr/bin/env node
-// The program of this package, with the same arguments.
-import { spawnSync } from "node:child_process";
+// The program in this package, with the same arguments. No other program: `CORACLE_BIN` and `PATH` may name this file,
+// which would start itself for ever.
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+import { constants } from "node:os";
 
-import { findProgram } from "./program.js";
+import { packaged } from "./program.js";
 
-const ended = spawnSync(findProgram(), process.argv.slice(2), { stdio: "inherit" });
-process.exit(ended.status ?? 1);
+const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"];
+
+function fail(why) {
+  console.error(`coracle: ${why}`);
+  process.exit(1);
+}
+
+function start() {
+  try {
+    return spawn(packaged, process.argv.slice(2), { stdio: "inherit" });
+  } catch (error) {
+    return fail(error.message);
+  }
+}
+
+if (!existsSync(packaged)) fail("this package has no program: install the package of this platform");
+// A terminal signals both processes; the program takes two signals at once for one.
+const pass = (signal) => child.kill(signal);
+for (const signal of SIGNALS) process.on(signal, pass);
+const child = start();
+child.on("error", (error) => fail(error.message));
+child.on("exit", (code, signal) => {
+  for (const it of SIGNALS) process.off(it, pass);
+  process.exitCode = code ?? 128 + constants.signals[signal];
+  if (SIGNALS.includes(signal)) process.kill(process.pid, signal);
+});

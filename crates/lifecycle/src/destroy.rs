@@ -109,6 +109,7 @@ async fn destroy_if(
         store.forget(&record.name)?;
         return Ok(Some(DestroyReport { forgotten: true, already_gone: false, ..DestroyReport::gone() }));
     }
+    let _removal = store.removal_lock(&record.name).await?;
     let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
@@ -196,6 +197,28 @@ mod tests {
         assert!(!fake.calls().contains(&Verb::Remove));
         let now = Arc::unwrap_or_clone(store.load(&seen.name).unwrap().record().unwrap());
         assert!(destroy_unused(&fake, &store, &now, &removing).await.unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn others_see_that_it_is_being_removed() {
+        let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let record = Record { id: Some(fake.runs("web").await), state: RecordState::Ready, ..record("web") };
+        store.save(&record).unwrap();
+        fake.slow(Verb::Remove, Duration::from_millis(200));
+        let links = Links::new(LinkSettings::default());
+        let removing =
+            RemoveOptions { links: &links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: false };
+        let seen = async {
+            while !store.is_being_removed(&record.name).unwrap() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        assert!(!store.is_being_removed(&record.name).unwrap());
+        let removal = destroy(&fake, &store, &record, &removing);
+        let (removed, seen) = tokio::join!(removal, tokio::time::timeout(Duration::from_secs(5), seen));
+        assert!(removed.is_ok() && seen.is_ok(), "{removed:?}");
+        assert!(!store.is_being_removed(&record.name).unwrap());
     }
 
     #[tokio::test]

@@ -112,6 +112,19 @@ impl Store {
         self.try_lock_file(&format!("container-{}", key_of(name)))
     }
 
+    /// Held from the start of a container's removal, while its work is saved and its record is as before.
+    pub(crate) async fn removal_lock(&self, name: &ContainerName) -> Result<Lock> {
+        self.lock_within(&removal_of(name), name.as_str(), LOCK_TIMEOUT).await
+    }
+
+    /// Whether another call is removing a container. Other calls that hold its lock, such as a snapshot, leave it there.
+    ///
+    /// # Errors
+    /// When the file of the lock cannot be opened.
+    pub fn is_being_removed(&self, name: &ContainerName) -> Result<bool> {
+        Ok(self.try_lock_file(&removal_of(name))?.is_none())
+    }
+
     /// Waits for a lock of all containers together. A call that holds one of these only tries for a container's lock and
     /// never waits for it.
     pub(crate) async fn common_lock(&self, what: &str) -> Result<Lock> {
@@ -289,6 +302,10 @@ impl Store {
 /// Names that differ only in case are the same container.
 pub(crate) fn key_of(name: &ContainerName) -> String {
     name.as_str().to_ascii_lowercase()
+}
+
+fn removal_of(name: &ContainerName) -> String {
+    format!("removal-{}", key_of(name))
 }
 
 pub(crate) fn own_directory(path: &Path) -> Result<(), StoreError> {

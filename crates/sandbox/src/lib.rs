@@ -28,6 +28,8 @@ mod http;
 mod key;
 mod names;
 #[cfg(feature = "host")]
+mod nested_repository;
+#[cfg(feature = "host")]
 mod patch;
 pub mod protocol;
 #[cfg(feature = "host")]

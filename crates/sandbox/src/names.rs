@@ -83,6 +83,13 @@ fn refused(text: &str, what: &str, grammar: &str) -> String {
     format!("`{name}` is not a {what} name: use {grammar}")
 }
 
+/// Whether a name may stand in a command that is copied to a shell: one word, no option, and nothing that a shell expands.
+#[cfg(feature = "host")]
+pub(crate) fn is_plain_word(text: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./".contains(&b);
+    !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_plain)
+}
+
 fn starts_plain(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }

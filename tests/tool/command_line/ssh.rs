@@ -219,6 +219,42 @@ async fn a_size_that_is_set_is_that_of_the_moment() {
     .await;
 }
 
+/// The sizes in a server's answers that give attributes.
+fn sftp_sizes(mut answers: &[u8]) -> Vec<u64> {
+    let mut sizes = Vec::new();
+    while let Some((length, rest)) = answers.split_first_chunk::<4>() {
+        let (answer, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        if answer[0] == 105 {
+            assert_eq!(answer[8] & 5, 5, "it has a size and permissions: {answer:?}");
+            sizes.push(u64::from_be_bytes(answer[9..17].try_into().unwrap()));
+        }
+        answers = rest;
+    }
+    sizes
+}
+
+/// A file system that is mounted by SFTP asks for a file as soon as it has opened or cut it.
+#[tokio::test]
+async fn a_file_that_is_being_written_is_there_with_the_size_of_the_moment() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let Some(client) = SshClient::of(tool, &name).await else { return };
+        tool.prints(&name, "printf 'the old text' > /tmp/old").await;
+        let stat = |path: &str| sftp_request(17, &[&sftp_text(path)]);
+        let handle = sftp_text("1");
+        let (fstat, close) = (sftp_request(8, &[&handle]), sftp_request(4, &[&handle]));
+        let cut_path = sftp_request(9, &[&sftp_text("/tmp/old"), &[0, 0, 0, 1], &[0; 8]]);
+        let write = sftp_request(6, &[&handle, &[0; 8], &sftp_text("text")]);
+        for (path, then, sizes) in [("/tmp/old", cut_path, [12, 0, 0, 0]), ("/tmp/new", write, [0, 4, 4, 4])] {
+            let open = sftp_request(3, &[&sftp_text(path), &[0, 0, 0, 10], &[0; 4]]);
+            let requests = [open, stat(path), then, stat(path), fstat.clone(), close.clone(), stat(path)].concat();
+            let answers = client.run("ssh", &["-s", &client.host, "sftp"], &requests).await;
+            assert_eq!(sftp_sizes(&answers.stdout), sizes, "{path}: {}", text(&answers.stderr));
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn ports_inside_are_reached_by_ssh_and_none_of_this_host_is_opened() {
     with_engine("", async |tool| {

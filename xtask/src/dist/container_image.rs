@@ -1,4 +1,4 @@
-//! The container image: the program and nothing else, as an archive in the OCI layout that Docker reads too.
+//! The container image: the program and its licences, as an archive in the OCI layout that Docker reads too.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -13,7 +13,9 @@ const PROGRAM: &str = "usr/bin/coracle";
 
 /// Name and content of the archive.
 pub(super) fn archive(release: &Release) -> Result<ArchiveFile> {
-    let files = [ArchiveFile::program(PROGRAM, release.program.clone())];
+    let mut files = vec![ArchiveFile::program(PROGRAM, release.program.clone())];
+    let licences = release.notices.iter();
+    files.extend(licences.map(|it| ArchiveFile::new(format!("usr/share/doc/coracle/{}", it.path), it.content.clone())));
     let layer = tar("", &files, release.time)?;
     let diff_id = sha256(&layer);
     let layer = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", gzip(&layer)?);
@@ -27,8 +29,11 @@ pub(super) fn archive(release: &Release) -> Result<ArchiveFile> {
     let manifest = Blob::json("application/vnd.oci.image.manifest.v1+json", &manifest);
     let name = format!("coracle:{}", release.version);
     let mut entry = manifest.descriptor();
-    entry["annotations"] =
-        json!({ "org.opencontainers.image.ref.name": release.version, "io.containerd.image.name": name });
+    // The whole name: the image store of containerd keeps it as it stands, and Docker looks for the whole name there.
+    entry["annotations"] = json!({
+        "org.opencontainers.image.ref.name": release.version,
+        "io.containerd.image.name": format!("docker.io/library/{name}"),
+    });
     let index = json!({ "schemaVersion": 2, "manifests": [entry] });
     // What `docker load` of any version reads.
     let docker = json!([{ "Config": config.path(), "RepoTags": [name], "Layers": [layer.path()] }]);

@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use md5::{Digest as _, Md5};
 
-use super::Release;
+use super::{Release, notices};
 use crate::archive::{ArchiveFile, gzip, tar_gz};
 use crate::sh::{root, sh};
 
@@ -46,6 +46,10 @@ fn files(release: &Release) -> Result<Vec<ArchiveFile>> {
     }
     let doc = "usr/share/doc/coracle";
     files.push(ArchiveFile::new(format!("{doc}/copyright"), text("copyright")?));
+    // Our own licences are in `copyright`, and a second copy is not wanted.
+    for it in release.notices.iter().filter(|it| it.path == notices::NAME) {
+        files.push(ArchiveFile::new(format!("{doc}/{}.gz", it.path), gzip(&it.content)?));
+    }
     files.push(ArchiveFile::new(format!("{doc}/changelog.gz"), gzip(changelog(release)?.as_bytes())?));
     files.push(ArchiveFile::new("usr/share/lintian/overrides/coracle", text("lintian-overrides")?));
     files.sort_by(|a, b| a.path.cmp(&b.path));

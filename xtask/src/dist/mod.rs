@@ -5,8 +5,10 @@
 
 mod checksums;
 mod compile;
+mod components;
 mod container_image;
 mod debian;
+mod notices;
 mod platform;
 mod sbom;
 #[cfg(test)]
@@ -19,6 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 pub(crate) use self::checksums::sha256;
 use self::platform::Platform;
+use self::sbom::Materials;
 use crate::archive::{ArchiveFile, tar_gz};
 use crate::package;
 use crate::sh::{root, sh, target, var, which};
@@ -45,6 +48,8 @@ struct Release {
     program: Vec<u8>,
     /// Completions and pages for `man`, with their paths below a prefix.
     texts: Vec<ArchiveFile>,
+    /// The licences, ours and those of others.
+    notices: Vec<ArchiveFile>,
 }
 
 #[derive(Debug, Default)]
@@ -71,21 +76,30 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         None => compile::run(platform)?,
     };
     let out = empty_directory(&options.out.unwrap_or_else(|| target().join("dist")), &program)?;
+    let content = fs::read(&program)?;
+    let (materials, components) = (Materials::new(platform.triple)?, components::of(&content, platform));
     let release = Release {
         version: version.to_owned(),
         platform,
         time: time()?,
         texts: texts(&program)?,
-        program: fs::read(&program)?,
+        notices: notices::files(&materials, &components)?,
+        program: content,
     };
     write(&release, &out)?;
-    let bill = sbom::text(version, platform.triple)?;
+    let bill = sbom::text(version, &materials, &components);
     fs::write(out.join(format!("{}.cdx.json", platform.base(version))), bill)?;
-    package::pack(&program, &out)?;
+    package::pack(&program, &release.notices, &out)?;
     checksums::write(&out, version, &url)?;
     lint(&release, &out)?;
     println!("{}", fs::read_to_string(out.join("SHA256SUMS"))?.trim_end());
     Ok(())
+}
+
+/// The licences for a program of this machine.
+pub(crate) fn notices(program: &Path) -> Result<Vec<ArchiveFile>> {
+    let platform = Platform::here()?;
+    notices::files(&Materials::new(platform.triple)?, &components::of(&fs::read(program)?, platform))
 }
 
 fn parse(words: &[String]) -> Result<DistOptions> {
@@ -180,7 +194,8 @@ fn tarball(release: &Release, installer: &ArchiveFile) -> Result<ArchiveFile> {
     let mut files = release.texts.clone();
     files.push(ArchiveFile::program("bin/coracle", release.program.clone()));
     files.push(installer.clone());
-    for name in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+    files.extend(release.notices.iter().cloned());
+    for name in ["README.md", "CHANGELOG.md"] {
         files.push(ArchiveFile::new(name, fs::read(root().join(name))?));
     }
     let prefix = format!("{}/", release.platform.base(&release.version));

@@ -1,5 +1,5 @@
-//! The bill of materials: every crate that is compiled into the programs of a release or runs while they are built, as
-//! CycloneDX 1.5 without serial number and time.
+//! The bill of materials: every crate that is compiled into the programs of a release or runs while they are built, and what
+//! is linked that is no crate, as CycloneDX 1.5 without serial number and time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,6 +7,7 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
 
+use super::components::Component;
 use crate::sh::{root, sh};
 
 /// The program of a release.
@@ -16,27 +17,41 @@ const PROGRAM: &str = "coracle-cli";
 const CARRIED: &[&str] = &["coracle-guest", "coracle-worker"];
 const CARRIED_FOR: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
-/// The text for a target of the compiler.
-pub(super) fn text(version: &str, target: &str) -> Result<String> {
-    let platforms = [target].into_iter().chain(CARRIED_FOR).flat_map(|it| ["--filter-platform", it]);
-    let words = ["metadata", "--format-version", "1", "--locked"];
-    let metadata = sh("cargo", words.into_iter().chain(platforms)).read()?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let lock = fs::read_to_string(root().join("Cargo.lock")).context("read Cargo.lock")?;
-    let mut names = crates(&[PROGRAM], target)?;
-    for target in CARRIED_FOR {
-        names.extend(crates(CARRIED, target)?);
-    }
-    let bill = bill(version, &Sources { metadata: &metadata, sums: checksums(&lock), names });
-    Ok(format!("{bill:#}\n"))
-}
-
-/// What a bill is written from.
-struct Sources<'a> {
-    metadata: &'a Value,
+/// The crates of a release.
+#[derive(Debug)]
+pub(super) struct Materials {
+    /// As `cargo metadata` writes it; it has other crates too.
+    metadata: Value,
     sums: BTreeMap<String, String>,
     /// `name@version` of each crate.
     names: BTreeSet<String>,
+}
+
+impl Materials {
+    /// Those for a target of the compiler.
+    pub(super) fn new(target: &str) -> Result<Self> {
+        let platforms = [target].into_iter().chain(CARRIED_FOR).flat_map(|it| ["--filter-platform", it]);
+        let words = ["metadata", "--format-version", "1", "--locked"];
+        let metadata = sh("cargo", words.into_iter().chain(platforms)).read()?;
+        let metadata = serde_json::from_str(&metadata)?;
+        let lock = fs::read_to_string(root().join("Cargo.lock")).context("read Cargo.lock")?;
+        let mut names = crates(&[PROGRAM], target)?;
+        for target in CARRIED_FOR {
+            names.extend(crates(CARRIED, target)?);
+        }
+        Ok(Self { metadata, sums: checksums(&lock), names })
+    }
+
+    /// What `cargo metadata` says about each of them.
+    pub(super) fn packages(&self) -> impl Iterator<Item = &Value> {
+        let packages = self.metadata["packages"].as_array().into_iter().flatten();
+        packages.filter(|it| name_of(it).is_some_and(|name| self.names.contains(&name)))
+    }
+}
+
+/// The text for a version of the program.
+pub(super) fn text(version: &str, materials: &Materials, components: &[Component]) -> String {
+    format!("{:#}\n", bill(version, materials, components))
 }
 
 /// `name@version` of what programs for a target depend on, with the features that they are built with.
@@ -65,18 +80,15 @@ fn checksums(lock: &str) -> BTreeMap<String, String> {
     blocks.filter_map(sum).collect()
 }
 
-fn bill(version: &str, sources: &Sources<'_>) -> Value {
-    let packages = sources.metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let listed: BTreeMap<&str, (String, &Value)> = packages
-        .iter()
-        .filter_map(|it| Some((it["id"].as_str()?, (name_of(it)?, it))))
-        .filter(|it| sources.names.contains(&it.1.0))
-        .collect();
+fn bill(version: &str, materials: &Materials, linked: &[Component]) -> Value {
+    let listed: BTreeMap<&str, (String, &Value)> =
+        materials.packages().filter_map(|it| Some((it["id"].as_str()?, (name_of(it)?, it)))).collect();
     let by_name: BTreeMap<&str, &Value> = listed.values().map(|it| (it.0.as_str(), it.1)).collect();
-    let components: Vec<Value> =
-        by_name.iter().map(|(name, it)| component(name, it, sources.sums.get(*name))).collect();
-    let mut edges = BTreeMap::new();
-    for node in sources.metadata["resolve"]["nodes"].as_array().into_iter().flatten() {
+    let crates = by_name.iter().map(|(name, it)| component(name, it, materials.sums.get(*name)));
+    let components: Vec<Value> = crates.chain(linked.iter().map(Component::entry)).collect();
+    let leaf = |it: &Component| (it.purl(), json!({ "ref": it.purl(), "dependsOn": [] }));
+    let mut edges: BTreeMap<String, Value> = linked.iter().map(leaf).collect();
+    for node in materials.metadata["resolve"]["nodes"].as_array().into_iter().flatten() {
         let known = |it: &Value| listed.get(it.as_str()?).map(|it| purl(&it.0));
         let Some(from) = known(&node["id"]) else { continue };
         let to: BTreeSet<String> =
@@ -95,8 +107,13 @@ fn bill(version: &str, sources: &Sources<'_>) -> Value {
     })
 }
 
-fn name_of(package: &Value) -> Option<String> {
+pub(super) fn name_of(package: &Value) -> Option<String> {
     Some(format!("{}@{}", package["name"].as_str()?, package["version"].as_str()?))
+}
+
+/// Its expression, which old manifests write with `/`.
+pub(super) fn licence(package: &Value) -> Option<String> {
+    package["license"].as_str().map(|it| it.replace('/', " OR "))
 }
 
 /// A `+` of a version would be read as a space.
@@ -112,8 +129,7 @@ fn component(name: &str, package: &Value, sum: Option<&String>) -> Value {
     it.insert("name".into(), package["name"].clone());
     it.insert("version".into(), package["version"].clone());
     it.insert("purl".into(), purl.into());
-    if let Some(licence) = package["license"].as_str() {
-        let expression = licence.replace('/', " OR "); // an old way to write it
+    if let Some(expression) = licence(package) {
         it.insert("licenses".into(), json!([{ "expression": expression }]));
     }
     if let Some(sum) = sum {

@@ -1,3 +1,5 @@
+mod installer;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +17,7 @@ fn release() -> Release {
         time: 1_700_000_000,
         program: PROGRAM.into(),
         texts: texts.map(|it| ArchiveFile::new(it, it)).to_vec(),
+        notices: ["LICENSE-APACHE", "LICENSE-MIT", notices::NAME].map(|it| ArchiveFile::new(it, it)).to_vec(),
     }
 }
 
@@ -71,6 +74,22 @@ fn the_same_program_gives_the_same_bytes() {
     );
     assert!(formula.contains("homepage \"https://example.org/coracle\"\n"), "{formula}");
     assert!(!formula.contains('@'), "{formula}");
+}
+
+#[test]
+fn the_image_of_a_release_has_the_whole_name_where_containerd_reads_it() {
+    let scratch = Scratch::new("image");
+    let image = container_image::archive(&release()).unwrap();
+    let path = scratch.0.join("image.tar");
+    fs::write(&path, image.content).unwrap();
+    let document = |name: &str| -> serde_json::Value {
+        let text = sh("tar", ["-xOf", path.to_str().unwrap(), name]).read().unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let annotations = &document("index.json")["manifests"][0]["annotations"];
+    assert_eq!(annotations["io.containerd.image.name"], "docker.io/library/coracle:0.0.1");
+    assert_eq!(annotations["org.opencontainers.image.ref.name"], "0.0.1");
+    assert_eq!(document("manifest.json")[0]["RepoTags"][0], "coracle:0.0.1");
 }
 
 #[test]
@@ -171,7 +190,7 @@ fn an_archive_that_cannot_be_checked_is_not_installed() {
     let scratch = Scratch::new("unchecked");
     let (out, tools) = (scratch.dir("out"), scratch.dir("tools"));
     packed(&out);
-    for name in ["dirname", "grep", "cut", "id", "mktemp", "rm", "uname"] {
+    for name in ["dirname", "grep", "cut", "gzip", "id", "mktemp", "rm", "tar", "uname"] {
         std::os::unix::fs::symlink(which(name).unwrap(), tools.join(name)).unwrap();
     }
     let said = refused(&out, Some(&tools));
@@ -195,8 +214,9 @@ fn a_damaged_archive_is_not_installed() {
 
 #[test]
 fn the_bill_of_materials_has_each_crate_with_version_licence_and_sum() {
-    let text = sbom::text("0.0.1", PLATFORMS[0].triple).unwrap();
-    assert_eq!(text, sbom::text("0.0.1", PLATFORMS[0].triple).unwrap());
+    let bill = || sbom::text("0.0.1", &Materials::new(PLATFORMS[0].triple).unwrap(), &[]);
+    let text = bill();
+    assert_eq!(text, bill());
     let bill: serde_json::Value = serde_json::from_str(&text).unwrap();
     let components = bill["components"].as_array().unwrap();
     for name in ["coracle-guest", "coracle-worker", "coracle", "tokio", "serde_derive", "ring", "clap"] {
@@ -216,7 +236,60 @@ fn the_bill_of_materials_has_each_crate_with_version_licence_and_sum() {
 #[test]
 fn the_bill_for_a_mac_has_the_crates_of_the_programs_for_containers() {
     let mac = PLATFORMS.iter().find(|it| !it.is_linux).unwrap();
-    let bill: serde_json::Value = serde_json::from_str(&sbom::text("0.0.1", mac.triple).unwrap()).unwrap();
+    let bill: serde_json::Value =
+        serde_json::from_str(&sbom::text("0.0.1", &Materials::new(mac.triple).unwrap(), &[])).unwrap();
     // Of Linux alone: what reaches the kernel without a C library.
     assert!(bill["components"].as_array().unwrap().iter().any(|it| it["name"] == "linux-raw-sys"));
+}
+
+#[test]
+fn what_is_linked_and_no_crate_is_in_the_bill_and_in_the_notices() {
+    let (materials, components) = (Materials::new(PLATFORMS[0].triple).unwrap(), components::of(b"", PLATFORMS[0]));
+    let bill: serde_json::Value = serde_json::from_str(&sbom::text("0.0.1", &materials, &components)).unwrap();
+    let files = notices::files(&materials, &components).unwrap();
+    assert_eq!(files, notices::files(&materials, &components).unwrap());
+    let text = str::from_utf8(&files.iter().find(|it| it.path == notices::NAME).unwrap().content).unwrap();
+    for (name, licence) in [("glibc", "LGPL-2.1-or-later"), ("musl", "MIT"), ("xterm.js", "MIT")] {
+        let entry = bill["components"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(entry["licenses"][0]["expression"], licence);
+        assert!(text.contains(&format!("\n{name}: {licence}\n")), "no {name}");
+    }
+    for part in
+        ["\nserde ", "GNU LESSER GENERAL PUBLIC LICENSE", "2005-2020 Rich Felker", "The xterm.js authors", "ring 0."]
+    {
+        assert!(text.contains(part), "no {part}");
+    }
+    assert!(!text.contains("\ncoracle") && !text.contains(root().to_str().unwrap()), "ours is none of others");
+    let home = var("HOME").unwrap();
+    assert!(!text.contains(&format!("{home}/")), "a path of the machine");
+}
+
+#[test]
+fn every_package_has_the_licences() {
+    let scratch = Scratch::new("licences");
+    let out = scratch.dir("out");
+    packed(&out);
+    let program = scratch.0.join("coracle");
+    fs::write(&program, PROGRAM).unwrap();
+    package::pack(&program, &release().notices, &out).unwrap();
+    let names: Vec<String> = content(&out).into_iter().map(|it| it.0.display().to_string()).collect();
+    let lists = |ending: &str, command: &str| {
+        let name = names.iter().find(|it| it.ends_with(ending)).unwrap();
+        sh("sh", ["-c", command, "sh", name]).dir(&out).read().unwrap()
+    };
+    let all = [
+        lists(".tar.gz", "tar -tzf \"$1\""),
+        lists(".tgz", "tar -tzf \"$1\""),
+        lists(".whl", "python3 -m zipfile -l \"$1\""),
+    ];
+    for (list, name) in all.iter().flat_map(|it| release().notices.into_iter().map(move |name| (it, name.path))) {
+        assert!(list.contains(&format!("/{name}")), "no {name} in {list}");
+    }
+    if release().platform.is_linux {
+        let image =
+            lists(".oci.tar", "mkdir x; tar -xf \"$1\" -C x; for i in x/blobs/sha256/*; do tar -tzf $i; done; true");
+        assert!(image.contains("usr/share/doc/coracle/THIRD-PARTY.txt"), "{image}");
+        let package = lists(".deb", "ar p \"$1\" data.tar.gz | tar -tzf -");
+        assert!(package.contains("usr/share/doc/coracle/THIRD-PARTY.txt.gz"), "{package}");
+    }
 }

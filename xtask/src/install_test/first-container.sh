@@ -13,12 +13,26 @@ coracle exec first -- sh -c 'echo made inside > note.txt && cat note.txt'
 now
 
 coracle list
-coracle destroy first
 mcp coracle
-# An upgrade keeps what is there.
+# An upgrade keeps what is there, also a container, and removes what only the version before had. PATH is root's under
+# sudo: another program is then looked for in the home of the person.
 key=$(sha256sum /root/.local/state/coracle/key)
-sh /release/install.sh | grep -q '^kept '
+: > /usr/local/share/old
+echo share/old >> /usr/local/share/coracle/installed
+echo 'person:x:1000:1000::/home/person:/bin/sh' >> /etc/passwd
+mkdir -p /home/person/.local/bin
+cp /usr/local/bin/coracle /home/person/.local/bin
+SUDO_USER=person sh /release/install.sh > /tmp/said
+cat /tmp/said
+grep -q '^replaced ' /tmp/said
+grep -q '^kept ' /tmp/said
+grep -q '^note  *.*/home/person/.local/bin/coracle may come first' /tmp/said
 [ "$(sha256sum /root/.local/state/coracle/key)" = "$key" ]
-sh /release/install.sh --uninstall | tee /tmp/said
+[ ! -e /usr/local/share/old ]
+[ "$(coracle exec first -- cat note.txt)" = 'made inside' ]
+coracle destroy first
+sh /release/install.sh --uninstall > /tmp/said
+cat /tmp/said
 grep -q '^stays  *.*/root/.local/state/coracle: records, keys and saved work$' /tmp/said
+grep -q 'nft delete table inet coracle$' /tmp/said
 [ ! -e /usr/local/bin/coracle ]

@@ -105,8 +105,11 @@ impl EntryChange {
 
 /// Whether the arguments of another program, such as `npx`, `env` or `ssh`, start our server.
 fn starts_server(args: &[Value]) -> bool {
-    let mut words = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace);
-    words.any(|it| Path::new(it).ends_with(NAME)) && words.any(|it| it == SUBCOMMAND)
+    let words = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace);
+    let words: Vec<&str> = words.skip_while(|it| !Path::new(it).ends_with(NAME)).collect();
+    // Options with their values may stand between; another word means that the name is an argument of another program.
+    let mut before = words.iter().zip(words.iter().skip(1)).take_while(|(_, it)| **it != SUBCOMMAND);
+    words.contains(&SUBCOMMAND) && before.all(|(before, it)| before.starts_with('-') || it.starts_with('-'))
 }
 
 /// Whether a command is a path of which only the client knows where it begins.
@@ -360,12 +363,14 @@ mod tests {
             r#""command": "npx", "args": ["coracle", "mcp", "--toolsets", "classic"]"#,
             r#""command": "ssh", "args": ["host", "exec /usr/bin/coracle mcp"]"#,
             r#""command": "${userHome}/bin/env", "args": ["coracle", "mcp"]"#,
+            r#""command": "npx", "args": ["coracle", "--engine", "docker", "mcp"]"#,
         ] {
             assert_eq!(entry(fields), EntryPlan::Present, "{fields}");
         }
         for fields in [
             r#""command": "/home/kim/bin/proxied""#,
             r#""command": "npx", "args": ["-y", "coracle"]"#,
+            r#""command": "npx", "args": ["--directory", "/src/coracle", "run", "mcp"]"#,
             r#""command": "${userHome}/bin/proxied""#,
         ] {
             let EntryPlan::ChangeByHand(what) = entry(fields) else { panic!("{fields}") };

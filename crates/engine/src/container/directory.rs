@@ -98,6 +98,11 @@ impl ContainerDir {
         self.0.join("network.json")
     }
 
+    /// There while an OCI runtime starts it: its network comes before its program.
+    pub(crate) fn starting_file(&self) -> PathBuf {
+        self.0.join("starting")
+    }
+
     /// What PID 1 printed, where it is a program of the image.
     pub(crate) fn log_file(&self) -> PathBuf {
         self.0.join("log")

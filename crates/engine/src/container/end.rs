@@ -4,6 +4,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::host::fs;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
@@ -16,7 +17,7 @@ use super::{by_runtime, host_error};
 use crate::blocking::blocking;
 use crate::directories::Directories;
 use crate::engine::Engine;
-use crate::network::{AttachmentRecord, detach};
+use crate::network::{AttachmentRecord, detach, end_stack};
 use crate::pending::Operation;
 
 /// How long a killed process may take to be gone.
@@ -110,19 +111,22 @@ pub(super) async fn clear_run(engine: &Arc<Engine>, container: &StoredContainer,
     mounts.and(network).and(group)
 }
 
-/// Ends what serves a container's network. Its record is the only one of these processes, so it stays until they have ended.
+/// Ends what serves the network of a container that does not run. Its records are the only ones of these processes, so they
+/// stay until they have ended. With them goes the mark of a start that was under way.
 pub(super) async fn clear_network(directories: &Directories, id: &ContainerId, dir: &ContainerDir) -> Result<()> {
-    let file = dir.network_file();
+    let (file, pid_file) = (dir.network_file(), dir.network_pid_file());
     let read = read_json::<AttachmentRecord>(&file).map_err(host_error("cannot read the record of its network"))?;
-    if let Some(attached) = read {
-        detach(&attached, id, directories).await?;
-    }
-    match std::fs::remove_file(file) {
-        Err(err) if err.kind() != std::io::ErrorKind::NotFound => {
-            Err(host_error("cannot remove the record of its network")(err))
+    match read {
+        Some(attached) => detach(&attached, id, directories).await?,
+        None if pid_file.exists() => {
+            let (pid_file, failed) = (pid_file.clone(), host_error("cannot end the network of the container"));
+            blocking("end helpers", move || end_stack(&pid_file, None).map_err(failed)).await?;
         }
-        _ => Ok(()),
+        None => {}
     }
+    // In this order: without the mark, the record tells of a complete start.
+    let mut records = [file, pid_file, dir.starting_file()].into_iter();
+    records.try_for_each(|it| fs::remove(&it)).map_err(host_error("cannot remove the record of its network"))
 }
 
 /// How PID 1 is ended.
@@ -187,6 +191,7 @@ pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::host::process::{Invocation, spawn_detached};
     use coracle_runtime::{ContainerId, ContainerRuntime as _, ProcessId, RemovalOutcome};
 
     use super::super::containers::{add, find};
@@ -219,6 +224,23 @@ mod tests {
         // What cannot be read may be a record.
         std::fs::create_dir(container.network_file()).unwrap();
         assert!(clear_network(&directories, &id, &container).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_helper_that_was_started_before_the_network_was_recorded_ends_with_the_network() {
+        let dir = tempfile::tempdir().unwrap();
+        let directories = Directories::open(dir.path()).unwrap();
+        let container = ContainerDir::at(dir.path().join("it"));
+        let id = ContainerId::parse("0123456789abcdef".repeat(4)).unwrap();
+        std::fs::create_dir(container.path()).unwrap();
+        let sleep = Invocation::new("/bin/sleep", ["60"]);
+        let pid = spawn_detached(&sleep, std::fs::File::open("/dev/null").unwrap()).unwrap();
+        let process = ProcessId::from_pid(pid).unwrap();
+        write_json(&container.network_pid_file(), &process).unwrap();
+        std::fs::write(container.starting_file(), "").unwrap();
+        clear_network(&directories, &id, &container).await.unwrap();
+        assert!(!process.alive());
+        assert!(!container.network_pid_file().exists() && !container.starting_file().exists());
     }
 
     #[tokio::test]

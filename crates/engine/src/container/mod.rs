@@ -50,7 +50,7 @@ pub(crate) use self::fork::fork;
 pub(crate) use self::health::{HealthRecord, health, health_record, write_health};
 pub(crate) use self::log::log;
 pub(crate) use self::repair::{repair_creation, repair_freeze, repair_removal, repair_start, repair_stop};
-pub(crate) use self::start::{has_process, lock_at_rest, start};
+pub(crate) use self::start::{has_process, lock_at_rest, start, state_to_enter};
 pub(crate) use self::usage::usage;
 
 fn host_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {

@@ -26,6 +26,7 @@ use crate::error::refused;
 use crate::network::{Attachment, BoundFile, NetworkFilesRequest, attach, detach, network_files};
 use crate::pending::Operation;
 use crate::sys::{FirstProcess, spawn};
+use crate::uninterrupted::uninterrupted;
 use crate::volume::{ImageDirectory, VolumeRecords};
 
 /// A container is locked for the few milliseconds of its start, or while its processes end.
@@ -131,7 +132,7 @@ pub(super) async fn lock(container: &StoredContainer, verb: &'static str) -> Res
 ///
 /// # Errors
 /// When it cannot be ended.
-pub(super) async fn state_to_enter(
+pub(crate) async fn state_to_enter(
     engine: &Arc<Engine>,
     container: &StoredContainer,
     verb: &'static str,
@@ -143,12 +144,18 @@ pub(super) async fn state_to_enter(
     if let Some(state) = enterable()? {
         return Ok(state);
     }
-    let _lock = lock(container, verb).await?;
+    let lock = lock(container, verb).await?;
     if let Some(state) = enterable()? {
         return Ok(state);
     }
-    end_interrupted_start(engine, container).await?;
-    container.state()
+    let (engine, container) = (engine.clone(), container.clone());
+    // A command may have a limit that ends while the container does.
+    let ended = async move {
+        let _lock = lock;
+        end_interrupted_start(&engine, &container).await?;
+        container.state()
+    };
+    uninterrupted(verb, ended).await
 }
 
 pub(super) fn start_incomplete(container: &StoredContainer, verb: &'static str) -> Error {
@@ -363,83 +370,4 @@ pub(crate) fn has_process(container: &StoredContainer, pid: u32) -> Result<bool>
 }
 
 #[cfg(test)]
-mod tests {
-    use coracle_runtime::ContainerPath;
-    use coracle_runtime::host::process::{Invocation, spawn_detached};
-    use tokio::time::timeout;
-
-    use super::super::containers::add;
-    use super::super::files::upload;
-    use super::*;
-    use crate::{EmbeddedRuntime, EngineOptions};
-
-    fn runtime(dir: &std::path::Path) -> EmbeddedRuntime {
-        EmbeddedRuntime::open(EngineOptions::example(dir)).unwrap()
-    }
-
-    /// A container whose PID 1 is this process.
-    fn container(parent: &std::path::Path) -> StoredContainer {
-        let dir = ContainerDir::create(parent.join("it")).unwrap();
-        write_json(&dir.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
-        std::fs::write(dir.process_file(), std::fs::read("/proc/self/stat").unwrap()).unwrap();
-        StoredContainer { config: crate::config::example(Vec::new()), dir }
-    }
-
-    #[tokio::test]
-    async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete() {
-        let parent = tempfile::tempdir().unwrap();
-        let container = container(parent.path());
-        let starting = lock(&container, "start").await.unwrap();
-        let runtime = runtime(parent.path());
-        let entering = state_to_enter(runtime.engine(), &container, "exec");
-        assert!(timeout(Duration::from_millis(50), entering).await.is_err());
-        assert!(timeout(Duration::from_millis(50), lock_at_rest(&container, "copy")).await.is_err());
-        std::fs::write(container.dir.network_file(), "{}").unwrap();
-        // The lock is not needed any more.
-        assert!(state_to_enter(runtime.engine(), &container, "exec").await.unwrap().process().is_some());
-        assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
-        drop(starting);
-    }
-
-    #[tokio::test]
-    async fn files_of_a_container_whose_start_was_interrupted_are_not_copied() {
-        let parent = tempfile::tempdir().unwrap();
-        let container = container(parent.path());
-        assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
-        let runtime = runtime(parent.path());
-        let copied = upload(runtime.engine(), &container, &ContainerPath::root(), tempfile::tempfile().unwrap());
-        assert!(matches!(copied, Err(Error::Engine { verb: "copy", .. })));
-    }
-
-    /// A container of an engine. Its PID 1 sleeps, and what started it died before it was complete.
-    async fn interrupted(runtime: &EmbeddedRuntime) -> StoredContainer {
-        let (engine, config) = (runtime.engine(), crate::config::example(Vec::new()));
-        add(engine, &config, |_| Ok(())).await.unwrap();
-        let container = find(engine, &(&config.id).into()).unwrap();
-        let sleep = Invocation::new("/bin/sleep", ["60"]);
-        let pid = spawn_detached(&sleep, File::open("/dev/null").unwrap()).unwrap();
-        std::fs::write(container.dir.process_file(), std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap();
-        write_json(&container.dir.run_file(), &RunRecord::new(ContainerGroup::default())).unwrap();
-        assert!(container.process().unwrap().is_some());
-        container
-    }
-
-    #[tokio::test]
-    async fn a_container_whose_start_was_interrupted_is_ended_before_it_is_started_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime(dir.path());
-        let container = interrupted(&runtime).await;
-        // Its image is missing.
-        assert!(start(runtime.engine(), &container.config.id).await.is_err());
-        assert!(container.process().unwrap().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_container_whose_start_was_interrupted_is_ended_by_a_command_for_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let runtime = runtime(dir.path());
-        let container = interrupted(&runtime).await;
-        let state = state_to_enter(runtime.engine(), &container, "exec").await.unwrap();
-        assert!(matches!(state, State::Exited { .. }));
-    }
-}
+mod tests;

@@ -61,9 +61,12 @@ impl NetworkRecords {
     }
 }
 
-/// Ends a user-mode stack that was started and not recorded, of a container with that file for its number, or with that
-/// PID 1.
+/// Ends a user-mode stack that was started and not recorded with the network, of a container with that file for its number,
+/// or with that PID 1.
 pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> {
+    if let Some(process) = recorded(pid_file) {
+        helper_process::end(&process)?;
+    }
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
         let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { continue };
@@ -81,6 +84,11 @@ pub(crate) fn end_stack(pid_file: &Path, served: Option<u32>) -> io::Result<()> 
     }
 }
 
+/// The process that the engine wrote to the file: `slirp4netns`. `pasta` writes its number alone, and is known by its words.
+fn recorded(pid_file: &Path) -> Option<ProcessId> {
+    serde_json::from_slice(&std::fs::read(pid_file).ok()?).ok()
+}
+
 /// `pasta` is given the file, `slirp4netns` the process.
 fn serves(words: &[&str], pid_file: &Path, served: Option<u32>) -> bool {
     let Some(program) = words.first().and_then(|it| it.rsplit('/').next()) else { return false };
@@ -93,7 +101,25 @@ fn serves(words: &[&str], pid_file: &Path, served: Option<u32>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::host::process::{Invocation, spawn_detached};
+
+    use super::super::user_mode;
     use super::*;
+
+    #[tokio::test]
+    async fn a_stack_that_was_recorded_is_ended_without_the_process_that_it_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("network.pid");
+        let sleep = Invocation::new("/bin/sleep", ["60"]);
+        let pid = spawn_detached(&sleep, std::fs::File::open("/dev/null").unwrap()).unwrap();
+        let process = ProcessId::from_pid(pid).unwrap();
+        user_mode::record(&process, &file).unwrap();
+        end_stack(&file, None).unwrap();
+        assert!(!process.alive() && !file.exists());
+        // `pasta` wrote it.
+        std::fs::write(&file, format!("{}\n", std::process::id())).unwrap();
+        assert_eq!(recorded(&file), None);
+    }
 
     #[test]
     fn a_stack_is_known_by_the_file_or_the_process_that_it_was_given() {

@@ -46,7 +46,7 @@ pub(super) struct UserModeSpec {
     pub(super) user_namespace: bool,
     /// The host is reachable.
     pub(super) host: bool,
-    /// Where the program writes its number.
+    /// Where `pasta` writes its number; which process `slirp4netns` is.
     pub(super) pid_file: PathBuf,
 }
 
@@ -158,7 +158,11 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
     let (ready, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|it| failed(it.into()))?;
     let pid = spawn_detached(&Invocation::new(program, slirp_words(spec)), File::from(theirs))?;
     let process = ProcessId::from_pid(pid).ok_or_else(|| failed(std::io::Error::other("it ended")))?;
-    let is_ready = blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await;
+    // Until the network is recorded nothing else leads to it once the container has ended.
+    let is_ready = match record(&process, &spec.pid_file).map_err(failed) {
+        Ok(()) => blocking("wait for slirp4netns", move || wait_ready(ready).map_err(failed)).await,
+        Err(err) => Err(err),
+    };
     if !matches!(is_ready, Ok(true)) {
         let ended = helper_process::end(&process).map_err(failed);
         // The first error is the one to report.
@@ -172,6 +176,11 @@ async fn start_slirp(program: &Path, spec: &UserModeSpec) -> Result<UserMode> {
         host: spec.host.then_some(SLIRP_HOST.into()),
         resolv_conf: Some(resolver::with_server(SLIRP_DNS.into())),
     })
+}
+
+/// For `end_stack`.
+pub(super) fn record(process: &ProcessId, file: &Path) -> std::io::Result<()> {
+    std::fs::write(file, serde_json::to_vec(process)?)
 }
 
 fn wait_ready(ready: OwnedFd) -> std::io::Result<bool> {

@@ -11,7 +11,7 @@ use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_
 use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
-use crate::container::{find, has_process};
+use crate::container::{find, has_process, state_to_enter};
 use crate::engine::Engine;
 
 pub(super) fn link(
@@ -48,9 +48,11 @@ impl Dial for SocketDial {
         let Some((stream, peer)) = at.connect().await else {
             return Err(self.unanswered(&at, failed("nobody answers at its socket")).await);
         };
-        if at.pid1.as_ref() != Some(&peer) {
-            if !is_guest(self.runtime.engine(), &self.id, &peer)? {
-                return Err(failed("another process answers at its socket"));
+        // That a caller has seen a PID 1 does not mean that its start is complete; that a link has met it does.
+        let is_known = self.has_met.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);
+        if !is_known {
+            if !is_guest(self.runtime.engine(), &self.id, &peer).await? {
+                return Err(self.unanswered(&at, failed("another process answers at its socket")).await);
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
         }
@@ -124,12 +126,14 @@ impl<'a> Listener<'a> {
 
 /// Whether a peer is the container's PID 1, or the program that makes sockets for a container with a kernel of its own. No
 /// other process of the host is in the control group of such a container, but every process inside that may write to the
-/// link's directory has this peer: there is no telling the guest from root inside.
-fn is_guest(engine: &Engine, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
+/// link's directory has this peer: there is no telling the guest from root inside. Waits for a start that is under way, and
+/// ends a container whose start was interrupted: it may have no network.
+async fn is_guest(engine: &Arc<Engine>, id: &ContainerId, peer: &ProcessId) -> Result<bool> {
     let container = find(engine, &id.into())?;
+    let state = state_to_enter(engine, &container, "link").await?;
     match container.config.runtime.filter(|it| it.has_own_kernel()) {
         Some(_) => has_process(&container, peer.pid),
-        None => Ok(container.process()?.as_ref() == Some(peer)),
+        None => Ok(state.process() == Some(peer)),
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::random_hex;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
-    fgetxattr, fstat, futimens, mkdirat, openat, readlinkat, renameat_with, statat, symlinkat,
+    fgetxattr, fstat, futimens, mkdirat, openat, readlinkat, renameat_with, statat, symlinkat, syncfs,
 };
 use rustix::io::Errno;
 
@@ -62,7 +62,9 @@ pub(super) fn copy_into_empty(image: &ImageDirectory<'_>, data: &Path) -> io::Re
     std::fs::create_dir(&aside)?;
     let copied = open_dir(CWD, aside.as_os_str()).and_then(|to| {
         let mut guard = WriteGuard::new("the volume", &to, CancelFlag::NEVER)?;
-        copy_dir(&source, &to, &fstat(top)?, 0, &mut guard)
+        copy_dir(&source, &to, &fstat(top)?, 0, &mut guard)?;
+        // Names come to the disk before content: after a loss of power the volume would have cut files, and count as used.
+        Ok(syncfs(&to)?)
     });
     // From here on the copy is finished by the next process, should this one die.
     if let Err(err) = copied.and_then(|()| std::fs::rename(&aside, volume.join(COMPLETE_COPY))) {

@@ -48,7 +48,7 @@ impl VolumeRecord {
         coracle_runtime::host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
     }
 
-    /// Its files come to the disk first: after a loss of power it would count as filled without them, for good.
+    /// The names of its files come to the disk first: after a loss of power it would count as filled without them, for good.
     fn write_filled(self, volume: &Path) -> io::Result<()> {
         syncfs(File::open(volume)?)?;
         Self { filled: true, ..self }.write(volume)

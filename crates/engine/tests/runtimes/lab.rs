@@ -191,6 +191,13 @@ impl Lab {
         self.runtime.exec(id, exec).await.unwrap().stdout.text()
     }
 
+    /// What a start leaves that is killed before the runtime lets the program go.
+    pub(crate) fn mark_as_starting(&self, id: &ContainerId) {
+        let container = self.dir.path().join("data/containers").join(id.as_str());
+        assert!(!container.join("starting").exists());
+        std::fs::write(container.join("starting"), "").unwrap();
+    }
+
     /// Neither mounts nor a bundle of a container that does not run.
     pub(crate) fn check_nothing_left(&self, id: &ContainerId) {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

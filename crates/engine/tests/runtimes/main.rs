@@ -108,6 +108,23 @@ async fn a_container_without_a_guest_lives_in_gvisor() {
     }
 }
 
+/// The starting process died after it had connected the network, and before the program of the container began.
+#[tokio::test]
+async fn a_container_whose_start_was_interrupted_is_ended_by_a_command() {
+    for runtime in [OciRuntime::Runc, OciRuntime::Runsc] {
+        let Some(lab) = Lab::new(runtime).await else { continue };
+        let id = lab.create(false, NetworkAttachment::None).await;
+        lab.runtime.start(&id).await.unwrap();
+        lab.mark_as_starting(&id);
+        let ran = lab.runtime.exec(&id, sh("true")).await;
+        assert!(matches!(ran, Err(Error::NotRunning { .. })), "{runtime}: {ran:?}");
+        lab.check_nothing_left(&id);
+        lab.runtime.start(&id).await.unwrap();
+        assert_eq!(lab.plain(&id, sh("echo again")).await, "again\n", "{runtime}");
+        lab.runtime.remove(&id).await.unwrap();
+    }
+}
+
 /// A command that outlives its limit is ended, and the container goes on.
 #[tokio::test]
 async fn a_command_is_ended_at_its_limit() {

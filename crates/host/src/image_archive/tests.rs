@@ -26,8 +26,12 @@ fn layer(content: &str) -> File {
 }
 
 fn written(image: &ImageArchive) -> File {
+    written_as(image, "demo:1")
+}
+
+fn written_as(image: &ImageArchive, name: &str) -> File {
     let file = tempfile::tempfile().unwrap();
-    image.write("demo:1", &file, &AtomicBool::new(false)).unwrap();
+    image.write(name, &file, &AtomicBool::new(false)).unwrap();
     file
 }
 
@@ -45,7 +49,10 @@ fn archive(files: &BTreeMap<String, Vec<u8>>) -> File {
 
 /// The files of what `write` makes.
 fn files() -> BTreeMap<String, Vec<u8>> {
-    let mut file = written(&ImageArchive::from_layer(configuration(), layer("one")).unwrap());
+    unpacked(written(&ImageArchive::from_layer(configuration(), layer("one")).unwrap()))
+}
+
+fn unpacked(mut file: File) -> BTreeMap<String, Vec<u8>> {
     file.rewind().unwrap();
     let mut files = BTreeMap::new();
     for entry in tar::Archive::new(file).entries().unwrap() {
@@ -96,6 +103,23 @@ fn what_is_written_is_read_again_with_other_labels_and_the_same_layer() {
     image.only_layer().unwrap().read_to_end(&mut before).unwrap();
     again.only_layer().unwrap().read_to_end(&mut after).unwrap();
     assert_eq!(before, after);
+}
+
+#[test]
+fn containerd_reads_the_completed_name() {
+    let image = ImageArchive::from_layer(configuration(), layer("one")).unwrap();
+    for (name, completed) in [
+        ("demo:1", "docker.io/library/demo:1"),
+        ("team/demo", "docker.io/team/demo:latest"),
+        ("localhost/demo:1", "localhost/demo:1"),
+        ("h:5000/demo:1", "h:5000/demo:1"),
+    ] {
+        let files = unpacked(written_as(&image, name));
+        let annotations = &document(&files, "index.json")["manifests"][0]["annotations"];
+        assert_eq!(annotations["io.containerd.image.name"], completed);
+        assert_eq!(annotations["org.opencontainers.image.ref.name"], name);
+        assert_eq!(document(&files, "manifest.json")[0]["RepoTags"], json!([name]));
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use coracle_types::ImageRef;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -95,8 +96,11 @@ impl ImageArchive {
             "layers": layers,
         }));
         let mut entry = manifest.descriptor(MANIFEST);
+        // The image store of containerd keeps the first as it stands, and Docker looks for the completed name there.
         // Podman takes the second for the whole name, and knows the first in later versions only.
-        entry["annotations"] = json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": name });
+        let completed = ImageRef::parse(name).map_or_else(|_| name.to_owned(), |it| it.completed().to_string());
+        entry["annotations"] =
+            json!({ "io.containerd.image.name": completed, "org.opencontainers.image.ref.name": name });
         let index = json!({ "schemaVersion": 2, "manifests": [entry] });
         let paths: Vec<_> = self.layers.iter().map(|it| blob_path(&it.digest)).collect();
         let docker = json!([{ "Config": configuration.path(), "RepoTags": [name], "Layers": paths }]);

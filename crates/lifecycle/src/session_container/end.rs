@@ -95,8 +95,14 @@ impl SessionContainers {
         ending: &EndOptions<'_>,
     ) -> Result<EndedSession, SlotError> {
         let is_due = |it: &SlotRecord| it.is_over(now.wall) && it.may_be_tried(now) && !self.is_claimed(it.key());
-        let all = self.store.slots()?.into_iter().filter(is_due).collect();
-        let done = self.end_all(engines, all, ending).await;
+        let (mut done, until) = (EndedSession::default(), Instant::now() + ending.within);
+        for seen in self.store.slots()?.iter().filter(|it| is_due(it)) {
+            if Instant::now() >= until {
+                // The others are neither marked nor put off: their turn is the next time.
+                break;
+            }
+            self.end_until(until, engines, seen, ending, &mut done).await;
+        }
         for (session, role, _) in &done.failed {
             self.put_off(SlotKey::new(session, *role), now)?;
         }
@@ -122,20 +128,31 @@ impl SessionContainers {
     async fn end_all(&self, engines: &dyn Engines, slots: Vec<SlotRecord>, ending: &EndOptions<'_>) -> EndedSession {
         let (mut done, until) = (EndedSession::default(), Instant::now() + ending.within);
         for seen in &slots {
-            let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
-            match ended.unwrap_or_else(|_| Err(seen.late())) {
-                Ok(saved) => {
-                    seen.report_end(&saved, ending.tell, ending.reason);
-                    done.saved.extend(saved);
-                    done.ended.push((seen.session.clone(), seen.role));
-                }
-                Err(err) => {
-                    (ending.tell)(seen.cleanup_failed("end", &err));
-                    done.failed.push((seen.session.clone(), seen.role, err));
-                }
-            }
+            self.end_until(until, engines, seen, ending, &mut done).await;
         }
         done
+    }
+
+    async fn end_until(
+        &self,
+        until: Instant,
+        engines: &dyn Engines,
+        seen: &SlotRecord,
+        ending: &EndOptions<'_>,
+        done: &mut EndedSession,
+    ) {
+        let ended = timeout_at(until, Box::pin(self.end_one(engines, seen, ending))).await;
+        match ended.unwrap_or_else(|_| Err(seen.late())) {
+            Ok(saved) => {
+                seen.report_end(&saved, ending.tell, ending.reason);
+                done.saved.extend(saved);
+                done.ended.push((seen.session.clone(), seen.role));
+            }
+            Err(err) => {
+                (ending.tell)(seen.cleanup_failed("end", &err));
+                done.failed.push((seen.session.clone(), seen.role, err));
+            }
+        }
     }
 
     async fn end_one(

@@ -2,11 +2,11 @@
 
 use coracle_runtime::random_hex;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::git_in_container::{Git, Workdir};
 use super::parse::{FileChange, changes, whole_files};
 use super::{WorktreeManager, no_worktree};
+use crate::nested_repository::without_commit;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// How comparisons are printed: nothing of the repository's decides it.
@@ -118,38 +118,4 @@ pub(super) async fn with_index<T>(
     let removed = at.remove(&format!("repo.git/worktrees/{id}/{name}")).await;
     let done = done?;
     removed.map(|()| done)
-}
-
-/// Names a repository within that has no commit: git can add neither it nor its files. `workflow` names the workflow on the
-/// command line.
-fn without_commit(workflow: &str, failure: Failure) -> Failure {
-    let said = failure.details.get("stderr").and_then(Value::as_str).unwrap_or_default();
-    let name = |line: &str| {
-        let rest = line.strip_prefix("error: '")?.strip_suffix("' does not have a commit checked out")?;
-        Some(rest.trim_end_matches('/').escape_debug().to_string())
-    };
-    let Some(name) = said.lines().find_map(name) else { return failure };
-    let message =
-        format!("`{name}` in the worktree is a git repository without a commit, so its files cannot be read.");
-    Failure { message, ..failure }.hint(format!(
-        "commit in `{name}`, or make it a plain directory: `coracle worktree exec {workflow} -- rm -r {name}/.git`"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_repository_without_a_commit_is_named() {
-        let said = "error: 'a b/' does not have a commit checked out\nfatal: adding files failed";
-        let failed = |said: &str| {
-            let failure = Failure::new(Code::CommandFailed, "git inside failed").detail("stderr", said);
-            without_commit("w --profile claude", failure)
-        };
-        let told = failed(said);
-        assert!(told.message.starts_with("`a b` in the worktree"), "{told:?}");
-        assert!(told.hint.unwrap().contains("exec w --profile claude -- rm -r"));
-        assert_eq!(failed("fatal: no space left").message, "git inside failed");
-    }
 }

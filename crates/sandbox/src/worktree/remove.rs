@@ -30,7 +30,7 @@ pub struct RemovalReport {
     pub removed: bool,
     /// What was saved of it.
     pub saved: Option<SavedWork>,
-    /// Its branch, if that stays in the repository inside because git could not save its commits.
+    /// The branch that was checked out, if it stays in the repository inside because git could not save its commits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_branch: Option<String>,
     /// Its commits, where they are saved apart from its files. The caller reports them with what else was saved.
@@ -58,11 +58,11 @@ impl WorktreeManager {
             self.save(at, &workflow, ask).await.map_err(not_saved)?
         };
         let listing = records.lock("worktrees").await?;
-        self.take_away(at, &workflow, save.keeps_branch).await?;
+        self.take_away(at, &workflow, save.kept_branch.is_some()).await?;
         drop(listing);
         records.forget(id)?;
-        let kept_branch = save.keeps_branch.then_some(workflow.branch);
-        let mut works = save.works.into_iter();
+        let WorktreeSave { works, kept_branch } = save;
+        let mut works = works.into_iter();
         let (saved, also_saved) = (works.next(), works.collect());
         Ok(RemovalReport { id: id.clone(), removed: true, saved, kept_branch, also_saved })
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
-use super::git_in_container::{Workdir, is_git_error};
+use super::git_in_container::{Git, Workdir, is_git_error};
 use super::item_save::{BundleSave, SavedWork};
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
@@ -38,8 +38,8 @@ struct UnsavedWork {
 #[derive(Default)]
 pub(super) struct WorktreeSave {
     pub(super) works: Vec<SavedWork>,
-    /// Git could not save the commits of the branch, so they are only in the repository.
-    pub(super) keeps_branch: bool,
+    /// The branch whose commits git could not save, so that they are only in the repository.
+    pub(super) kept_branch: Option<String>,
 }
 
 impl WorktreeManager {
@@ -79,7 +79,7 @@ impl WorktreeManager {
         if saved.is_err() {
             let _ = at.repo().run(&["update-ref", "-d", &work.reference]).await;
         }
-        saved.map(|works| WorktreeSave { works, keeps_branch: false })
+        saved.map(|works| WorktreeSave { works, kept_branch: None })
     }
 
     /// Saves commits without files: those of the branch, and of the commit that is checked out.
@@ -91,16 +91,15 @@ impl WorktreeManager {
         head: Option<&str>,
     ) -> Result<WorktreeSave> {
         match self.save_unpushed(at, workflow, ask, head).await {
-            Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), keeps_branch: false }),
+            Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), kept_branch: None }),
             Err(failure) if is_git_error(&failure) => {
-                // The disk may be full. A detached HEAD goes with the worktree, and may be all that has its commits.
-                if let Some(head) = head
-                    && !is_on_branch(at, workflow, head).await?
-                {
-                    return Err(failure);
-                }
-                tracing::warn!(%failure, branch = workflow.branch, "a branch stays: its commits cannot be saved");
-                Ok(WorktreeSave { works: Vec::new(), keeps_branch: true })
+                let branch = match head {
+                    // The disk may be full. A detached HEAD goes with the worktree, and may be all that has its commits.
+                    Some(head) => branch_with(at, workflow, head).await?.ok_or_else(|| failure.clone())?,
+                    None => workflow.branch.clone(),
+                };
+                tracing::warn!(%failure, branch, "a branch stays: its commits cannot be saved");
+                Ok(WorktreeSave { works: Vec::new(), kept_branch: Some(branch) })
             }
             Err(failure) => Err(failure),
         }
@@ -115,14 +114,7 @@ impl WorktreeManager {
     ) -> Result<Option<SavedWork>> {
         let (repo, branch) = (at.repo(), format!("refs/heads/{}", workflow.branch));
         let tip = repo.commit(&branch).await?;
-        let mut words = vec!["rev-list", "--max-count=1"];
-        words.extend(tip.as_deref());
-        words.extend(head);
-        if words.len() == 2 {
-            return Ok(None);
-        }
-        words.extend(["--not", "--remotes=origin"]);
-        if repo.printed(&words).await?.is_empty() {
+        if !unpushed(&repo, [tip.as_deref(), head]).await? {
             return Ok(None);
         }
         // A branch that has all of it needs no other reference, for which a full disk has no room.
@@ -155,8 +147,9 @@ impl WorktreeManager {
                 tip = text(git.printed(&["commit-tree", "-p", "HEAD", "-m", &message, &tree]).await?);
             }
             let nested = has_nested(at, id, &git.printed(&["ls-files", "-s", "-z"]).await?).await?;
-            let unpushed = git.run(&["rev-list", "--max-count=1", &tip, &branch, "--not", "--remotes=origin"]).await?;
-            if !nested && unpushed.ok() && unpushed.stdout.is_empty() {
+            let of_branch = git.commit(&branch).await?;
+            let unpushed = unpushed(git, [Some(tip.as_str()), of_branch.as_deref()]).await?;
+            if !nested && !unpushed {
                 return Ok(None);
             }
             let reference = salvage_reference(id);
@@ -263,14 +256,31 @@ async fn has_own_link(at: &Workdir, id: &WorkflowId) -> bool {
     text == link_of(id) || absolute
 }
 
-/// Whether a branch has the commit that is checked out, so that the repository keeps it without the worktree.
-async fn is_on_branch(at: &Workdir, workflow: &Workflow, head: &str) -> Result<bool> {
-    let symbolic = at.tree(&workflow.id).run(&["symbolic-ref", "--quiet", "HEAD"]).await?;
-    if symbolic.ok() && symbolic.stdout.starts_with(b"refs/heads/") {
-        return Ok(true);
+/// Whether any of these commits, or one before them, is on no branch of the remote.
+async fn unpushed(git: &Git<'_>, tips: [Option<&str>; 2]) -> Result<bool> {
+    let mut words = vec!["rev-list", "--max-count=1"];
+    words.extend(tips.into_iter().flatten());
+    if words.len() == 2 {
+        return Ok(false);
     }
-    let branch = format!("refs/heads/{}", workflow.branch);
-    Ok(at.repo().run(&["merge-base", "--is-ancestor", head, &branch]).await?.ok())
+    words.extend(["--not", "--remotes=origin"]);
+    Ok(!git.printed(&words).await?.is_empty())
+}
+
+/// The branch that has the commit that is checked out, so that the repository keeps it without the worktree. Commits before
+/// it may be damaged.
+async fn branch_with(at: &Workdir, workflow: &Workflow, head: &str) -> Result<Option<String>> {
+    let symbolic = at.tree(&workflow.id).run(&["symbolic-ref", "--quiet", "HEAD"]).await?;
+    let reference = String::from_utf8_lossy(&symbolic.stdout);
+    if let Some(branch) = reference.trim_end().strip_prefix("refs/heads/").filter(|_| symbolic.ok()) {
+        return Ok(Some(branch.to_owned()));
+    }
+    let (repo, branch) = (at.repo(), format!("refs/heads/{}", workflow.branch));
+    let is_tip = repo.find_commit(&branch).await?.as_deref() == Some(head);
+    let has = is_tip
+        || repo.run(&["merge-base", "--is-ancestor", head, &branch]).await?.ok()
+        || unpushed(&repo, [Some(head), None]).await.is_ok_and(|it| !it);
+    Ok(has.then(|| workflow.branch.clone()))
 }
 
 /// A new name for commits that are saved.

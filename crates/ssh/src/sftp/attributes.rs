@@ -2,7 +2,7 @@
 
 use coracle::PersonSession;
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
-use coracle_runtime::{Command, Exit};
+use coracle_runtime::{Command, Exit, Ids};
 use russh_sftp::protocol::{FileAttributes, FileMode};
 use russh_sftp::server::StatusReply;
 
@@ -27,6 +27,17 @@ pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
         permissions: Some(kind.bits() | (entry.mode & 0o7777)),
         atime: Some(seconds),
         mtime: Some(seconds),
+        ..FileAttributes::default()
+    }
+}
+
+/// A file that is being written and has no entry yet. Clients that mount by SFTP want to know its kind.
+pub(super) fn of_new(size: u64, user: Ids) -> FileAttributes {
+    FileAttributes {
+        size: Some(size),
+        uid: Some(user.uid),
+        gid: Some(user.gid),
+        permissions: Some(FileMode::REG.bits() | (0o666 & !UMASK)),
         ..FileAttributes::default()
     }
 }

@@ -123,6 +123,23 @@ impl SftpHandler {
         Ok(is_open)
     }
 
+    /// Attributes of what is at a path. A file that is open for writing is as long as it will be when it is closed; a new one
+    /// appears only then.
+    async fn attributes(&self, path: &str, follow: bool) -> Result<FileAttributes, StatusReply> {
+        let whole = self.path(path)?;
+        let size = self.handles.values().find_map(|it| match it {
+            OpenHandle::Write { file, .. } if file.path == whole => Some(file.end()),
+            _ => None,
+        });
+        match self.existing(path, follow).await? {
+            Some(entry) => Ok(FileAttributes { size: size.or(Some(entry.size)), ..attributes::of_entry(&entry) }),
+            None => {
+                let of_new = |size| attributes::of_new(size, self.session.user());
+                size.map(of_new).ok_or_else(|| StatusCode::NoSuchFile.into())
+            }
+        }
+    }
+
     async fn remove_entry(&self, path: &str, dir: bool) -> Result<(), StatusReply> {
         let entry = self.entry(path, false).await?;
         if (entry.kind == FileKind::Dir) != dir {
@@ -204,19 +221,17 @@ impl Handler for SftpHandler {
     }
 
     async fn lstat(&mut self, id: u32, path: String) -> Result<Attrs, StatusReply> {
-        Ok(Attrs { id, attrs: attributes::of_entry(&self.entry(&path, false).await?) })
+        Ok(Attrs { id, attrs: self.attributes(&path, false).await? })
     }
 
     async fn stat(&mut self, id: u32, path: String) -> Result<Attrs, StatusReply> {
-        Ok(Attrs { id, attrs: attributes::of_entry(&self.entry(&path, true).await?) })
+        Ok(Attrs { id, attrs: self.attributes(&path, true).await? })
     }
 
     async fn fstat(&mut self, id: u32, handle: String) -> Result<Attrs, StatusReply> {
         let attrs = match self.handles.get(&handle) {
             Some(OpenHandle::Read(file)) => attributes::of_entry(&file.entry),
-            Some(OpenHandle::Write { file, .. }) => {
-                FileAttributes { size: Some(file.end()), ..FileAttributes::default() }
-            }
+            Some(OpenHandle::Write { file, .. }) => self.attributes(&file.path, true).await?,
             _ => return Err(failure("it is no open file")),
         };
         Ok(Attrs { id, attrs })

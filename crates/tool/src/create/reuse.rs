@@ -36,14 +36,15 @@ pub(super) async fn reused(
         Err(err) => return Err(err.into()),
     };
     check_session(cx, &found.record.session, name.as_str(), Access::Use)?;
+    let busy = || Failure::from(coracle_lifecycle::Error::Busy { name: name.to_string() });
+    if cx.store()?.is_being_removed(name)? {
+        return Err(busy());
+    }
     // The record of a service is read from its labels, and has no state.
     if found.record.state != RecordState::Ready && found.record.role != Role::Service {
         // The call that creates or removes it holds its lock. What a dead process left is removed before the name is
         // reserved.
-        return match cx.store()?.try_lock(name)? {
-            Some(_) => Ok(None),
-            None => Err(coracle_lifecycle::Error::Busy { name: name.to_string() }.into()),
-        };
+        return if cx.store()?.try_lock(name)?.is_some() { Ok(None) } else { Err(busy()) };
     }
     let Some(container) = found.container.as_ref() else { return Ok(None) };
     check_policy(cx, &found.record, Access::Use)?;
@@ -129,6 +130,19 @@ mod tests {
         let cx = context(dir.path(), &fake);
         let first = create(&cx).await;
         assert_eq!(first["success"], true, "{first:#?}");
+        fake.slow(Verb::Remove, Duration::from_millis(200));
+        let destroy = json!({ "operation": "destroy", "container": "web" });
+        let reused = async {
+            while !cx.store().unwrap().is_being_removed(&ContainerName::parse("web").unwrap()).unwrap() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            create(&cx).await
+        };
+        let (_, reused) = tokio::join!(Box::pin(call(&cx, destroy)), Box::pin(reused));
+        assert_eq!(reused["code"], "busy", "{reused:#?}");
+        fake.slow(Verb::Remove, Duration::ZERO);
+        let first = create(&cx).await;
+        assert_eq!((&first["success"], &first["reused"]), (&true.into(), &false.into()), "{first:#?}");
         fake.fail_next(Verb::Remove);
         let failed = call(&cx, json!({ "operation": "destroy", "container": "web" })).await;
         assert_eq!(failed["success"], false, "{failed:#?}");

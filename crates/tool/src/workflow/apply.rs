@@ -29,7 +29,8 @@ impl Operation<Process> for WorkflowApply {
     async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {
         let cx = &process.context;
         if cx.config.is_strict() {
-            return Err(refused("policy", "nothing of a container is written to this host", &self.workflow));
+            let message = "nothing of a container is written to this host";
+            return Err(refused("policy", message, &self.workflow, self.workflow.0.as_str()));
         }
         let found = OpenWorkflow::find(process, &self.workflow).await?;
         has_ended(&found.run)?;
@@ -38,18 +39,19 @@ impl Operation<Process> for WorkflowApply {
         // A container could put a link in the way while files are written, and its agent is who calls.
         if request.bound {
             let message = format!("a container can write in `{}`", request.to.display());
-            return Err(refused("apply.bound", &message, &self.workflow));
+            let arguments = found.open.inside.workflow_arguments(&self.workflow.0);
+            return Err(refused("apply.bound", &message, &self.workflow, &arguments));
         }
         Ok(found.sandbox.worktrees.apply(&found.open.inside, &self.workflow.0, &request).await?)
     }
 }
 
-fn refused(rule: &'static str, message: &str, workflow: &Workflow) -> Failure {
+/// `arguments` name the workflow on the command line.
+fn refused(rule: &'static str, message: &str, workflow: &Workflow, arguments: &str) -> Failure {
     let setting = (rule == "policy").then_some(rule);
     let problem = Problem { rule, setting, value: workflow.0.to_string(), message: message.to_owned() };
     Failure::from(PolicyRefusal { problems: vec![problem] }).hint(format!(
         "`workflow_diff` has the patch, which you can apply in your own container; the person runs `coracle worktree \
-         apply {}`",
-        workflow.0
+         apply {arguments}`"
     ))
 }

@@ -82,8 +82,12 @@ async fn create_and_start(
     if runtime.has_own_kernel() && container.config.network.mode != NetworkMode::Host {
         blocking("bring up loopback", move || loopback_up(pid)).await?;
     }
+    let starting = container.dir.starting_file();
+    // The record of the network alone would tell of a complete start, and the program waits.
+    std::fs::write(&starting, "").map_err(host_error("cannot record the start of the container"))?;
     connect(engine, container, pid, &prepared.files).await?;
-    calls.start().await
+    calls.start().await?;
+    std::fs::remove_file(starting).map_err(host_error("cannot record that the container is started"))
 }
 
 /// Limits that do not hold would be no limits.

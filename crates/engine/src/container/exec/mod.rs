@@ -38,14 +38,14 @@ pub(crate) async fn exec(engine: &Arc<Engine>, id: &ContainerId, mut exec: Exec)
         return Err(Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::OtherUsers });
     }
     let container = find(engine, &id.into())?;
+    let (begun, mark) = (Instant::now(), random_hex::<16>());
+    let state = state_to_enter(engine, &container, "exec").await?;
     if let Some(runtime) = container.config.runtime.filter(|it| it.has_own_kernel()) {
-        return match container.state()?.process() {
+        return match state.process() {
             Some(_) => by_runtime::exec(engine, &container, runtime, exec).await,
             None => Err(not_running(engine, &container, None)?),
         };
     }
-    let (begun, mark) = (Instant::now(), random_hex::<16>());
-    let state = state_to_enter(engine, &container, "exec").await?;
     let Some(plan) = plan_of(&container, &state, &exec, &mark)? else {
         return Err(not_running(engine, &container, None)?);
     };

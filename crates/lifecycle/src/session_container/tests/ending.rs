@@ -52,6 +52,23 @@ async fn what_cannot_be_ended_is_tried_again_later() {
 }
 
 #[tokio::test]
+async fn those_that_the_time_does_not_reach_are_as_they_were() {
+    let bench = Bench::new();
+    let dead = ProcessId { pid: u32::MAX, ..ProcessId::current() };
+    let (lived, there) = (Process { owner: Some(dead), ..bench.process() }, bench.process());
+    for session in ["s1", "s2", "s3"] {
+        drop(lived.ensure_of(&ContainerName::parse(session).unwrap(), WS).await.unwrap());
+    }
+    bench.fake.slow(Verb::Remove, Duration::from_secs(50));
+    let tell = bench.tell();
+    let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &tell) };
+    let done = there.slots.recover(&bench.engines(), &later(121, 121), &ending).await.unwrap();
+    assert_eq!((done.ended.len(), done.failed.len()), (0, 1), "{done:?}");
+    let marked = bench.store().slots().unwrap().into_iter().filter(|it| it.ending).count();
+    assert_eq!(marked, 1, "the sessions of the others go on if their client comes back");
+}
+
+#[tokio::test]
 async fn one_that_another_call_is_ending_is_left_to_it() {
     let bench = Bench::new();
     let here = bench.process();

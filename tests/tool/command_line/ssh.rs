@@ -244,13 +244,15 @@ async fn a_file_that_is_being_written_is_there_with_the_size_of_the_moment() {
         let handle = sftp_text("1");
         let (fstat, close) = (sftp_request(8, &[&handle]), sftp_request(4, &[&handle]));
         let cut_path = sftp_request(9, &[&sftp_text("/tmp/old"), &[0, 0, 0, 1], &[0; 8]]);
-        let write = sftp_request(6, &[&handle, &[0; 8], &sftp_text("text")]);
+        let mode = sftp_request(9, &[&sftp_text("/tmp/new"), &[0, 0, 0, 4], &[0, 0, 0o1, 0o300]]);
+        let write = [sftp_request(6, &[&handle, &[0; 8], &sftp_text("text")]), mode].concat();
         for (path, then, sizes) in [("/tmp/old", cut_path, [12, 0, 0, 0]), ("/tmp/new", write, [0, 4, 4, 4])] {
             let open = sftp_request(3, &[&sftp_text(path), &[0, 0, 0, 10], &[0; 4]]);
             let requests = [open, stat(path), then, stat(path), fstat.clone(), close.clone(), stat(path)].concat();
             let answers = client.run("ssh", &["-s", &client.host, "sftp"], &requests).await;
             assert_eq!(sftp_sizes(&answers.stdout), sizes, "{path}: {}", text(&answers.stderr));
         }
+        assert_eq!(tool.prints(&name, "stat -c %a /tmp/new").await, "700");
     })
     .await;
 }

@@ -32,14 +32,22 @@ pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
 }
 
 /// A file that is being written and has no entry yet. Clients that mount by SFTP want to know its kind.
-pub(super) fn of_new(size: u64, user: Ids) -> FileAttributes {
+pub(super) fn of_new(user: Ids) -> FileAttributes {
     FileAttributes {
-        size: Some(size),
         uid: Some(user.uid),
         gid: Some(user.gid),
         permissions: Some(FileMode::REG.bits() | (0o666 & !UMASK)),
         ..FileAttributes::default()
     }
+}
+
+/// The same with the size of the moment, and with what is set when the file is closed.
+pub(super) fn while_written(there: FileAttributes, size: u64, after: &FileAttributes) -> FileAttributes {
+    let mut attrs = FileAttributes { size: Some(size), ..there };
+    merge(&mut attrs, after);
+    let mode = attrs.permissions.unwrap_or_default() & 0o7777;
+    attrs.permissions = Some(FileMode::REG.bits() | mode);
+    attrs
 }
 
 /// Permission bits of something new. The guest sets them exactly, and clients rely on the umask of a server: OpenSSH makes

@@ -108,36 +108,36 @@ impl SftpHandler {
         Ok(OpenHandle::Write { file, append: flags.contains(OpenFlags::APPEND) })
     }
 
-    /// Sets the size of a file that is open for writing, if it is: a file system that is mounted by SFTP opens a file, and
-    /// cuts it off by its path.
-    fn set_open_size(&mut self, path: &str, size: u64) -> Result<bool, StatusReply> {
+    /// Sets attributes of a file that is open for writing, if it is: a file system that is mounted by SFTP opens a file, and
+    /// cuts it off or changes its mode by its path.
+    fn set_open(&mut self, path: &str, attrs: &FileAttributes) -> Result<bool, StatusReply> {
         let mut is_open = false;
         for handle in self.handles.values_mut() {
             if let OpenHandle::Write { file, .. } = handle
                 && file.path == path
             {
-                file.set_size(size)?;
+                file.set(attrs)?;
                 is_open = true;
             }
         }
         Ok(is_open)
     }
 
-    /// Attributes of what is at a path. A file that is open for writing is as long as it will be when it is closed; a new one
-    /// appears only then.
+    /// Attributes of what is at a path. A file that is open for writing has those that it will have when it is closed; a new
+    /// one appears only then.
     async fn attributes(&self, path: &str, follow: bool) -> Result<FileAttributes, StatusReply> {
         let whole = self.path(path)?;
-        let size = self.handles.values().find_map(|it| match it {
-            OpenHandle::Write { file, .. } if file.path == whole => Some(file.end()),
+        let open = self.handles.values().find_map(|it| match it {
+            OpenHandle::Write { file, .. } if file.path == whole => Some(file),
             _ => None,
         });
-        match self.existing(path, follow).await? {
-            Some(entry) => Ok(FileAttributes { size: size.or(Some(entry.size)), ..attributes::of_entry(&entry) }),
-            None => {
-                let of_new = |size| attributes::of_new(size, self.session.user());
-                size.map(of_new).ok_or_else(|| StatusCode::NoSuchFile.into())
-            }
-        }
+        let (there, open) = match (self.existing(path, follow).await?, open) {
+            (Some(entry), None) => return Ok(attributes::of_entry(&entry)),
+            (None, None) => return Err(StatusCode::NoSuchFile.into()),
+            (Some(entry), Some(open)) => (attributes::of_entry(&entry), open),
+            (None, Some(open)) => (attributes::of_new(self.session.user()), open),
+        };
+        Ok(attributes::while_written(there, open.end(), &open.after))
     }
 
     async fn remove_entry(&self, path: &str, dir: bool) -> Result<(), StatusReply> {
@@ -237,26 +237,17 @@ impl Handler for SftpHandler {
         Ok(Attrs { id, attrs })
     }
 
-    async fn setstat(&mut self, id: u32, path: String, mut attrs: FileAttributes) -> Result<Status, StatusReply> {
+    async fn setstat(&mut self, id: u32, path: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
         let path = self.path(&path)?;
-        if let Some(size) = attrs.size
-            && self.set_open_size(&path, size)?
-        {
-            attrs.size = None;
+        if !self.set_open(&path, &attrs)? {
+            attributes::set(&self.session, &path, &attrs).await?;
         }
-        attributes::set(&self.session, &path, &attrs).await?;
         Ok(done(id))
     }
 
     async fn fsetstat(&mut self, id: u32, handle: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
         match self.handles.get_mut(&handle) {
-            Some(OpenHandle::Write { file, .. }) => {
-                if let Some(size) = attrs.size {
-                    file.set_size(size)?;
-                }
-                attributes::merge(&mut file.after, &attrs);
-                Ok(done(id))
-            }
+            Some(OpenHandle::Write { file, .. }) => file.set(&attrs).map(|()| done(id)),
             _ => Err(failure("it is not open for writing")),
         }
     }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
+use super::attributes;
 use super::status::{failed, failure};
 
 /// Pieces on their way to the guest.
@@ -72,8 +73,15 @@ impl WriteHandle {
         self.position.max(self.kept)
     }
 
+    /// Sets what it has when it is closed, and the size that it has now.
+    pub(super) fn set(&mut self, attrs: &FileAttributes) -> Result<(), StatusReply> {
+        attrs.size.map_or(Ok(()), |it| self.set_size(it))?;
+        attributes::merge(&mut self.after, attrs);
+        Ok(())
+    }
+
     /// Sets the size that it has now. Later writes make it longer again.
-    pub(super) fn set_size(&mut self, size: u64) -> Result<(), StatusReply> {
+    fn set_size(&mut self, size: u64) -> Result<(), StatusReply> {
         if self.is_cut_off() && self.end() < size {
             return Err(failure("a file that was cut off does not become longer"));
         }

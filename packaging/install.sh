@@ -113,9 +113,11 @@ put() {
     new=''
 }
 
-# What keeps people from this program and its completions. Under sudo, PATH is root's and not that of the person.
+# What keeps people from this program and its completions. Root's PATH under sudo is not that of the person.
 notes() {
-    case ${SUDO_USER:-root} in
+    person=root
+    if [ "$(id -u)" = 0 ]; then person=${SUDO_USER:-root}; fi
+    case $person in
         root)
             case :$PATH: in
                 *":$prefix/bin:"*) ;;
@@ -124,7 +126,7 @@ notes() {
             first=$(command -v coracle) || first=''
             ;;
         *[!A-Za-z0-9._-]*) first='' ;;
-        *) first=$(eval "echo ~$SUDO_USER")/.local/bin/coracle ;;
+        *) first=$(eval "echo ~$person")/.local/bin/coracle ;;
     esac
     # shellcheck disable=SC3013 # dash, bash and busybox know -ef
     if [ -x "$first" ] && ! [ "$first" -ef "$prefix/bin/coracle" ]; then
@@ -187,13 +189,16 @@ uninstall() {
     stays "Podman's settings, by \`coracle setup\`" "$podman/containers.conf.d/50-coracle.conf"
     echo "stays     containers and images in Docker or Podman; other users' settings and records"
     echo "stays     the entries of \`coracle init\` and \`coracle ssh-config\` in files of other programs, if there are any"
-    if [ "$data" = /var/lib/coracle ] && [ -d "$data/engine" ]; then network_stays; fi
+    if [ "$(id -u)" = 0 ] && { [ -d "$data/engine" ] || grep -qsx 2 /proc/sys/net/ipv4/conf/*/forwarding; }; then
+        network_stays
+    fi
 }
 
 network_stays() {
     cat <<'END'
-stays     until a restart: devices that forward packets of containers, and the packet filter of the embedded engine, which
-          keeps other packets from these devices. To undo both as root without a restart, in this order:
+stays     until a restart, if the embedded engine ran since the last one: devices that forward packets of containers, and its
+          packet filter, which keeps other packets from these devices. To undo both without a restart, in this order
+          (if `nft` knows no such table, there is nothing to undo):
             for it in $(grep -lx 2 /proc/sys/net/ipv4/conf/*/forwarding); do echo 0 > "$it"; done
             nft delete table inet coracle
           The rules `coracle links` in the chain FORWARD apply to links of containers alone

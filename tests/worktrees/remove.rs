@@ -171,15 +171,18 @@ async fn commits_of_a_detached_head_stay_while_git_can_write_no_reference() {
 #[tokio::test]
 async fn a_branch_whose_commits_cannot_be_saved_stays_and_is_reported() {
     with_bench(async |bench| {
-        for (name, breaks, branch) in [
-            ("a", "rm -r worktrees/a", "coracle/a"),
-            ("b", "echo work > worktrees/b/new", "coracle/b"),
-            ("c", "git -C worktrees/c switch -q -c fix", "fix"),
+        for (name, breaks, lost, branch) in [
+            ("a", "rm -r worktrees/a", "", "coracle/a"),
+            ("b", "echo work > worktrees/b/new", "", "coracle/b"),
+            ("c", "git -C worktrees/c switch -q -c fix", "", "fix"),
+            ("d", "git -C worktrees/d rm -q one && git -C worktrees/d commit -qm gone", ":one", "coracle/d"),
+            ("e", "git -C worktrees/e switch -q --no-track -c well origin/main", "", "coracle/e"),
         ] {
             bench.created(name).await;
-            let lost = bench.commit(name, "one", name).await;
+            let commit = bench.commit(name, "one", name).await;
             bench.commit(name, "two", "2").await;
-            let (dir, file) = lost.split_at(2);
+            let lost = bench.sh(&format!("git --git-dir=repo.git rev-parse {commit}{lost}")).await;
+            let (dir, file) = lost.trim().split_at(2);
             bench.sh(&format!("{breaks} && rm -f repo.git/objects/{dir}/{file}")).await;
             let removed = bench.manager.remove(&bench.inside, &id(name), &bench.removal()).await.unwrap();
             assert_eq!((removed.removed, removed.kept_branch.as_deref()), (true, Some(branch)), "{removed:?}");

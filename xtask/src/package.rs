@@ -34,6 +34,7 @@ pub(crate) fn pack(program: &Path, licences: &[ArchiveFile], out: &Path) -> Resu
 fn wheel(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
     let backend = root().join("clients/python/backend.py");
     let dir = target().join(format!("licences-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir); // of an interrupted build
     fs::create_dir_all(&dir)?;
     for it in licences {
         fs::write(dir.join(&it.path), &it.content)?;

@@ -23,8 +23,10 @@ function start() {
 }
 
 if (!existsSync(packaged)) fail("this package has no program: install the package of this platform");
-// A terminal signals both processes; the program takes two signals at once for one.
-const pass = (signal) => child.kill(signal);
+// A terminal sends its own to both processes, and a second one would end the program's cleaning up.
+const pass = (signal) => {
+  if (signal !== "SIGINT" || !process.stdin.isTTY) child.kill(signal);
+};
 for (const signal of SIGNALS) process.on(signal, pass);
 const child = start();
 child.on("error", (error) => fail(error.message));

@@ -205,20 +205,20 @@ mod tests {
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
         let record = Record { id: Some(fake.runs("web").await), state: RecordState::Ready, ..record("web") };
         store.save(&record).unwrap();
-        fake.slow(Verb::Remove, Duration::from_millis(200));
+        fake.slow(Verb::Remove, Duration::from_secs(1));
         let links = Links::new(LinkSettings::default());
         let removing =
             RemoveOptions { links: &links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: false };
         let seen = async {
-            while !store.is_being_removed(&record.name).unwrap() {
+            while !store.is_being_removed(&record.name).await.unwrap() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        assert!(!store.is_being_removed(&record.name).unwrap());
+        assert!(!store.is_being_removed(&record.name).await.unwrap());
         let removal = destroy(&fake, &store, &record, &removing);
         let (removed, seen) = tokio::join!(removal, tokio::time::timeout(Duration::from_secs(5), seen));
         assert!(removed.is_ok() && seen.is_ok(), "{removed:?}");
-        assert!(!store.is_being_removed(&record.name).unwrap());
+        assert!(!store.is_being_removed(&record.name).await.unwrap());
     }
 
     #[tokio::test]

@@ -113,7 +113,10 @@ impl Store {
     }
 
     /// Held from the start of a container's removal, while its work is saved and its record is as before.
-    pub(crate) async fn removal_lock(&self, name: &ContainerName) -> Result<Lock> {
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub async fn removal_lock(&self, name: &ContainerName) -> Result<Lock> {
         self.lock_within(&removal_of(name), name.as_str(), LOCK_TIMEOUT).await
     }
 
@@ -121,8 +124,10 @@ impl Store {
     ///
     /// # Errors
     /// When the file of the lock cannot be opened.
-    pub fn is_being_removed(&self, name: &ContainerName) -> Result<bool> {
-        Ok(self.try_lock_file(&removal_of(name))?.is_none())
+    pub async fn is_being_removed(&self, name: &ContainerName) -> Result<bool> {
+        let file = self.lock_file(&removal_of(name));
+        // Shared: another call that asks the same is no removal.
+        Ok(Lock::share(&file, Duration::ZERO).await.map_err(StoreError::io(&file))?.is_none())
     }
 
     /// Waits for a lock of all containers together. A call that holds one of these only tries for a container's lock and

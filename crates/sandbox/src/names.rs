@@ -90,6 +90,16 @@ pub(crate) fn is_plain_word(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('-') && text.bytes().all(is_plain)
 }
 
+/// The name of a directory's archive on this host: short and plain, whatever the directory is called.
+#[cfg(feature = "host")]
+pub(crate) fn archive_name(top: &str) -> String {
+    // No workflow's id is longer, and with its ending it is a name on every file system.
+    const MAX: usize = 100;
+    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
+    let name: String = top.trim_start_matches('.').chars().map(plain).take(MAX).collect();
+    format!("{}.tar", if name.is_empty() { "directory" } else { &name })
+}
+
 fn starts_plain(text: &str) -> bool {
     text.bytes().next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
 }
@@ -135,5 +145,17 @@ mod tests {
         }
         assert_eq!(WorkflowId::parse("issue-1.2_b").unwrap().as_str(), "issue-1.2_b");
         assert!(WorkflowId::parse("x".repeat(63)).is_ok() && ProfileName::parse("x".repeat(32)).is_ok());
+    }
+
+    #[cfg(feature = "host")]
+    #[test]
+    fn an_archive_has_a_short_and_plain_name_whatever_its_directory_is_called() {
+        assert_eq!(archive_name("w-1"), "w-1.tar");
+        assert_eq!(archive_name(".orphans"), "orphans.tar");
+        assert_eq!(archive_name("a\nb c"), "a_b_c.tar");
+        assert_eq!(archive_name("..."), "directory.tar");
+        for long in ["x".repeat(255), "\u{e4}".repeat(127)] {
+            assert!(archive_name(&long).len() < 200, "{long}");
+        }
     }
 }

@@ -22,6 +22,9 @@ pub(super) const NAME: &str = "THIRD-PARTY.txt";
 /// How the names of files with notices begin, in capitals.
 const BEGINNINGS: [&str; 6] = ["COPYING", "COPYRIGHT", "LICENCE", "LICENSE", "NOTICE", "UNLICENSE"];
 
+/// Ends of names of programs, which may begin like those of notices.
+const NO_TEXTS: [&str; 4] = [".RS", ".PY", ".SH", ".YML"];
+
 const RULE: &str = "--------------------------------------------------------------------------------";
 
 const TITLE: &str = "Works of others in Coracle
@@ -80,28 +83,27 @@ fn without_file(package: &Value) -> String {
     remark
 }
 
-/// The texts of a crate's directory, and of one in it that is named for licences.
+/// The texts of a crate's files that are named for licences, also of works of others within it, and of all files in
+/// directories with such a name.
 fn texts(dir: &Path) -> Result<Vec<String>> {
     let mut texts = vec![];
-    for path in named_for_licences(dir)? {
-        if path.is_dir() {
-            for path in sorted(&path)?.iter().filter(|it| it.is_file()) {
-                texts.push(read(path)?);
-            }
-        } else {
-            texts.push(read(&path)?);
-        }
-    }
+    collect(dir, false, &mut texts)?;
     Ok(texts)
 }
 
-fn named_for_licences(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut paths = sorted(dir)?;
-    paths.retain(|it| {
-        let name = it.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
-        BEGINNINGS.iter().any(|it| name.starts_with(it))
-    });
-    Ok(paths)
+fn collect(dir: &Path, is_named: bool, texts: &mut Vec<String>) -> Result<()> {
+    for path in sorted(dir)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_uppercase();
+        let is_named = is_named || BEGINNINGS.iter().any(|it| name.starts_with(it));
+        if path.is_dir() {
+            if !name.starts_with('.') {
+                collect(&path, is_named, texts)?;
+            }
+        } else if is_named && !NO_TEXTS.iter().any(|it| name.ends_with(it)) {
+            texts.push(read(&path)?);
+        }
+    }
+    Ok(())
 }
 
 fn sorted(dir: &Path) -> Result<Vec<PathBuf>> {

@@ -105,10 +105,14 @@ impl EntryChange {
 
 /// Whether the arguments of another program, such as `npx`, `env` or `ssh`, start our server.
 fn starts_server(args: &[Value]) -> bool {
-    let words = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace);
-    let words: Vec<&str> = words.skip_while(|it| !Path::new(it).ends_with(NAME)).collect();
-    // Options with their values may stand between; another word means that the name is an argument of another program.
-    let mut before = words.iter().zip(words.iter().skip(1)).take_while(|(_, it)| **it != SUBCOMMAND);
+    let words: Vec<&str> = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace).collect();
+    (0..words.len()).any(|at| Path::new(words[at]).ends_with(NAME) && is_with_subcommand(&words[at..]))
+}
+
+/// Whether the subcommand follows the program. Options with their values may stand between; another word means that the
+/// first is an argument, such as a directory.
+fn is_with_subcommand(words: &[&str]) -> bool {
+    let mut before = words.iter().zip(&words[1..]).take_while(|(_, it)| **it != SUBCOMMAND);
     words.contains(&SUBCOMMAND) && before.all(|(before, it)| before.starts_with('-') || it.starts_with('-'))
 }
 
@@ -364,6 +368,8 @@ mod tests {
             r#""command": "ssh", "args": ["host", "exec /usr/bin/coracle mcp"]"#,
             r#""command": "${userHome}/bin/env", "args": ["coracle", "mcp"]"#,
             r#""command": "npx", "args": ["coracle", "--engine", "docker", "mcp"]"#,
+            r#""command": "npx", "args": ["--directory", "/src/coracle", "run", "coracle", "mcp"]"#,
+            r#""command": "ssh", "args": ["host", "cd /src/coracle && ./coracle mcp"]"#,
         ] {
             assert_eq!(entry(fields), EntryPlan::Present, "{fields}");
         }

@@ -19,6 +19,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     let StoredContainer { config, dir } = stored;
     let failed = || host_error("cannot read the state of the container");
     let state = stored.state()?;
+    let is_complete = stored.is_start_complete();
     let attached: Option<AttachmentRecord> = match &state {
         State::Running { .. } => read_json(&dir.network_file()).map_err(failed())?,
         State::Created | State::Exited { .. } => None,
@@ -26,6 +27,8 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     let (status, exit_code) = match &state {
         State::Created => (ContainerStatus::Created, None),
         State::Running { run, .. } if run.group.is_frozen() => (ContainerStatus::Paused, None),
+        // It may have no network yet. A start of it waits for the end of this one, or begins anew.
+        State::Running { .. } if !is_complete => (ContainerStatus::Created, None),
         State::Running { .. } => (ContainerStatus::Running, None),
         State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),
     };
@@ -35,7 +38,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
         name: config.name.to_string(),
         image: config.image.clone(),
         status,
-        pid: state.process().map(|it| it.pid),
+        pid: state.process().filter(|_| is_complete).map(|it| it.pid),
         exit_code,
         oom_killed: exit_code.is_some() && group.is_some_and(|it| it.oom_kills() > 0),
         created: config.created.clone(),

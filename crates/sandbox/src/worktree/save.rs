@@ -15,14 +15,12 @@ use super::item_save::{BundleSave, SavedWork};
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
 use super::{LONG, WorktreeManager};
+use crate::names::archive_name;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Names in a manifest.
 const MAX_NAMES: usize = 1000;
-
-/// Characters of an archive's name: no workflow's id is longer, and with its ending it is a name on every file system.
-const MAX_NAME: usize = 100;
 
 /// A state of a worktree that is worth saving.
 struct UnsavedWork {
@@ -50,12 +48,15 @@ impl WorktreeManager {
         }
         let head = at.tree(id).find_commit("HEAD").await?;
         if head.is_some() && has_own_link(at, id).await {
-            match self.commit_all(at, workflow, ask.salvage_ignored).await {
+            let saved = match self.commit_all(at, workflow, ask.salvage_ignored).await {
                 Ok(None) => return Ok(WorktreeSave::default()),
-                Ok(Some(work)) => return self.save_work(at, workflow, ask, &work).await,
-                // Such as a repository within that has no commit.
+                Ok(Some(work)) => self.save_work(at, workflow, ask, &work).await,
+                Err(failure) => Err(failure),
+            };
+            match saved {
+                // Such as a repository within that has no commit, or damaged commits.
                 Err(failure) if is_git_error(&failure) => tracing::info!(%failure, "files are saved without a commit"),
-                Err(failure) => return Err(failure),
+                saved => return saved,
             }
         }
         let mut save = self.save_commits(at, workflow, ask, head.as_deref()).await?;
@@ -93,11 +94,7 @@ impl WorktreeManager {
         match self.save_unpushed(at, workflow, ask, head).await {
             Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), kept_branch: None }),
             Err(failure) if is_git_error(&failure) => {
-                let branch = match head {
-                    // The disk may be full. A detached HEAD goes with the worktree, and may be all that has its commits.
-                    Some(head) => branch_with(at, workflow, head).await?.ok_or_else(|| failure.clone())?,
-                    None => workflow.branch.clone(),
-                };
+                let branch = unsaved_branch(at, workflow, head).await?.ok_or_else(|| failure.clone())?;
                 tracing::warn!(%failure, branch, "a branch stays: its commits cannot be saved");
                 Ok(WorktreeSave { works: Vec::new(), kept_branch: Some(branch) })
             }
@@ -204,6 +201,9 @@ impl WorktreeManager {
         if self.bundle_into(at, refs, file, max).await? && self.is_whole(empty.path(), file).await? {
             return Ok(Bundle::Whole);
         }
+        // For objects that are missing git has an error of its own.
+        let objects = [&["rev-list", "--objects", "--quiet"], refs, &["--not", "--remotes=origin"]].concat();
+        at.repo().printed(&objects).await?;
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
     }
 
@@ -267,6 +267,19 @@ async fn unpushed(git: &Git<'_>, tips: [Option<&str>; 2]) -> Result<bool> {
     Ok(!git.printed(&words).await?.is_empty())
 }
 
+/// The branch to name where git could not save commits: of damaged ones, or of any if the disk is full. `None` if a detached
+/// HEAD may be all that has its commits, which goes with the worktree.
+async fn unsaved_branch(at: &Workdir, workflow: &Workflow, head: Option<&str>) -> Result<Option<String>> {
+    let repo = at.repo();
+    let Some(head) = head else { return Ok(Some(workflow.branch.clone())) };
+    let tip = repo.find_commit(&format!("refs/heads/{}", workflow.branch)).await?;
+    let is_readable = async |tip: Option<&str>| unpushed(&repo, [tip, None]).await.is_ok();
+    if is_readable(Some(head)).await && !is_readable(tip.as_deref()).await {
+        return Ok(Some(workflow.branch.clone()));
+    }
+    branch_with(at, workflow, head).await
+}
+
 /// The branch that has the commit that is checked out, so that the repository keeps it without the worktree. Commits before
 /// it may be damaged.
 async fn branch_with(at: &Workdir, workflow: &Workflow, head: &str) -> Result<Option<String>> {
@@ -298,27 +311,4 @@ async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> 
         }
     }
     Ok(false)
-}
-
-/// The name of a directory's archive on this host: short and plain, whatever the directory is called.
-fn archive_name(top: &str) -> String {
-    let plain = |it: char| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '_' };
-    let name: String = top.trim_start_matches('.').chars().map(plain).take(MAX_NAME).collect();
-    format!("{}.tar", if name.is_empty() { "directory" } else { &name })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_archive_has_a_short_and_plain_name_whatever_its_directory_is_called() {
-        assert_eq!(archive_name("w-1"), "w-1.tar");
-        assert_eq!(archive_name(".orphans"), "orphans.tar");
-        assert_eq!(archive_name("a\nb c"), "a_b_c.tar");
-        assert_eq!(archive_name("..."), "directory.tar");
-        for long in ["x".repeat(255), "\u{e4}".repeat(127)] {
-            assert!(archive_name(&long).len() < 200, "{long}");
-        }
-    }
 }

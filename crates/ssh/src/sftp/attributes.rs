@@ -1,5 +1,7 @@
 //! Attributes of files.
 
+use std::time::SystemTime;
+
 use coracle::PersonSession;
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use coracle_runtime::{Command, Exit, Ids};
@@ -32,11 +34,15 @@ pub(super) fn of_entry(entry: &FileEntry) -> FileAttributes {
 }
 
 /// A file that is being written and has no entry yet. Clients that mount by SFTP want to know its kind.
-pub(super) fn of_new(user: Ids) -> FileAttributes {
+pub(super) fn of_new(user: Ids, mode: Option<u32>) -> FileAttributes {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = u32::try_from(now.as_secs()).ok();
     FileAttributes {
         uid: Some(user.uid),
         gid: Some(user.gid),
-        permissions: Some(FileMode::REG.bits() | (0o666 & !UMASK)),
+        permissions: Some(FileMode::REG.bits() | mode.unwrap_or(0o666 & !UMASK)),
+        atime: now,
+        mtime: now,
         ..FileAttributes::default()
     }
 }
@@ -73,11 +79,12 @@ pub(super) async fn set(session: &PersonSession, path: &str, attrs: &FileAttribu
     if let Some(mode) = attrs.permissions {
         run(session, &["chmod", &format!("{:o}", mode & 0o7777), "--", path]).await?;
     }
-    if let (Some(uid), Some(gid)) = (attrs.uid, attrs.gid) {
-        run(session, &["chown", &format!("{uid}:{gid}"), "--", path]).await?;
-    }
     if let Some(mtime) = attrs.mtime {
         run(session, &["touch", "-c", "-m", "-d", &format!("@{mtime}"), "--", path]).await?;
+    }
+    // Last: another owner's file is not changed any more.
+    if let (Some(uid), Some(gid)) = (attrs.uid, attrs.gid) {
+        run(session, &["chown", &format!("{uid}:{gid}"), "--", path]).await?;
     }
     Ok(())
 }

@@ -108,34 +108,37 @@ impl SftpHandler {
         Ok(OpenHandle::Write { file, append: flags.contains(OpenFlags::APPEND) })
     }
 
-    /// Sets attributes of a file that is open for writing, if it is: a file system that is mounted by SFTP opens a file, and
-    /// cuts it off or changes its mode by its path.
-    fn set_open(&mut self, path: &str, attrs: &FileAttributes) -> Result<bool, StatusReply> {
-        let mut is_open = false;
-        for handle in self.handles.values_mut() {
-            if let OpenHandle::Write { file, .. } = handle
-                && file.path == path
-            {
-                file.set(attrs)?;
-                is_open = true;
-            }
-        }
-        Ok(is_open)
+    /// The file at a path, if it is open for writing: a file system that is mounted by SFTP opens a file, and cuts it off,
+    /// changes its mode and asks for it by its path.
+    fn open_at(&self, path: &str) -> Option<&WriteHandle> {
+        self.handles.values().find_map(|it| match it {
+            OpenHandle::Write { file, .. } if file.path == path => Some(&**file),
+            _ => None,
+        })
+    }
+
+    /// Sets attributes for when the file is closed.
+    fn set_open(&mut self, path: &str, attrs: &FileAttributes) -> Result<(), StatusReply> {
+        let open = self.handles.values_mut().filter_map(|it| match it {
+            OpenHandle::Write { file, .. } if file.path == path => Some(file),
+            _ => None,
+        });
+        open.into_iter().try_for_each(|it| it.set(attrs))
     }
 
     /// Attributes of what is at a path. A file that is open for writing has those that it will have when it is closed; a new
     /// one appears only then.
-    async fn attributes(&self, path: &str, follow: bool) -> Result<FileAttributes, StatusReply> {
-        let whole = self.path(path)?;
-        let open = self.handles.values().find_map(|it| match it {
-            OpenHandle::Write { file, .. } if file.path == whole => Some(file),
-            _ => None,
-        });
+    async fn attributes(
+        &self,
+        path: &str,
+        follow: bool,
+        open: Option<&WriteHandle>,
+    ) -> Result<FileAttributes, StatusReply> {
         let (there, open) = match (self.existing(path, follow).await?, open) {
-            (Some(entry), None) => return Ok(attributes::of_entry(&entry)),
             (None, None) => return Err(StatusCode::NoSuchFile.into()),
-            (Some(entry), Some(open)) => (attributes::of_entry(&entry), open),
-            (None, Some(open)) => (attributes::of_new(self.session.user()), open),
+            (Some(entry), Some(open)) if entry.kind == FileKind::File => (attributes::of_entry(&entry), open),
+            (Some(entry), _) => return Ok(attributes::of_entry(&entry)),
+            (None, Some(open)) => (attributes::of_new(self.session.user(), open.mode), open),
         };
         Ok(attributes::while_written(there, open.end(), &open.after))
     }
@@ -221,17 +224,17 @@ impl Handler for SftpHandler {
     }
 
     async fn lstat(&mut self, id: u32, path: String) -> Result<Attrs, StatusReply> {
-        Ok(Attrs { id, attrs: self.attributes(&path, false).await? })
+        Ok(Attrs { id, attrs: self.attributes(&path, false, self.open_at(&self.path(&path)?)).await? })
     }
 
     async fn stat(&mut self, id: u32, path: String) -> Result<Attrs, StatusReply> {
-        Ok(Attrs { id, attrs: self.attributes(&path, true).await? })
+        Ok(Attrs { id, attrs: self.attributes(&path, true, self.open_at(&self.path(&path)?)).await? })
     }
 
     async fn fstat(&mut self, id: u32, handle: String) -> Result<Attrs, StatusReply> {
         let attrs = match self.handles.get(&handle) {
             Some(OpenHandle::Read(file)) => attributes::of_entry(&file.entry),
-            Some(OpenHandle::Write { file, .. }) => self.attributes(&file.path, true).await?,
+            Some(OpenHandle::Write { file, .. }) => self.attributes(&file.path, true, Some(file)).await?,
             _ => return Err(failure("it is no open file")),
         };
         Ok(Attrs { id, attrs })
@@ -239,10 +242,16 @@ impl Handler for SftpHandler {
 
     async fn setstat(&mut self, id: u32, path: String, attrs: FileAttributes) -> Result<Status, StatusReply> {
         let path = self.path(&path)?;
-        if !self.set_open(&path, &attrs)? {
+        if self.open_at(&path).is_none() {
             attributes::set(&self.session, &path, &attrs).await?;
+            return Ok(done(id));
         }
-        Ok(done(id))
+        // What is refused is refused at once, and not when the file is closed.
+        if self.existing(&path, true).await?.is_some() {
+            let now = FileAttributes { size: None, ..attrs.clone() };
+            attributes::set(&self.session, &path, &now).await?;
+        }
+        self.set_open(&path, &attrs).map(|()| done(id))
     }
 
     async fn fsetstat(&mut self, id: u32, handle: String, attrs: FileAttributes) -> Result<Status, StatusReply> {

@@ -36,6 +36,8 @@ pub(super) struct UploadOptions {
 pub(super) struct WriteHandle {
     pub(super) path: String,
     at: FileRef,
+    /// Of a new file, if the client says so.
+    pub(super) mode: Option<u32>,
     kept: u64,
     position: u64,
     pieces: Sender<UploadChunk>,
@@ -60,7 +62,7 @@ impl WriteHandle {
         let link = session.link.clone();
         let written = Some(tokio::spawn(async move { link.put(put).await }));
         let path = at.path.clone();
-        Self { path, at, kept, position: 0, pieces, written, after: FileAttributes::default() }
+        Self { path, at, mode, kept, position: 0, pieces, written, after: FileAttributes::default() }
     }
 
     /// Where the next write goes, if it appends.
@@ -191,7 +193,7 @@ mod tests {
         let at = FileRef { user: UserSpec::Name("me".to_owned()), path: "/file".to_owned(), follow: true };
         let (pieces, _) = channel(1);
         let after = FileAttributes::default();
-        WriteHandle { path: at.path.clone(), at, kept: 100, position: 10, pieces, written: None, after }
+        WriteHandle { path: at.path.clone(), at, mode: None, kept: 100, position: 10, pieces, written: None, after }
     }
 
     #[test]

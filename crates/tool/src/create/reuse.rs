@@ -37,7 +37,7 @@ pub(super) async fn reused(
     };
     check_session(cx, &found.record.session, name.as_str(), Access::Use)?;
     let busy = || Failure::from(coracle_lifecycle::Error::Busy { name: name.to_string() });
-    if cx.store()?.is_being_removed(name)? {
+    if cx.store()?.is_being_removed(name).await? {
         return Err(busy());
     }
     // The record of a service is read from its labels, and has no state.
@@ -130,23 +130,16 @@ mod tests {
         let cx = context(dir.path(), &fake);
         let first = create(&cx).await;
         assert_eq!(first["success"], true, "{first:#?}");
-        fake.slow(Verb::Remove, Duration::from_millis(200));
-        let destroy = json!({ "operation": "destroy", "container": "web" });
-        let reused = async {
-            while !cx.store().unwrap().is_being_removed(&ContainerName::parse("web").unwrap()).unwrap() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            create(&cx).await
-        };
-        let (_, reused) = tokio::join!(Box::pin(call(&cx, destroy)), Box::pin(reused));
-        assert_eq!(reused["code"], "busy", "{reused:#?}");
-        fake.slow(Verb::Remove, Duration::ZERO);
-        let first = create(&cx).await;
-        assert_eq!((&first["success"], &first["reused"]), (&true.into(), &false.into()), "{first:#?}");
+        // Its record is as before while its work is saved.
+        let web = ContainerName::parse("web").unwrap();
+        let removal = cx.store().unwrap().removal_lock(&web).await.unwrap();
+        assert_eq!(create(&cx).await["code"], "busy");
+        drop(removal);
+        assert_eq!(create(&cx).await["reused"], true);
         fake.fail_next(Verb::Remove);
         let failed = call(&cx, json!({ "operation": "destroy", "container": "web" })).await;
         assert_eq!(failed["success"], false, "{failed:#?}");
-        let held = cx.store().unwrap().lock(&ContainerName::parse("web").unwrap()).await.unwrap();
+        let held = cx.store().unwrap().lock(&web).await.unwrap();
         let busy = create(&cx).await;
         assert_eq!(busy["code"], "busy", "{busy:#?}");
         drop(held);

@@ -96,8 +96,11 @@ fn the_path_of_root_is_not_that_of_the_person_who_calls_sudo() {
     case.add_tool("coracle", "");
     let said = case.script(&["--prefix", "prefix"]).read().unwrap();
     assert!(said.contains("is not in PATH") && said.contains("may come first in PATH"), "{said}");
-    let said = case.script(&["--prefix", "prefix"]).env("SUDO_USER", "no-such-person").read().unwrap();
-    assert!(!said.contains("PATH"), "{said}");
+    for (user, is_told) in [("0", false), ("1000", true)] {
+        case.add_tool("id", &format!("echo {user}"));
+        let said = case.script(&["--prefix", "prefix"]).env("SUDO_USER", "no-such-person").read().unwrap();
+        assert_eq!(said.contains("PATH"), is_told, "{said}");
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ async fn those_that_the_time_does_not_reach_are_as_they_were() {
     }
     bench.fake.slow(Verb::Remove, Duration::from_secs(50));
     let tell = bench.tell();
-    let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &tell) };
+    let ending = EndOptions { within: Duration::from_secs(2), ..ending(SavePolicy::Discard, &tell) };
     let done = there.slots.recover(&bench.engines(), &later(121, 121), &ending).await.unwrap();
     assert_eq!((done.ended.len(), done.failed.len()), (0, 1), "{done:?}");
     let marked = bench.store().slots().unwrap().into_iter().filter(|it| it.ending).count();

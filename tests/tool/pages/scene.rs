@@ -16,6 +16,8 @@ const KEY: &str = "sk-of-the-pages";
 pub(in crate::tool) struct Scene {
     server: GitServer,
     model: ModelServer,
+    /// Held while an agent works: what the model is scripted to say is for one engine at a time.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Scene {
@@ -23,7 +25,7 @@ impl Scene {
         if ["README.md", "docs/workspace.md"].contains(&page) {
             make_snippets().await;
         }
-        Self { server: GitServer::start(), model: ModelServer::start().await }
+        Self { server: GitServer::start(), model: ModelServer::start().await, turn: tokio::sync::Mutex::new(()) }
     }
 
     /// A person with programs and repositories.
@@ -124,11 +126,14 @@ impl Scene {
 
     /// Types it, at a terminal where it opens one.
     pub(in crate::tool) async fn types(&self, newcomer: &Newcomer<'_>, line: &str) -> Shown {
-        if line.contains("worker run") {
+        let turn = if line.contains("worker run") { Some(self.turn.lock().await) } else { None };
+        if turn.is_some() {
             self.model.then(mends());
         }
         let opens = line.starts_with("coracle shell") || line.starts_with("coracle worktree shell");
-        if opens { newcomer.types_at_terminal(line, "exit\n").await } else { newcomer.types(line).await }
+        let shown = if opens { newcomer.types_at_terminal(line, "exit\n").await } else { newcomer.types(line).await };
+        drop(turn);
+        shown
     }
 
     /// Ends what a person would leave for later.

@@ -89,7 +89,7 @@ async fn w32_output_that_is_cut_is_kept_whole() {
 #[tokio::test]
 async fn w33_a_flood_is_counted_and_nothing_is_captured_that_is_not_wanted() {
     with_real_agent("", async |agent| {
-        let flood = json!({ "command": ["sh", "-c", "head -c 1000000000 /dev/zero; head -c 1000000000 /dev/zero >&2"], "timeout_seconds": 120 });
+        let flood = json!({ "command": ["sh", "-c", "head -c 1000000000 /dev/zero; head -c 1000000000 /dev/zero >&2"], "timeout_seconds": 300 });
         let flooded = agent.value("shell_execute", flood).await;
         assert_eq!((&flooded["stdout_bytes"], &flooded["stderr_bytes"]), (&1_000_000_000.into(), &1_000_000_000.into()));
         let quiet = json!({ "command": ["sh", "-c", "echo x; echo y >&2"], "capture_output": false });

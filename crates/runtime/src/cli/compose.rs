@@ -32,6 +32,9 @@ const ANSWER_BYTES: usize = 16 << 20;
 
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
 
+/// For the start of Podman's service: on a machine with much to do it takes more than 10 s.
+const SERVICE_WITHIN: Duration = Duration::from_secs(30);
+
 /// Podman's service is for our calls alone, and outlives us no longer than this.
 const SERVICE_IDLE_S: u32 = 10;
 
@@ -133,8 +136,8 @@ async fn answers(path: &Path, service: &mut Child) -> Result<()> {
             let excerpt = crate::Excerpt::from_bytes(b"it ended before it answered");
             return Err(Error::Engine { verb: "system service", exit: process::exit_of(status), excerpt });
         }
-        if begun.elapsed() > VERSION_WITHIN {
-            return Err(Error::TimedOut { verb: "system service", after: VERSION_WITHIN });
+        if begun.elapsed() > SERVICE_WITHIN {
+            return Err(Error::TimedOut { verb: "system service", after: SERVICE_WITHIN });
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -169,6 +169,23 @@ async fn commits_of_a_detached_head_stay_while_git_can_write_no_reference() {
 }
 
 #[tokio::test]
+async fn commits_of_a_detached_head_stay_beside_a_damaged_branch() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        let lost = bench.commit("a", "one", "1").await;
+        bench.commit("a", "two", "2").await;
+        bench.sh("cd worktrees/a && git switch -q --detach origin/main").await;
+        let mine = bench.commit("a", "mine", "3").await;
+        let (dir, file) = lost.split_at(2);
+        bench.sh(&format!("rm -f repo.git/objects/{dir}/{file}")).await;
+        let refused = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await;
+        assert_eq!(code(refused), Code::SaveFailed);
+        assert_eq!(bench.sh("git -C worktrees/a rev-parse HEAD").await, mine);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_branch_whose_commits_cannot_be_saved_stays_and_is_reported() {
     with_bench(async |bench| {
         for (name, breaks, lost, branch) in [

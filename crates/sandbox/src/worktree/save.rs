@@ -272,12 +272,11 @@ async fn unpushed(git: &Git<'_>, tips: [Option<&str>; 2]) -> Result<bool> {
 async fn unsaved_branch(at: &Workdir, workflow: &Workflow, head: Option<&str>) -> Result<Option<String>> {
     let repo = at.repo();
     let Some(head) = head else { return Ok(Some(workflow.branch.clone())) };
+    let Some(branch) = branch_with(at, workflow, head).await? else { return Ok(None) };
     let tip = repo.find_commit(&format!("refs/heads/{}", workflow.branch)).await?;
     let is_readable = async |tip: Option<&str>| unpushed(&repo, [tip, None]).await.is_ok();
-    if is_readable(Some(head)).await && !is_readable(tip.as_deref()).await {
-        return Ok(Some(workflow.branch.clone()));
-    }
-    branch_with(at, workflow, head).await
+    let is_other = is_readable(Some(head)).await && !is_readable(tip.as_deref()).await;
+    Ok(Some(if is_other { workflow.branch.clone() } else { branch }))
 }
 
 /// The branch that has the commit that is checked out, so that the repository keeps it without the worktree. Commits before

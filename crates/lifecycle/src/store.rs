@@ -117,7 +117,7 @@ impl Store {
     /// # Errors
     /// As for [`lock`](Self::lock).
     pub async fn removal_lock(&self, name: &ContainerName) -> Result<Lock> {
-        self.lock_within(&removal_of(name), name.as_str(), LOCK_TIMEOUT).await
+        self.lock_within(&format!("removal-{}", key_of(name)), name.as_str(), LOCK_TIMEOUT).await
     }
 
     /// Whether another call is removing a container. Other calls that hold its lock, such as a snapshot, leave it there.
@@ -125,7 +125,7 @@ impl Store {
     /// # Errors
     /// When the file of the lock cannot be opened.
     pub async fn is_being_removed(&self, name: &ContainerName) -> Result<bool> {
-        let file = self.lock_file(&removal_of(name));
+        let file = self.lock_file(&format!("removal-{}", key_of(name)));
         // Shared: another call that asks the same is no removal.
         Ok(Lock::share(&file, Duration::ZERO).await.map_err(StoreError::io(&file))?.is_none())
     }
@@ -307,10 +307,6 @@ impl Store {
 /// Names that differ only in case are the same container.
 pub(crate) fn key_of(name: &ContainerName) -> String {
     name.as_str().to_ascii_lowercase()
-}
-
-fn removal_of(name: &ContainerName) -> String {
-    format!("removal-{}", key_of(name))
 }
 
 pub(crate) fn own_directory(path: &Path) -> Result<(), StoreError> {

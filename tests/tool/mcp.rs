@@ -129,6 +129,21 @@ async fn s80_when_the_client_vanishes_only_the_persistent_stay() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_server_removes_nothing_of_a_session_with_a_name() {
+    with_engine("", async |tool| {
+        let default = tool.created(json!({})).await;
+        Client::start(&mut tool.command(["--session", "default", "mcp"])).await.end().await;
+        assert_eq!(tool.prints(&default, "echo still here").await, "still here");
+        for words in [vec!["--session", "default", "serve"], vec!["serve"]] {
+            let served = tool.run(words, b"{\"id\":1,\"call\":{\"operation\":\"list\"}}\n").await;
+            assert!(served.status.success(), "{served:?}");
+            assert_eq!(tool.prints(&default, "echo still here").await, "still here");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_outlives_the_server_that_began_it_and_another_process_reads_all_of_it() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;

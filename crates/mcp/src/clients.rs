@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle::Process;
-use coracle_transport::{LEAVING, Session, SessionLease};
-use futures_util::Stream;
+use coracle_transport::{LEAVING, Session, SessionLease, StreamGuard};
+use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use tokio_util::task::TaskTracker;
 
-/// A client that asks nothing for so long is gone.
+/// A client that sends no request and listens on no stream for so long is gone.
 const IDLE: Duration = Duration::from_secs(900);
 
 /// Clients at once. Many, since some go without a word and stay until they are idle; their containers have limits of
@@ -172,7 +172,9 @@ impl SessionManager for Clients {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        Ok(self.0.streams.create_standalone_stream(id).await?)
+        let listening = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?.listen();
+        let stream = self.0.streams.create_standalone_stream(id).await?;
+        Ok(stream.inspect(move |_| drop_with_stream(&listening)))
     }
 
     async fn resume(
@@ -180,9 +182,14 @@ impl SessionManager for Clients {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        Ok(self.0.streams.resume(id, last_event_id).await?)
+        let listening = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?.listen();
+        let stream = self.0.streams.resume(id, last_event_id).await?;
+        Ok(stream.inspect(move |_| drop_with_stream(&listening)))
     }
 }
+
+/// What a closure refers to goes with it, and the closure with its stream.
+fn drop_with_stream(_: &StreamGuard) {}
 
 #[cfg(test)]
 mod tests {
@@ -218,6 +225,22 @@ mod tests {
         assert!(!cancel.is_cancelled());
         sleep(MOMENT * 2).await;
         assert!(cancel.is_cancelled() && !clients.has_session(&id).await.unwrap());
+        clients.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_listens_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let clients = Clients::new(&process(dir.path()));
+        let (id, _transport) = clients.create_session().await.unwrap();
+        let held = clients.held(&Some(id.clone())).unwrap();
+        let (cancel, listening) = (held.process().context.call.cancel.clone(), held.listen());
+        drop(held);
+        sleep(IDLE * 5).await;
+        assert!(!cancel.is_cancelled());
+        drop(listening);
+        sleep(IDLE + MOMENT).await;
+        assert!(cancel.is_cancelled());
         clients.end().await;
     }
 

@@ -45,6 +45,8 @@ pub struct ConfigSource {
 pub struct CallContext {
     /// The session that it belongs to (containers.md 2.10).
     pub session: ContainerName,
+    /// The session has no name that a caller chose, so it ends with its connection.
+    pub is_anonymous: bool,
     /// The way it came in.
     pub frontend: Frontend,
     /// Fires when the caller withdraws.
@@ -96,9 +98,10 @@ pub struct Options {
 }
 
 impl CallContext {
-    fn new(session: ContainerName, frontend: Frontend) -> Self {
-        let (cancel, progress) = (CancellationToken::new(), Progress::none());
-        Self { session, frontend, cancel, progress, consented: None, input: Arc::default() }
+    fn new(named: Option<ContainerName>, frontend: Frontend) -> Self {
+        let (cancel, progress, is_anonymous) = (CancellationToken::new(), Progress::none(), named.is_none());
+        let session = named.unwrap_or_else(|| anonymous(frontend));
+        Self { session, is_anonymous, frontend, cancel, progress, consented: None, input: Arc::default() }
     }
 }
 
@@ -108,7 +111,7 @@ impl Context {
     /// # Errors
     /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`ConfigSource`].
     pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
-        let call = CallContext::new(session(&host, options, frontend)?, frontend);
+        let call = CallContext::new(named_session(&host, options, frontend)?, frontend);
         let (mut config, fault) = match Config::load(options.config.as_deref(), &host) {
             Ok(config) => (config, None),
             Err(fault) => (Config::default(), Some(fault)),
@@ -148,14 +151,14 @@ impl Context {
     #[must_use]
     pub fn for_session(&self) -> Self {
         let cancel = self.call.cancel.child_token();
-        let call = CallContext { session: anonymous(), cancel, input: Arc::default(), ..self.call.clone() };
-        Self { call, ..self.clone() }
+        let call = CallContext::new(None, self.call.frontend);
+        Self { call: CallContext { cancel, progress: self.call.progress.clone(), ..call }, ..self.clone() }
     }
 
     /// The same process in another session, for a person who looks at it.
     #[must_use]
     pub fn in_session(&self, session: ContainerName) -> Self {
-        Self { call: CallContext { session, ..self.call.clone() }, ..self.clone() }
+        Self { call: CallContext { session, is_anonymous: false, ..self.call.clone() }, ..self.clone() }
     }
 
     /// Our state directory.
@@ -211,10 +214,10 @@ impl Context {
         if self.call.frontend.is_of_person() { CrossSession::All } else { self.config.security.cross_session }
     }
 
-    /// The process whose end is the end of this session. Sessions of the command line end by not being used.
+    /// The process whose end is the end of this session. A session with a name ends when it has not been used for long.
     #[must_use]
     pub fn owner(&self) -> Option<ProcessId> {
-        (self.call.frontend == Frontend::Mcp).then(ProcessId::current)
+        self.call.is_anonymous.then(ProcessId::current)
     }
 
     /// The engines of this process.
@@ -314,21 +317,22 @@ impl Context {
     }
 }
 
-/// A session without a name of its own.
-fn anonymous() -> ContainerName {
-    let name = format!("mcp-{}", coracle_runtime::random_hex::<8>());
+/// A name for a session without one.
+fn anonymous(frontend: Frontend) -> ContainerName {
+    let prefix = if frontend == Frontend::Serve { "serve" } else { "mcp" };
+    let name = format!("{prefix}-{}", coracle_runtime::random_hex::<8>());
     ContainerName::parse(&name).expect("hex digits stand in a name")
 }
 
-/// One MCP connection is a session of its own, unless it is named.
-fn session(host: &Host, options: &Options, frontend: Frontend) -> Result<ContainerName, Failure> {
+/// The name of the session. The connection of an agent or a program is a session without a name, unless it was given one.
+fn named_session(host: &Host, options: &Options, frontend: Frontend) -> Result<Option<ContainerName>, Failure> {
     let named = options.session.clone().or_else(|| host.session.clone());
     let name = match (named, frontend) {
         (Some(name), _) => name,
-        (None, Frontend::Mcp) => return Ok(anonymous()),
+        (None, Frontend::Mcp | Frontend::Serve) => return Ok(None),
         (None, _) => "default".to_owned(),
     };
-    ContainerName::parse(&name).map_err(|err| {
+    ContainerName::parse(&name).map(Some).map_err(|err| {
         let failure = Failure::from(err);
         let grammar = failure.hint.clone().unwrap_or_default();
         failure
@@ -342,7 +346,7 @@ fn session(host: &Host, options: &Options, frontend: Frontend) -> Result<Contain
 mod tests {
     use std::path::Path;
 
-    use super::{Context, Frontend, Options, session};
+    use super::{Context, Frontend, Options, named_session};
     use crate::config::CrossSession;
     use crate::host::Host;
 
@@ -350,12 +354,16 @@ mod tests {
     fn a_session_is_named_by_option_environment_or_connection() {
         let host = Host::below(Path::new("/h"));
         let named = |session: Option<&str>| Options { session: session.map(Into::into), ..Options::default() };
-        assert_eq!(session(&host, &named(None), Frontend::Call).unwrap().as_str(), "default");
-        assert_eq!(session(&host, &named(Some("a")), Frontend::Mcp).unwrap().as_str(), "a");
-        assert!(session(&host, &named(None), Frontend::Mcp).unwrap().as_str().starts_with("mcp-"));
-        assert_eq!(session(&host, &named(Some("../x")), Frontend::Call).unwrap_err().code.word(), "invalid_name");
+        let name = |host: &Host, session: Option<&str>, frontend| {
+            named_session(host, &named(session), frontend).map(|name| name.map(|it| it.to_string()))
+        };
+        assert_eq!(name(&host, None, Frontend::Call).unwrap().as_deref(), Some("default"));
+        assert_eq!(name(&host, Some("a"), Frontend::Mcp).unwrap().as_deref(), Some("a"));
+        assert_eq!(name(&host, None, Frontend::Mcp).unwrap(), None);
+        assert_eq!(name(&host, None, Frontend::Serve).unwrap(), None);
+        assert_eq!(name(&host, Some("../x"), Frontend::Call).unwrap_err().code.word(), "invalid_name");
         let host = Host { session: Some("env".into()), ..host };
-        assert_eq!(session(&host, &named(None), Frontend::Call).unwrap().as_str(), "env");
+        assert_eq!(name(&host, None, Frontend::Serve).unwrap().as_deref(), Some("env"));
     }
 
     #[test]

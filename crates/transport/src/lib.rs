@@ -13,5 +13,5 @@ pub use self::http::{
     Http, HttpResponse, HttpService, Listener, OpenConnections, PATIENCE, is_local, refusal, unauthorized,
 };
 pub use self::scan::MessageScan;
-pub use self::session::{LEAVING, Session, SessionLease};
+pub use self::session::{LEAVING, Session, SessionLease, StreamGuard};
 pub use self::token::Token;

@@ -1,5 +1,6 @@
 //! One client's session: what its calls are given, and those that run.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,11 +21,27 @@ pub struct Session {
     /// Calls that run, so that the end of the session comes after theirs.
     calls: TaskTracker,
     used: Arc<Mutex<Instant>>,
+    /// Streams on which the client listens.
+    streams: Arc<AtomicUsize>,
+}
+
+/// Keeps a session in use while its client listens on a stream. Unlike a call, it does not delay the end of the session.
+#[derive(Debug)]
+pub struct StreamGuard {
+    session: Session,
+}
+
+impl Drop for StreamGuard {
+    fn drop(&mut self) {
+        self.session.streams.fetch_sub(1, Ordering::Relaxed);
+        self.session.touch();
+    }
 }
 
 impl Session {
     pub fn new(process: Process) -> Self {
-        Self { process, calls: TaskTracker::new(), used: Arc::new(Mutex::new(Instant::now())) }
+        let used = Arc::new(Mutex::new(Instant::now()));
+        Self { process, calls: TaskTracker::new(), used, streams: Arc::default() }
     }
 
     /// The session for a call that begins: it does not end before this is dropped.
@@ -33,9 +50,14 @@ impl Session {
         SessionLease { session: self.clone(), _token: self.calls.token() }
     }
 
-    /// When it was last used: now, while calls run.
+    fn listen(&self) -> StreamGuard {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        StreamGuard { session: self.clone() }
+    }
+
+    /// When it was last used: now, while calls run or the client listens.
     pub fn used(&self) -> Instant {
-        if !self.calls.is_empty() {
+        if !self.calls.is_empty() || self.streams.load(Ordering::Relaxed) > 0 {
             self.touch();
         }
         *self.used.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,13 +67,16 @@ impl Session {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Withdraws what runs, waits for it, and then lets go of the session's containers.
+    /// Cancels calls that run and waits for them. Then removes the session's containers, unless the session has a name: that
+    /// one lives on, and another connection may be using it.
     pub async fn end(&self) {
         self.process.context.call.cancel.cancel();
         self.calls.close();
         self.calls.wait().await;
         self.process.end_interactive().await;
-        on_session_end(&self.process.context).await;
+        if self.process.context.call.is_anonymous {
+            remove_containers(&self.process.context).await;
+        }
     }
 }
 
@@ -67,6 +92,11 @@ impl SessionLease {
         &self.session.process
     }
 
+    /// The same session, for as long as its client listens on a stream.
+    pub fn listen(&self) -> StreamGuard {
+        self.session.listen()
+    }
+
     /// A task of its own: an act that has begun is finished or undone, even when the connection breaks.
     pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         let session = self.session.clone();
@@ -78,8 +108,7 @@ impl SessionLease {
     }
 }
 
-/// What is done with the session's containers (containers.md 14.9).
-async fn on_session_end(cx: &Context) {
+async fn remove_containers(cx: &Context) {
     // The token of the session has fired, and this work goes on all the same.
     let cx = cx.for_call(CancellationToken::new(), Progress::none());
     let (_, rooms) = tokio::join!(operations::end_session(&cx), session_tools::end(&cx));

@@ -355,6 +355,7 @@ async fn binds_show_the_hosts_files_and_read_only_ones_stay() {
             source: real.join(source),
             target: target.into(),
             writable,
+            is_bind: true,
         };
         assert_eq!(shown, [point(odd, "/mnt/rw", true), point("locked", "/mnt/with blank", false)]);
         case.runtime.start(&id).await.unwrap();

@@ -36,6 +36,7 @@ mod mcp_messages;
 mod mcp_results;
 mod mcp_tools;
 mod messages;
+mod mounts;
 mod names;
 mod networks;
 mod newcomer;

@@ -1,5 +1,6 @@
 //! Calls that have one reply.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_protocol::body::{decode, encode};
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::channels::ReplyShape;
-use crate::connection::{Channel, ConnectionLost};
+use crate::connection::{Channel, Connection, ConnectionLost};
 use crate::link::Link;
 
 impl Link {
@@ -26,11 +27,25 @@ impl Link {
         shape: ReplyShape,
     ) -> Result<Result<C::Reply, ConnectionLost>> {
         let connection = self.connection_for::<C>().await?;
-        match connection.open_whole(C::NAME, body, shape).await {
-            Ok(mut channel) => channel.reply::<C>().await,
-            Err(broken) => Ok(Err(broken)),
-        }
+        call_once_on::<C>(&connection, body, shape).await
     }
+}
+
+async fn call_once_on<C: Call>(
+    connection: &Arc<Connection>,
+    body: &[u8],
+    shape: ReplyShape,
+) -> Result<Result<C::Reply, ConnectionLost>> {
+    match connection.open_whole(C::NAME, body, shape).await {
+        Ok(mut channel) => channel.reply::<C>().await,
+        Err(broken) => Ok(Err(broken)),
+    }
+}
+
+/// Makes a call on a connection that no other call uses yet.
+pub(crate) async fn call_on<C: Call>(connection: &Arc<Connection>, call: &C) -> Result<C::Reply> {
+    let (body, shape) = (encoded(call)?, ReplyShape::new(call));
+    attempt::<C, _, _>(call, || call_once_on::<C>(connection, &body, shape)).await
 }
 
 /// Makes a call within its time, and once more when its connection broke and its effect allows that.

@@ -44,6 +44,8 @@ pub(crate) struct Connection {
     pub(crate) run: String,
     /// Names of the calls that the guest knows.
     capabilities: Vec<String>,
+    /// The boot id of the guest's kernel, if it was locked when it said hello.
+    pub(crate) locked: Option<String>,
     pub(crate) transport: Transport,
     pub(crate) peer: Option<ProcessId>,
     there: Option<Liveness>,
@@ -64,7 +66,7 @@ impl Connection {
         let mut reader = BufReader::with_capacity(CHUNK, dialled.reader);
         let greeted = timeout(HELLO, hello(&mut reader, &mut dialled.writer, keep)).await;
         let too_late = |_| Err(HandshakeError::Reason(format!("no hello within {} s", HELLO.as_secs())));
-        let Hello { run, capabilities, .. } = match greeted.unwrap_or_else(too_late) {
+        let Hello { run, capabilities, locked, .. } = match greeted.unwrap_or_else(too_late) {
             Ok(hello) => hello,
             Err(HandshakeError::Version(guest)) => return Err(Error::GuestVersion { guest, host: VERSION }),
             Err(HandshakeError::Reason(mut reason)) => {
@@ -90,7 +92,8 @@ impl Connection {
         let reader = tokio::spawn(read(Arc::clone(&shared), reader)).abort_handle();
         tokio::spawn(write(Arc::clone(&shared), dialled.hold));
         let (transport, peer, there) = (dialled.transport, dialled.peer, dialled.there);
-        Ok(Self { shared, reader, run: run.chars().take(64).collect(), capabilities, transport, peer, there })
+        let run = run.chars().take(64).collect();
+        Ok(Self { shared, reader, run, capabilities, locked, transport, peer, there })
     }
 
     /// Whether it still stands, as far as is known.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_protocol::MountIdentity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,25 @@ pub trait Dial: fmt::Debug + Send + Sync {
     async fn diagnose(&self, failure: Error) -> Error {
         failure
     }
+
+    /// The engine's side of a guest that is locked until its container's mounts were compared. `None` for who cannot ask an
+    /// engine: then the guest stays locked.
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        None
+    }
+}
+
+/// What the engine mounted into one container.
+#[async_trait]
+pub trait Mounts: Send + Sync {
+    /// Each bind of the container, with the file that its source is, without following a link.
+    ///
+    /// # Errors
+    /// [`Error::MountChanged`] where a link lies on the way to a source, or the source is gone.
+    async fn expected(&self) -> Result<Vec<MountIdentity>>;
+
+    /// Ends the container, at once: something else is mounted in it.
+    async fn end_container(&self);
 }
 
 /// Tells whether the other end of a connection is still there.
@@ -103,6 +123,11 @@ impl SocketAt {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dir.is_dir() && self.dir.join(SOCKET).symlink_metadata().is_err()
+    }
+
+    /// Whether the PID 1 that is known listens there.
+    pub async fn is_answered(&self) -> bool {
+        self.connect().await.is_some_and(|(_, peer)| self.pid1 == Some(peer))
     }
 
     /// Connects and looks who is there. `None` when nobody is, or the kernel does not tell who.

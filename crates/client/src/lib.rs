@@ -40,7 +40,7 @@ pub use coracle_protocol as protocol;
 #[cfg(doc)]
 use coracle_types::Error;
 
-pub use self::dial::{Dial, GuestStream, Liveness, SocketAt, Transport, by_socket};
+pub use self::dial::{Dial, GuestStream, Liveness, Mounts, SocketAt, Transport, by_socket};
 pub use self::files::{FileContent, WriteFile};
 pub use self::interactive::{InteractiveCommand, start_interactive};
 pub use self::link::{Link, LinkSettings, WeakLink};

@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use coracle_protocol::Retention;
 use coracle_protocol::call::Call;
-#[cfg(doc)]
-use coracle_types::Error;
-use coracle_types::{ProcessId, Result};
+use coracle_protocol::{Retention, Unlock};
+use coracle_types::{Error, ProcessId, Result, boot_id};
 
+use crate::call::call_on;
 use crate::connection::Connection;
 use crate::dial::{Dial, SocketAt, SocketDial, Transport};
 
@@ -127,6 +126,29 @@ impl Link {
         Ok(connection)
     }
 
+    /// Compares the mounts of a container that was just started, and lets its guest run commands. Ends the container if
+    /// another file is mounted than expected: the engine followed a link that was put in the place of a bind's source.
+    async fn unlock(&self, connection: &Arc<Connection>, guest_boot_id: &str) -> Result<()> {
+        let Some(mounts) = self.0.dial.mounts() else {
+            return Err(Error::GuestFailed { reason: "the mounts of its container were not compared yet".into() });
+        };
+        // Inside a virtual machine, and on a kernel of its own, files have other numbers.
+        let expected = if guest_boot_id == boot_id() { mounts.expected().await } else { Ok(Vec::new()) };
+        let compared = match expected {
+            Ok(expected) => call_on(connection, &Unlock { mounts: expected }).await,
+            Err(err) => Err(err),
+        };
+        let changed = match compared {
+            Ok(differing) if differing.is_empty() => return Ok(()),
+            Ok(differing) => Error::MountChanged { targets: differing },
+            Err(err) => err,
+        };
+        if matches!(changed, Error::MountChanged { .. }) {
+            mounts.end_container().await;
+        }
+        Err(changed)
+    }
+
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         if let Some(connection) = self.current() {
             return Ok(connection);
@@ -140,6 +162,10 @@ impl Link {
             Ok(connection) => Arc::new(connection),
             Err(failure) => return Err(self.0.dial.diagnose(failure).await),
         };
+        if let Some(boot_id) = &connection.locked {
+            // Once a start, so it makes no other call larger.
+            Box::pin(self.unlock(&connection, boot_id)).await?;
+        }
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
         Ok(connection)
     }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::{
-    Container, ContainerRuntime, ContainerStatus, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, PolicyRefusal,
-    Problem, ProjectName, StackUp,
+    Container, ContainerRuntime, ContainerStatus, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, ProjectName,
+    StackUp,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -70,9 +70,6 @@ pub enum StackError {
         #[source]
         cause: Option<Box<Error>>,
     },
-    /// A directory of the host was exchanged while it was bound (4.9).
-    #[error(transparent)]
-    Changed(PolicyRefusal),
     /// Compose or the engine failed, while no service is known to be bad.
     #[error(transparent)]
     Engine(#[from] Error),
@@ -310,10 +307,8 @@ async fn unchanged(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, seen: 
             if source.is_none_or(|it| bind.host.is_same_as(it).unwrap_or(false)) {
                 continue;
             }
-            let value = bind.host.real().display().to_string();
-            let message = format!("service `{}`: `{value}` was exchanged while it was bound", service.service);
-            let problem = Problem { rule: "mount.changed", setting: None, value, message };
-            return Err(StackError::Changed(PolicyRefusal { problems: vec![problem] }));
+            let targets = vec![bind.host.real().display().to_string()];
+            return Err(Error::MountChanged { targets }.into());
         }
     }
     Ok(())

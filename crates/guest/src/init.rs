@@ -61,6 +61,7 @@ pub async fn init(environment: Vec<Vec<u8>>, lifeline: Option<Duration>) -> io::
     let container = Arc::new(container);
     // What is too much for memory goes to this directory's file system, which is the container's own.
     let supervisor = Supervisor::new(container.clone(), Path::new(DIR));
+    supervisor.lock();
     let linked = listen_for_host(&Path::new(LINK).join(SOCKET)).map(|it| (it, PeerPolicy::Host));
     let inside = listen(&Path::new(RUN).join(SOCKET), 0o600).map(|it| (it, PeerPolicy::Own));
     let listeners: Vec<_> = [linked, inside].into_iter().filter_map(Result::ok).collect();

@@ -17,6 +17,15 @@ pub struct HostPath {
     is_dir: bool,
 }
 
+/// What tells a file from every other one on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Number of its device.
+    pub device: u64,
+    /// Its number on that device.
+    pub inode: u64,
+}
+
 /// Why a host path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPathError {
@@ -74,13 +83,22 @@ impl HostPath {
         self.is_dir
     }
 
+    /// Device and inode.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn identity(&self) -> io::Result<FileIdentity> {
+        let file = self.held.metadata()?;
+        Ok(FileIdentity { device: file.dev(), inode: file.ino() })
+    }
+
     /// Whether a path leads to the very same file: device and inode.
     ///
     /// # Errors
     /// When either cannot be read.
     pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
-        let (mine, other) = (self.held.metadata()?, std::fs::metadata(path)?);
-        Ok((mine.dev(), mine.ino()) == (other.dev(), other.ino()))
+        let other = std::fs::metadata(path)?;
+        Ok(self.identity()? == FileIdentity { device: other.dev(), inode: other.ino() })
     }
 
     /// The directory itself, opened for reading through the held descriptor.
@@ -99,8 +117,8 @@ impl HostPath {
     /// When it is no file, may not be read, or was exchanged.
     pub fn file(&self) -> io::Result<File> {
         let file = File::from(open_for_reading(&self.real)?);
-        let (mine, opened) = (self.held.metadata()?, file.metadata()?);
-        if (mine.dev(), mine.ino()) == (opened.dev(), opened.ino()) {
+        let opened = file.metadata()?;
+        if self.identity()? == (FileIdentity { device: opened.dev(), inode: opened.ino() }) {
             Ok(file)
         } else {
             Err(io::Error::other("it was exchanged while it was opened"))

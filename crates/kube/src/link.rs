@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_protocol::{SOCKET_GONE, paths};
+use coracle_protocol::{MountIdentity, SOCKET_GONE, paths};
 use coracle_runtime::host::drain::ProgramPipe;
-use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings};
+use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, Mounts};
 use coracle_runtime::{Capture, ContainerId, Error, Excerpt, Result, Transport};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::io::AsyncReadExt as _;
@@ -75,6 +75,20 @@ impl Dial for ExecDial {
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
     }
+
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        Some(self)
+    }
+}
+
+/// A Pod has no directory of this host.
+#[async_trait]
+impl Mounts for ExecDial {
+    async fn expected(&self) -> Result<Vec<MountIdentity>> {
+        Ok(Vec::new())
+    }
+
+    async fn end_container(&self) {}
 }
 
 impl ExecDial {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, PolicyRefusal, Problem, ProcessId, ProjectName,
-    check_mounts, mounts_over, random_hex,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, ProcessId, ProjectName, check_mounts, hold_in_place,
+    mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -283,12 +283,13 @@ impl Creation<'_> {
         let mounts = &spec.mounts;
         check_mounts(self.runtime.kind(), mounts)?;
         let _lock = self.store.common_lock("placeholders").await?;
-        let others: Vec<_> =
-            self.store.records()?.into_iter().filter(|it| it.record_id != self.record.record_id).collect();
+        let others = self.others()?;
         if let Some(refused) = shared_problem(mounts, &others) {
             return Err(refused.into());
         }
         let known: Vec<_> = others.iter().flat_map(|it| it.placeholders.clone()).collect();
+        let stacks = others.iter().map(|record| &**record).chain([&self.record]);
+        let of_services: Vec<_> = stacks.flat_map(|record| &record.stack_mounts).map(|it| it.host.clone()).collect();
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
             let placed = protected_paths::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);
@@ -297,7 +298,10 @@ impl Creation<'_> {
                 source,
             })?;
             let others = spec.volumes.iter().map(|it| &it.at).chain(spec.tmpfs.iter().map(|it| &it.at));
-            over.extend(mounts_over(bind, others.chain(mounts.iter().map(|it| &it.at)), &self.protected));
+            let mut of_bind = mounts_over(bind, others.chain(mounts.iter().map(|it| &it.at)), &self.protected);
+            // No guest waits in a service until its mounts were compared.
+            hold_in_place(bind, of_services.iter().map(PathBuf::as_path), &mut of_bind);
+            over.extend(of_bind);
         }
         self.store.save(&self.record)?;
         Ok(over)
@@ -357,14 +361,25 @@ impl Creation<'_> {
     }
 
     /// The stack beside it is brought up from here on. It goes with all else if this is undone, also what the engine
-    /// makes of it later.
+    /// makes of it later. `binds` are those of its services.
     ///
     /// # Errors
-    /// When the record cannot be written.
-    pub fn begin_stack(&mut self, network: Option<String>) -> Result<()> {
+    /// When a bind lies in a directory that another container can write, or the record cannot be written.
+    pub async fn begin_stack(&mut self, network: Option<String>, binds: &[Mount]) -> Result<()> {
+        let _lock = self.store.common_lock("placeholders").await?;
+        if let Some(refused) = shared_problem(binds, &self.others()?) {
+            return Err(refused.into());
+        }
         self.told = true;
         self.record.compose_network = network;
+        self.record.stack_mounts = binds.iter().map(recorded).collect();
         Ok(self.store.save(&self.record)?)
+    }
+
+    /// The records of other containers.
+    fn others(&self) -> Result<Vec<Arc<Record>>> {
+        let is_other = |record: &Arc<Record>| record.record_id != self.record.record_id;
+        Ok(self.store.records()?.into_iter().filter(is_other).collect())
     }
 
     /// Remembers who the exec user is inside.
@@ -453,16 +468,13 @@ fn recorded(mount: &Mount) -> RecordedMount {
     RecordedMount { host: mount.host.real().to_owned(), container: mount.at.clone(), mode: mount.access }
 }
 
-/// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way.
-pub(crate) fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
+/// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way. What is mounted is
+/// compared by the link to the guest.
+fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
     let exchanged = |mount: &&Mount| {
         let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());
         made.is_none_or(|it| !mount.host.is_same_as(&it.source).unwrap_or(false))
     };
-    let problem = |mount: &Mount| {
-        let value = mount.host.real().display().to_string();
-        Problem { rule: "mount.changed", setting: None, message: format!("`{value}` was exchanged meanwhile"), value }
-    };
-    let problems: Vec<_> = asked.iter().filter(exchanged).map(problem).collect();
-    if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }.into()) }
+    let targets: Vec<_> = asked.iter().filter(exchanged).map(|mount| mount.host.real().display().to_string()).collect();
+    if targets.is_empty() { Ok(()) } else { Err(coracle_runtime::Error::MountChanged { targets }.into()) }
 }

@@ -30,7 +30,12 @@ pub async fn enter(
     let link = match links.open(&*runtime, &id, store.socket(&record).as_ref()).await {
         Ok(link) => link,
         // The container was seen to run.
-        Err(err @ (Engine::GuestFailed { .. } | Engine::GuestVersion { .. } | Engine::FilesRemoved { .. })) => {
+        Err(
+            err @ (Engine::GuestFailed { .. }
+            | Engine::GuestVersion { .. }
+            | Engine::FilesRemoved { .. }
+            | Engine::MountChanged { .. }),
+        ) => {
             return Err(err.into());
         }
         Err(err) => {

@@ -250,7 +250,12 @@ impl Links {
         // One that broke is only made anew by its own socket, which may be dead for good.
         let link = match self.held(&id).filter(|it| it.transport().is_some()) {
             Some(link) => link,
-            None => found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?,
+            None => {
+                let link = found.runtime.link(&id, store.socket(&found.record).as_ref(), self.settings).await?;
+                // Also what reaches the container by the engine alone waits until its mounts were compared.
+                link.open().await?;
+                link
+            }
         };
         self.hold(&id, &link);
         Ok(ExecTarget::Guest(link))
@@ -284,10 +289,8 @@ impl Links {
         }
         let (begun, socket) = (Instant::now(), store.socket(record));
         while let Some(socket) = socket.as_ref().filter(|it| it.pid1.is_some() && begun.elapsed() < PATIENCE) {
-            if let Some(link) = Link::by_socket(socket, self.settings).await {
-                store.take_link_back(record)?;
-                self.hold(&container.id, &link);
-                return Ok(link);
+            if socket.is_answered().await {
+                break;
             }
             if socket.pid1.as_ref().is_some_and(|it| !it.alive()) {
                 break;

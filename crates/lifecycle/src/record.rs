@@ -245,6 +245,9 @@ pub struct Record {
     /// The network of that stack that the container is on.
     #[serde(default)]
     pub compose_network: Option<String>,
+    /// What services of the stack that was made with it have of the host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stack_mounts: Vec<RecordedMount>,
     /// The snapshot that it was made from.
     #[serde(default)]
     pub snapshot: Option<MadeFrom>,
@@ -350,6 +353,7 @@ impl Record {
             compose_joined: false,
             compose_file: None,
             compose_network: None,
+            stack_mounts: Vec::new(),
             snapshot: None,
             filled: None,
             owner: None,

@@ -11,7 +11,7 @@ use crate::workspace::{MAX_BROUGHT, MAX_TOLD, WorkspaceReply};
 pub use crate::{
     AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs,
     ListTerminals, MakeDir, MakeLink, OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile,
-    ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, WaitRequest,
+    ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, Unlock, WaitRequest,
 };
 use crate::{
     CancelReport, ErrorCode, ExecStarted, ExecStatus, FileEntry, JobInfo, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD,
@@ -55,6 +55,11 @@ macro_rules! calls {
 
 calls! { $
     Ping "ping" () => (), ReadOnly Nothing Worker {}
+
+    Unlock "unlock" () => Vec<String>, Idempotent Nothing Host {
+        const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+        const REPLY_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+    }
 
     ExecRequest "exec" ExecStarted => ExecStatus, Once Command Worker {
         const REQUEST_LIMIT: usize = 2 * MAX_COMMAND + MAX_SECRET + MAX_HEADER;

@@ -70,6 +70,8 @@ pub enum ErrorCode {
     Busy,
     /// The container's own files were removed from inside, as `rm -rf /` does.
     FilesRemoved,
+    /// The mounts of the container were not compared yet, so nothing runs there.
+    Locked,
     /// A code that this version does not know.
     #[serde(other)]
     Other,

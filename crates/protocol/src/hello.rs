@@ -33,6 +33,10 @@ pub struct Hello {
     /// Names of the calls that the guest knows. Empty from the host, and from a guest of version 1.
     #[serde(default)]
     pub capabilities: Vec<String>,
+    /// From a guest that waits for [`Unlock`](crate::Unlock): the boot id of its kernel. Devices and inodes mean the same to
+    /// the host only on the same kernel.
+    #[serde(default)]
+    pub locked: Option<String>,
 }
 
 impl Hello {
@@ -40,14 +44,14 @@ impl Hello {
     #[must_use]
     pub fn of_guest(nonce: String, run: String) -> Self {
         let capabilities = CALLS.iter().map(|it| it.name.to_owned()).collect();
-        Self { version: crate::VERSION, nonce, run, keep: None, capabilities }
+        Self { version: crate::VERSION, nonce, run, keep: None, capabilities, locked: None }
     }
 
     /// The greeting of a host of this version.
     #[must_use]
     pub fn of_host(nonce: String, keep: Retention) -> Self {
         let (run, capabilities) = (String::new(), Vec::new());
-        Self { version: crate::VERSION, nonce, run, keep: Some(keep), capabilities }
+        Self { version: crate::VERSION, nonce, run, keep: Some(keep), capabilities, locked: None }
     }
 }
 

@@ -29,6 +29,7 @@ mod hello;
 mod job;
 mod limits;
 mod message;
+mod mounts;
 pub mod mux;
 pub mod paths;
 pub mod patterns;
@@ -57,6 +58,7 @@ pub use self::limits::{
     WINDOW,
 };
 pub use self::message::{GuestMessage, HostMessage};
+pub use self::mounts::{MountIdentity, Unlock};
 pub use self::scan::{ScanEntry, ScanRequest, SecretQuery};
 pub use self::terminal::{AttachTerminal, ListTerminals, TerminalInfo};
 pub use self::user::{EnsureUser, OpenWorkerSocket, PutSecret, SetSession, UserInfo, UserSpec};

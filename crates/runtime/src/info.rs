@@ -139,6 +139,8 @@ pub struct MountPoint {
     pub target: String,
     /// Whether it may be written.
     pub writable: bool,
+    /// Whether the source is a path of the host that a request named, and no volume.
+    pub is_bind: bool,
 }
 
 /// A local image.

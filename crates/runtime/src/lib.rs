@@ -28,6 +28,7 @@ mod images;
 mod info;
 pub mod labels;
 mod limits;
+mod mounts;
 mod networks;
 mod observe;
 pub mod plain_exec;
@@ -71,11 +72,12 @@ pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, P
 pub use ipnet::IpNet;
 pub use labels::LabelFilter;
 pub use limits::{Limits, UnenforcedLimit};
+pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
 pub use program::EngineProgram;
-pub use protect::{git_files, is_trusted_by_tools, leads_to_protected, mounts_over};
+pub use protect::{git_files, hold_in_place, is_trusted_by_tools, leads_to_protected, mounts_over};
 pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
     Protocol, Tmpfs, Ulimits, VolumeMount,

@@ -30,7 +30,7 @@ pub fn mounts_over<'a>(
         return over;
     }
     for path in protected {
-        cover(bind, path, &mut over);
+        cover(bind, path, Access::ReadOnly, &mut over);
     }
     // What lies in something read-only is covered, and would be writable again if it was mounted over itself.
     let covered = over.iter().filter(|it| it.access == Access::ReadOnly).map(|it| it.at.clone());
@@ -39,14 +39,29 @@ pub fn mounts_over<'a>(
     for path in git_files(&bind.host, protected) {
         let Ok(at) = bind.at.join(&path) else { continue };
         if !elsewhere.iter().any(|it| at.is_beneath(it.as_str())) {
-            cover(bind, &path, &mut over);
+            cover(bind, &path, Access::ReadOnly, &mut over);
         }
     }
     over
 }
 
-/// Mounts one path read-only, and the directories above it over themselves.
-fn cover(bind: &Mount, path: &str, over: &mut Vec<Mount>) {
+/// Mounts directories beneath a writable bind over themselves, so that nothing inside can put a link in their place: another
+/// container mounts them, and its engine may resolve their paths again at any time. Files stay as they are, since editors
+/// replace them.
+pub fn hold_in_place<'a>(bind: &Mount, directories: impl IntoIterator<Item = &'a Path>, over: &mut Vec<Mount>) {
+    if bind.access == Access::ReadOnly {
+        return;
+    }
+    for directory in directories {
+        let beneath = directory.strip_prefix(bind.host.real()).ok().and_then(Path::to_str);
+        if let Some(path) = beneath.filter(|path| !path.is_empty() && directory.is_dir()) {
+            cover(bind, path, Access::ReadWrite, over);
+        }
+    }
+}
+
+/// Mounts one path over itself with that access, and the directories above it writable.
+fn cover(bind: &Mount, path: &str, access: Access, over: &mut Vec<Mount>) {
     let Some(target) = plain(bind.host.real(), path) else { return };
     let parents: Vec<_> = Path::new(path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty()).collect();
     for parent in parents.iter().rev().filter_map(|it| it.to_str()) {
@@ -57,7 +72,9 @@ fn cover(bind: &Mount, path: &str, over: &mut Vec<Mount>) {
         }
     }
     let at = bind.at.join(path).expect("a protected path is plain");
-    over.push(Mount { host: target, at, access: Access::ReadOnly });
+    if access == Access::ReadOnly || !over.iter().any(|mount| mount.at == at) {
+        over.push(Mount { host: target, at, access });
+    }
 }
 
 /// The file at a path, unless a link leads to it: a link is not followed out, and its target is not protected by it.

@@ -153,6 +153,12 @@ pub enum Error {
         /// The host's version.
         host: u32,
     },
+    /// Something else is mounted in the container than the host directory that was admitted: a link was put in its place.
+    #[error("{} of the container {} not what was admitted", targets.join(", "), if targets.len() == 1 { "is" } else { "are" })]
+    MountChanged {
+        /// Mount points in the container, or paths on the host.
+        targets: Vec<String>,
+    },
     /// The guest runs, and what makes up the container's file system is gone: something inside removed it.
     #[error("the container's own files were removed from inside, as `rm -rf /` does: {missing}")]
     FilesRemoved {

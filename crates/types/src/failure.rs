@@ -31,6 +31,8 @@ pub enum Code {
     LimitReached,
     /// The call removes or writes much, and was not confirmed.
     ConfirmRequired,
+    /// Something else is mounted than was admitted; the container was ended.
+    MountChanged,
     /// This machine is not ready; `preflight` says what is missing.
     NotReady,
     /// The engine is not installed or does not answer.

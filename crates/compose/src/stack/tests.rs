@@ -84,7 +84,12 @@ impl Script {
             workdir: String::new(),
             env: Vec::new(),
             ports: Vec::new(),
-            mounts: vec![MountPoint { source: self.source.clone(), target: "/w".into(), writable: false }],
+            mounts: vec![MountPoint {
+                source: self.source.clone(),
+                target: "/w".into(),
+                writable: false,
+                is_bind: true,
+            }],
             networks: Vec::new(),
             limits: Limits::default(),
             execs: 0,
@@ -404,7 +409,7 @@ async fn a_directory_that_was_exchanged_while_it_was_bound_is_seen() {
     assert!(up(&engine, &stack, &how(false)).await.is_ok());
     engine.source = "/".into();
     let err = up(&engine, &stack, &how(false)).await.unwrap_err();
-    assert!(matches!(&err, StackError::Changed(it) if it.problems[0].rule == "mount.changed"), "{err:?}");
+    assert!(matches!(&err, StackError::Engine(Error::MountChanged { .. })), "{err:?}");
 }
 
 #[tokio::test]

@@ -69,18 +69,22 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
 
 /// Those that the request named and those of the guest; not the files of the network.
 fn mounts(engine: &Engine, StoredContainer { config, .. }: &StoredContainer) -> Vec<MountPoint> {
-    let point = |source: PathBuf, target: &str, writable| MountPoint { source, target: target.to_owned(), writable };
+    let bind = |source: PathBuf, target: &str, writable| {
+        let target = target.to_owned();
+        MountPoint { source, target, writable, is_bind: true }
+    };
     let mut points = Vec::new();
     if let Init::Guest { program, worker, link, .. } = &config.init {
         use coracle_protocol::paths;
         let bound = [(program, paths::PROGRAM, false), (worker, paths::WORKER, false), (link, paths::LINK, true)];
-        let bound = bound.into_iter().filter_map(|(source, at, writable)| Some(point(source.clone()?, at, writable)));
+        let bound = bound.into_iter().filter_map(|(source, at, writable)| Some(bind(source.clone()?, at, writable)));
         points.extend(bound);
     }
     points.extend(config.mounts.iter().filter_map(|mount| match mount {
-        MountConfig::Bind { source, target, writable } => Some(point(source.clone(), target, *writable)),
+        MountConfig::Bind { source, target, writable } => Some(bind(source.clone(), target, *writable)),
         MountConfig::Volume { name, target, writable, .. } => {
-            Some(point(engine.directories.volumes().join(name).join("_data"), target, *writable))
+            let source = engine.directories.volumes().join(name).join("_data");
+            Some(MountPoint { is_bind: false, ..bind(source, target, *writable) })
         }
         MountConfig::Tmpfs { .. } => None,
     }));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_protocol::paths;
-use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, by_socket};
-use coracle_runtime::{ContainerId, ContainerRuntime as _, Error, ProcessId, Result};
+use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, Mounts, SocketAt, by_socket};
+use coracle_runtime::{ContainerId, ContainerMounts, ContainerRuntime as _, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
 use crate::container::{find, has_process, state_to_enter};
@@ -21,8 +21,7 @@ pub(super) fn link(
     settings: LinkSettings,
 ) -> Link {
     let dial = SocketDial {
-        runtime: runtime.clone(),
-        id: id.clone(),
+        mounts: ContainerMounts { runtime: runtime.clone(), id: id.clone() },
         socket: socket.cloned().map(Mutex::new),
         has_met: AtomicBool::default(),
     };
@@ -31,8 +30,8 @@ pub(super) fn link(
 
 #[derive(Debug)]
 struct SocketDial {
-    runtime: EmbeddedRuntime,
-    id: ContainerId,
+    /// The container, and its engine.
+    mounts: ContainerMounts<EmbeddedRuntime>,
     /// PID 1 is updated when the container was started anew.
     socket: Option<Mutex<SocketAt>>,
     /// The guest was there before.
@@ -51,7 +50,7 @@ impl Dial for SocketDial {
         // That a caller has seen a PID 1 does not mean that its start is complete; that a link has met it does.
         let is_known = self.has_met.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);
         if !is_known {
-            if !is_guest(self.runtime.engine(), &self.id, &peer).await? {
+            if !is_guest(self.mounts.runtime.engine(), &self.mounts.id, &peer).await? {
                 return Err(self.unanswered(&at, failed("another process answers at its socket")).await);
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
@@ -61,7 +60,7 @@ impl Dial for SocketDial {
     }
 
     async fn diagnose(&self, failure: Error) -> Error {
-        if let Some(err) = coracle_runtime::ended(&self.runtime, &self.id).await {
+        if let Some(err) = coracle_runtime::ended(&self.mounts.runtime, &self.mounts.id).await {
             return err;
         }
         let lost = self.socket.as_ref().is_some_and(|it| {
@@ -73,6 +72,10 @@ impl Dial for SocketDial {
             failure => failure,
         }
     }
+
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        Some(&self.mounts)
+    }
 }
 
 impl SocketDial {
@@ -82,7 +85,7 @@ impl SocketDial {
         if self.has_met.load(Ordering::Relaxed) {
             return self.diagnose(failure).await;
         }
-        match self.runtime.inspect(&(&self.id).into()).await {
+        match self.mounts.runtime.inspect(&(&self.mounts.id).into()).await {
             Err(err @ Error::NoSuchContainer(_)) => err,
             Ok(it) if !it.running() => it.not_running(),
             Ok(it) if at.is_empty() && it.pid.is_some_and(listens) => socket_removed(),

@@ -48,6 +48,9 @@ async fn send(mut stream: UnixStream, said: &[u8]) -> io::Result<()> {
 
 /// Bytes that follow, as four bytes, then `NAME=value`, each ended by a NUL.
 fn encoded_environment(stream: &UnixStream, container: &Container, supervisor: &Supervisor) -> Option<Vec<u8>> {
+    if supervisor.is_locked() {
+        return None;
+    }
     let peer = stream.peer_cred().ok()?;
     let session = supervisor.session.seen_by(peer.uid());
     let who = UserSpec::Ids { uid: peer.uid(), gid: Some(peer.gid()) };

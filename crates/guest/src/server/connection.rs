@@ -113,6 +113,7 @@ async fn handshake(
         Ok(None) => return Ok(false),
         Ok(Some(Frame { head: FirstMessage::Hello(hello), .. })) => {
             let ours = Hello::of_guest(hello.nonce, supervisor.run_id().to_owned());
+            let ours = Hello { locked: supervisor.locked(), ..ours };
             Frame::new(0, FirstMessage::Hello(ours)).write_to(&mut bytes);
             if hello.version == VERSION {
                 let keep = hello.keep.filter(|_| matches!(caller, Caller::Host));
@@ -267,6 +268,7 @@ impl Connection {
     fn admit(&self, call: &str, bytes: usize) -> Result<CallReservation, RpcError> {
         let info = find_call(call)?;
         check_scope(&self.cx.caller, info)?;
+        self.cx.supervisor.check_unlocked(info)?;
         if bytes > info.request_limit {
             let message = format!("{bytes} bytes are announced, above {}", info.request_limit);
             return Err(RpcError::new(ErrorCode::TooLong, message));

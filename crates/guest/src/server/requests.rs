@@ -17,7 +17,7 @@ use crate::protocol::relay::ProbeEgress;
 use crate::protocol::{
     CancelJob, CancelReport, EnsureUser, ErrorCode, FileRef, GetJob, LastLines, ListFiles, ListJobs, MAX_PAYLOAD,
     MakeDir, MakeLink, OutputPage, Ping, ReadRequest, RemoveFile, RenameFile, RpcError, SearchRequest, SearchResult,
-    StatFile, StreamSelector, TailRequest, WaitRequest,
+    StatFile, StreamSelector, TailRequest, Unlock, WaitRequest,
 };
 use crate::server::channel::ReplySender;
 use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
@@ -40,6 +40,7 @@ macro_rules! answer {
 
 answer! {
     Ping(_request, _supervisor) ();
+    Unlock(request, supervisor) supervisor.unlock(&request);
     ListJobs(_request, supervisor) {
         // The newest, if they are too many.
         let mut jobs: Vec<_> = supervisor.jobs.all().iter().rev().map(|it| it.seen()).collect();

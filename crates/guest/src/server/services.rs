@@ -1,6 +1,7 @@
 //! Everything that a guest does, as its connections find it.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use crate::files::Files;
 use crate::jobs::table::JobTable;
 use crate::net::proxy_ports::ProxyPorts;
 use crate::os::machine::ProcessBackend;
-use crate::protocol::{EnsureUser, OpenWorkerSocket, RpcError, UserInfo};
+use crate::os::mounts::differing_mounts;
+use crate::protocol::call::{Call as _, CallInfo};
+use crate::protocol::{EnsureUser, ErrorCode, OpenWorkerSocket, Ping, RpcError, Unlock, UserInfo};
 use crate::secrets::Secrets;
 use crate::secrets::session_env::SessionEnv;
 use crate::server::quota::Quotas;
@@ -29,6 +32,8 @@ pub struct Supervisor {
     run: String,
     /// What a worker may use, once the host has let one in.
     pub(crate) door: Mutex<Option<OpenWorkerSocket>>,
+    /// The host has not compared the container's mounts yet, so nothing may run.
+    locked: AtomicBool,
 }
 
 impl Supervisor {
@@ -53,6 +58,7 @@ impl Supervisor {
             quotas: Quotas::default(),
             run: hex::encode(run),
             door: Mutex::default(),
+            locked: AtomicBool::new(false),
         })
     }
 
@@ -60,6 +66,41 @@ impl Supervisor {
     #[must_use]
     pub fn run_id(&self) -> &str {
         &self.run
+    }
+
+    /// Answers no call until the host has compared the container's mounts.
+    pub(crate) fn lock(&self) {
+        self.locked.store(true, Ordering::Release);
+    }
+
+    /// The boot id of this kernel, while the mounts were not compared yet.
+    pub(crate) fn locked(&self) -> Option<String> {
+        let boot_id = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        self.is_locked().then(|| boot_id().trim().to_owned())
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.locked.load(Ordering::Acquire)
+    }
+
+    /// Whether a call may be made now.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Locked`] for all but [`Ping`] and [`Unlock`], before the mounts were compared.
+    pub(crate) fn check_unlocked(&self, call: &CallInfo) -> Result<(), RpcError> {
+        if !self.is_locked() || [Ping::NAME, Unlock::NAME].contains(&call.name) {
+            return Ok(());
+        }
+        Err(RpcError::new(ErrorCode::Locked, "the mounts of the container were not compared yet"))
+    }
+
+    /// Unlocks if the mounts are the expected ones, and gives those that are not.
+    pub(crate) fn unlock(&self, request: &Unlock) -> Vec<String> {
+        let differing = differing_mounts(&request.mounts);
+        if differing.is_empty() {
+            self.locked.store(false, Ordering::Release);
+        }
+        differing
     }
 
     /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
@@ -81,7 +122,7 @@ mod tests {
 
     use super::*;
     use crate::Container;
-    use crate::protocol::{ErrorCode, ExecRequest, ExecTimeouts, Lifetime, OutputMode, PutSecret, UserSpec};
+    use crate::protocol::{ExecRequest, ExecTimeouts, Lifetime, OutputMode, PutSecret, UserSpec};
 
     fn supervisor() -> (Arc<Supervisor>, TempDir) {
         let dir = tempfile::tempdir().unwrap();

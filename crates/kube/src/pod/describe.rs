@@ -75,6 +75,7 @@ fn mounts(main: &KubeContainer) -> Vec<MountPoint> {
         source: it.name.clone().into(),
         target: it.mount_path.clone(),
         writable: it.read_only != Some(true),
+        is_bind: false,
     };
     mounts.filter(|it| it.name.starts_with("volume-")).map(point).collect()
 }

@@ -177,7 +177,7 @@ impl ContainerJson {
 impl MountJson {
     fn read(self) -> MountPoint {
         let writable = !self.options.iter().any(|it| it == "ro" || it == "readonly");
-        MountPoint { source: self.source, target: self.destination, writable }
+        MountPoint { source: self.source, target: self.destination, writable, is_bind: true }
     }
 }
 

@@ -253,11 +253,13 @@ fn seen(id: &ContainerId, placed: &Placed, image: &StoredImage, network: String)
         source: std::path::Path::new("/nonexistent/coracle-fake").join(it.name.as_str()),
         target: it.at.to_string(),
         writable: it.access == Access::ReadWrite,
+        is_bind: false,
     });
     let mount = |it: &crate::Mount| MountPoint {
         source: it.host.real().to_owned(),
         target: it.at.to_string(),
         writable: it.access == Access::ReadWrite,
+        is_bind: true,
     };
     // As engines do: the image's labels are inherited, the container's own win.
     let mut labels = image.image.labels.clone();

@@ -322,6 +322,7 @@ fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) ->
         source: Path::new("/nonexistent/coracle-fake").join(it.name.as_str()),
         target: it.at.to_string(),
         writable: it.access == Access::ReadWrite,
+        is_bind: false,
     };
     Ok(Container {
         id,

@@ -8,8 +8,8 @@ use tokio::process::{Child, ChildStderr};
 
 use super::RunsCommands;
 use crate::host::process::{self, Stdin};
-use crate::link::{Dial, GuestStream, Link, LinkSettings, SocketAt, Transport, by_socket};
-use crate::{ContainerId, Error, Excerpt, ProcessId, Result, ended};
+use crate::link::{Dial, GuestStream, Link, LinkSettings, Mounts, SocketAt, Transport, by_socket};
+use crate::{ContainerId, ContainerMounts, Error, Excerpt, ProcessId, Result, ended};
 use coracle_protocol::SOCKET_GONE;
 
 /// Limit of error output that is read, in bytes; its end is reported.
@@ -23,13 +23,14 @@ pub(crate) fn link<R: RunsCommands>(
 ) -> Link {
     // A socket on another host is no socket here.
     let socket = socket.filter(|_| runtime.shares_sockets()).cloned().map(Mutex::new);
-    Link::new(Arc::new(EngineDial { runtime: runtime.clone(), id: id.clone(), socket }), settings)
+    let mounts = ContainerMounts { runtime: runtime.clone(), id: id.clone() };
+    Link::new(Arc::new(EngineDial { mounts, socket }), settings)
 }
 
 #[derive(Debug)]
 struct EngineDial<R> {
-    runtime: R,
-    id: ContainerId,
+    /// The container, and its engine.
+    mounts: ContainerMounts<R>,
     /// PID 1 is updated when the engine reports another one.
     socket: Option<Mutex<SocketAt>>,
 }
@@ -44,7 +45,7 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
     }
 
     async fn diagnose(&self, failure: Error) -> Error {
-        if let Some(err) = ended(&self.runtime, &self.id).await {
+        if let Some(err) = ended(&self.mounts.runtime, &self.mounts.id).await {
             return err;
         }
         match failure {
@@ -53,6 +54,10 @@ impl<R: RunsCommands> Dial for EngineDial<R> {
             }
             failure => failure,
         }
+    }
+
+    fn mounts(&self) -> Option<&dyn Mounts> {
+        Some(&self.mounts)
     }
 }
 
@@ -63,9 +68,13 @@ impl<R: RunsCommands> EngineDial<R> {
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else { return Ok(None) };
         if at.pid1.as_ref() != Some(&peer) {
-            let container = self.runtime.inspect(&(&self.id).into()).await?;
+            let container = self.mounts.runtime.inspect(&(&self.mounts.id).into()).await?;
             if container.pid.and_then(ProcessId::from_pid).as_ref() != Some(&peer) {
-                tracing::warn!(id = self.id.short(), pid = peer.pid, "another process answers at the guest's socket");
+                tracing::warn!(
+                    id = self.mounts.id.short(),
+                    pid = peer.pid,
+                    "another process answers at the guest's socket"
+                );
                 return Ok(None);
             }
             socket.lock().unwrap_or_else(PoisonError::into_inner).pid1 = Some(peer.clone());
@@ -81,8 +90,8 @@ impl<R: RunsCommands> EngineDial<R> {
     }
 
     fn by_stream(&self) -> Result<GuestStream> {
-        let words = self.runtime.connect_words(&self.id);
-        let mut child = process::spawn(&self.runtime.program().invocation(words), Stdin::Open)?;
+        let words = self.mounts.runtime.connect_words(&self.mounts.id);
+        let mut child = process::spawn(&self.mounts.runtime.program().invocation(words), Stdin::Open)?;
         let (Some(reader), Some(writer)) = (child.stdout.take(), child.stdin.take()) else {
             return Err(Error::GuestFailed { reason: "the engine's program has no pipes".into() });
         };

@@ -62,6 +62,7 @@ pub(super) async fn prepare(
             for service in admitted.services().iter().filter(|it| it.image.is_none()) {
                 built(cx, &stack.project, &service.service)?;
             }
+            // Looked at again when the record has them; a refusal now saves the pull of the images.
             let binds: Vec<_> = admitted.binds().iter().map(|it| it.1.clone()).collect();
             store.refuse_shared(&binds)?;
             unclaimed(runtime, store, &stack.project).await?;
@@ -208,7 +209,7 @@ pub(super) async fn bring_up(
         }
         Stack::Joined(project, network) => {
             let services = coracle_compose::services(&*ready.runtime, &project).await?;
-            making.begin_stack(name_of(&network))?;
+            making.begin_stack(name_of(&network), &[]).await?;
             let step =
                 StepReport::success("compose", format!("joined `{project}`: {}", service_states(&services)), PROBE);
             return Ok(StackUp { step, services: Some(services), network: Some(network), warnings: Vec::new() });
@@ -220,7 +221,8 @@ pub(super) async fn bring_up(
     let labels = labels(Backend { ready, store }, cx.call.session.as_str(), &admitted, &images)?;
     let stack = admitted.labelled(|part, name| labels(part, name));
     let network = stack.default_network().map(|it| named(&it)).transpose()?;
-    making.begin_stack(network.as_ref().and_then(name_of))?;
+    let binds: Vec<_> = stack.binds().iter().map(|(_, bind)| bind.clone()).collect();
+    making.begin_stack(network.as_ref().and_then(name_of), &binds).await?;
     let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
     cx.call.progress.message(format!("bringing up the services {}", names.join(", "))).await;
     let how = UpOptions {

@@ -23,7 +23,6 @@ impl From<StackError> for Failure {
             StackError::Bad { bad, .. } => {
                 Self::new(Code::ComposeFailed, message).hint(hint(&bad)).detail("services", bad)
             }
-            StackError::Changed(refused) => refused.into(),
             StackError::Engine(err) => Self::from(err).with_code(Code::ComposeFailed),
             other => Self::internal(other),
         }

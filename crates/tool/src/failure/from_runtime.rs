@@ -104,6 +104,7 @@ impl From<Error> for Failure {
             Error::NoSuchJob(job) => failure
                 .detail("job_id", job)
                 .hint("`jobs` shows the jobs there are; one that ended long ago, or before a restart, is forgotten"),
+            Error::MountChanged { targets } => failure.detail("targets", targets).hint(MOUNT_CHANGED),
             Error::GuestFailed { reason } => failure.detail("reason", reason).hint_setting(
                 "try once more; if it fails again, `guest = \"never\"` works without it, but has no jobs",
                 "guest",
@@ -131,6 +132,8 @@ const DOWN: &str = "`preflight` says how to start it";
 const APPLE_DOWN: &str = "ask the person to run `container system start`, then try again";
 const YOU_START_APPLE: &str = "run `container system start`, then try again";
 const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
+const MOUNT_CHANGED: &str = "a link, or nothing, is in the place of a mounted host directory; look at it on the host and put \
+     the directory back, or `destroy` the container, which saves its work";
 const FILES_REMOVED: &str = "nothing can run in it any more; `destroy` it and `create` another. What `destroy` saved \
      before is kept, and a directory of the host that was mounted has lost what was removed in it";
 const WARM_POOL: &str = "docs/kubernetes.md says what a pool needs; without the setting each container has its own Pod";
@@ -192,6 +195,7 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::Forbidden { .. } | Error::AdmissionDenied { .. } => Code::EngineDenied,
         Error::QuotaExceeded { .. } | Error::Unschedulable { .. } => Code::QuotaExceeded,
         Error::NodeLost { .. } => Code::NodeLost,
+        Error::MountChanged { .. } => Code::MountChanged,
         Error::NotEncodable { .. } => Code::PathNotEncodable,
         Error::CleanupFailed { .. } => Code::CleanupFailed,
         Error::NoSuchContainer(_) => Code::NotFound,
@@ -296,7 +300,7 @@ fn of_fault(code: ErrorCode) -> Code {
         ErrorCode::NoUser => Code::UserNotFound,
         ErrorCode::NoJob => Code::JobNotFound,
         ErrorCode::TooMany => Code::LimitReached,
-        ErrorCode::Busy => Code::Busy,
+        ErrorCode::Busy | ErrorCode::Locked => Code::Busy,
         ErrorCode::Unsupported => Code::Unsupported,
         ErrorCode::FilesRemoved => Code::FilesRemoved,
         ErrorCode::Denied | ErrorCode::WrongKind | ErrorCode::Io => Code::CopyFailed,
@@ -308,7 +312,7 @@ fn for_fault(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::TooLong => "give the data as `stdin`, or `copy_in` a file and name it",
         ErrorCode::CannotStart => "perhaps too many processes run in the container; see with `exec` of `ps`, or `jobs`",
-        ErrorCode::Busy => "wait until a call has ended, then try again",
+        ErrorCode::Busy | ErrorCode::Locked => "wait until a call has ended, then try again",
         ErrorCode::Unsupported => OTHER_VERSION,
         ErrorCode::FilesRemoved => FILES_REMOVED,
         ErrorCode::NoShell => "give the command as a list of words, which needs no shell",

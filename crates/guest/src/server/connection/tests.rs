@@ -12,7 +12,8 @@ use crate::protocol::body::{decode, encode};
 use crate::protocol::call::Call as _;
 use crate::protocol::workspace::{OpenMode, WorkspaceOp, WorkspaceRequest};
 use crate::protocol::{
-    CHUNK, FileRef, GetFile, JobInfo, ListJobs, MAX_PAYLOAD, PutFile, Retention, SetSession, UserSpec,
+    CHUNK, FileRef, GetFile, JobInfo, ListJobs, MAX_PAYLOAD, MountIdentity, Ping, PutFile, Retention, SetSession,
+    Unlock, UserSpec,
 };
 
 /// A caller of a guest in an empty directory that has one file, `large`.
@@ -279,4 +280,28 @@ async fn a_caller_that_goes_leaves_nothing_behind() {
         }
     };
     timeout(Duration::from_secs(10), free).await.expect("nothing is held any more");
+}
+
+#[tokio::test]
+async fn a_locked_guest_does_nothing_until_its_mounts_are_the_expected_ones() {
+    let mut call = Call::begin(Caller::Host).await;
+    call.supervisor.lock();
+    call.say(FirstMessage::Hello(hello(VERSION))).await;
+    let Some(FirstMessage::Hello(guest)) = call.greeting().await else { panic!("it greets") };
+    assert!(guest.locked.is_some_and(|boot_id| boot_id.len() == 36));
+    call.call(1, &ListJobs).await;
+    assert_eq!(call.fault(1).await.code, ErrorCode::Locked);
+    call.call(2, &Ping).await;
+    assert!(matches!(call.answer(2).await.0, GuestMessage::Reply { .. }));
+
+    let wrong = MountIdentity { target: "/proc".into(), device: 0, inode: 0 };
+    call.call(3, &Unlock { mounts: vec![wrong] }).await;
+    let (_, differing) = call.answer(3).await;
+    assert_eq!(decode::<Vec<String>>(&differing).unwrap(), ["/proc"]);
+    call.call(4, &ListJobs).await;
+    assert_eq!(call.fault(4).await.code, ErrorCode::Locked);
+
+    call.call(5, &Unlock { mounts: Vec::new() }).await;
+    assert!(matches!(call.answer(5).await.0, GuestMessage::Reply { .. }));
+    assert_eq!(call.jobs(6).await, 0);
 }

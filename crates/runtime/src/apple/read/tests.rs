@@ -28,7 +28,7 @@ fn both_forms_tell_the_same_container() {
     assert_eq!((it.id.as_str(), it.name.as_str(), it.running()), ("web", "web", true));
     assert_eq!((it.networks.as_slice(), it.labels["k"].as_str()), (&["n".to_owned()][..], "v"));
     assert_eq!(it.limits, Limits { memory: Some(ByteSize::mib(1024)), cpus: Some(2.0), pids: None });
-    assert_eq!(it.mounts, [MountPoint { source: "/s".into(), target: "/d".into(), writable: false }]);
+    assert_eq!(it.mounts, [MountPoint { source: "/s".into(), target: "/d".into(), writable: false, is_bind: true }]);
 }
 
 #[test]

@@ -158,6 +158,8 @@ struct HostPortJson {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct MountJson {
+    #[serde(rename = "Type", default)]
+    kind: String,
     #[serde(default)]
     source: PathBuf,
     destination: String,
@@ -233,7 +235,8 @@ impl HostConfigJson {
 
 impl MountJson {
     fn read(self) -> MountPoint {
-        MountPoint { source: self.source, target: self.destination, writable: self.writable }
+        let is_bind = self.kind == "bind";
+        MountPoint { source: self.source, target: self.destination, writable: self.writable, is_bind }
     }
 }
 

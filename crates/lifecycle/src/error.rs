@@ -162,6 +162,9 @@ pub enum StoreError {
     /// The key is damaged: what it signed cannot be told from what others sign.
     #[error("`{}` is damaged", .0.display())]
     Key(PathBuf),
+    /// A newer version of Coracle wrote it, and it stays as it is.
+    #[error("`{}` was written by a newer version of Coracle", .0.display())]
+    Newer(PathBuf),
     /// The file system keeps no locks.
     #[error("`{}` is on a file system without locks", .0.display())]
     NoLocks(PathBuf),

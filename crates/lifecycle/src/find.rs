@@ -13,7 +13,7 @@ use coracle_runtime::{
 use crate::compose_stack::service;
 use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
 use crate::store::LoadOutcome;
-use crate::{Error, Links, ManagedContainer, ResourceKind, Result, SlotId, Store, volume};
+use crate::{Error, Links, ManagedContainer, ResourceKind, Result, SlotId, Store, StoreError, volume};
 
 /// The engines that records name.
 #[async_trait]
@@ -132,8 +132,11 @@ pub(crate) async fn rebuild(
     if store.abandoned()?.iter().any(|it| it.record_id == record.record_id) {
         return Ok(None);
     }
-    remember(store, &record)?;
-    Ok(Some(record))
+    match remember(store, &record) {
+        // It has a record, which this version cannot read.
+        Err(Error::Store(StoreError::Newer(_))) => Ok(None),
+        remembered => remembered.map(|()| Some(record)),
+    }
 }
 
 /// Saves a record that labels gave, unless there is one or somebody else is at it.

@@ -7,7 +7,7 @@ use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeN
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{summed_bytes, summed_value};
+use crate::record::{BadRecord, summed_bytes, summed_value};
 use crate::store::{read_own, write_whole};
 use crate::volume::{NewVolume, create};
 use crate::{Lock, Result, Store, StoreError};
@@ -41,6 +41,9 @@ pub struct SharedPackage {
     pub asked: String,
 }
 
+/// Version of the format. This one is not written; a later one is.
+const SCHEMA: u32 = 0;
+
 /// The file.
 #[derive(Default, Serialize, Deserialize)]
 struct PackageRecord {
@@ -61,9 +64,11 @@ impl Store {
     pub fn shared_packages(&self) -> Result<Vec<SharedPackages>, StoreError> {
         let file = self.packages_file();
         let Some(bytes) = read_own(&file)? else { return Ok(Vec::new()) };
-        let kept: Result<PackageRecord, _> = summed_value(&bytes);
-        let damaged = |err| StoreError::io(&file)(std::io::Error::other(format!("it is damaged: {err}")));
-        kept.map(|it| it.engines).map_err(damaged)
+        match summed_value::<PackageRecord>(&bytes, SCHEMA) {
+            Ok(kept) => Ok(kept.engines),
+            Err(BadRecord::Newer) => Err(StoreError::Newer(file)),
+            Err(err) => Err(StoreError::io(&file)(std::io::Error::other(format!("it is damaged: {err}")))),
+        }
     }
 
     /// What this engine has of them, if anything. A volume that somebody removed is told and left out.

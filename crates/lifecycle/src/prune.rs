@@ -119,8 +119,12 @@ impl PruneScope<'_> {
 /// Looks at all resources of these kinds, on every engine that holds some of ours. Changes nothing.
 ///
 /// # Errors
-/// When one of these engines does not answer: what it holds would be reported as gone.
+/// When one of these engines does not answer: what it holds would be reported as gone. [`StoreError::Newer`] beside records of
+/// a newer version, whose things would be reported as unused.
+///
+/// [`StoreError::Newer`]: crate::StoreError::Newer
 pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope: &PruneScope<'_>) -> Result<Prune> {
+    store.refuse_newer()?;
     let mut found = Prune::default();
     let listing = list(engines, store).await?;
     if scope.has(PruneKind::Containers) || scope.has(PruneKind::Records) {

@@ -307,8 +307,13 @@ pub(crate) enum BadRecord {
     Unreadable(#[from] serde_json::Error),
     #[error("its sum does not fit its content")]
     Sum,
-    #[error("version {0} is not known")]
-    Schema(u32),
+    #[error("it is that of another name")]
+    Name,
+    #[error("it is too long")]
+    Long,
+    /// It is whole, and this version does not know all of it.
+    #[error("a newer version wrote it")]
+    Newer,
 }
 
 impl Record {
@@ -404,8 +409,7 @@ impl Record {
 
     /// Reads a file's bytes. A flipped byte cannot become another user: the sum is checked first.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, BadRecord> {
-        let record: Self = summed_value(bytes)?;
-        if record.schema == SCHEMA { Ok(record) } else { Err(BadRecord::Schema(record.schema)) }
+        summed_value(bytes, SCHEMA)
     }
 }
 
@@ -421,14 +425,19 @@ pub(crate) fn summed_bytes(it: &impl Serialize) -> Vec<u8> {
     bytes
 }
 
-/// What such bytes say, if their sum fits.
-pub(crate) fn summed_value<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadRecord> {
+/// What such bytes say, if their sum fits and their format is at most `schema`.
+pub(crate) fn summed_value<T: DeserializeOwned>(bytes: &[u8], schema: u32) -> Result<T, BadRecord> {
     let mut value: Value = serde_json::from_slice(bytes)?;
-    let told = value.as_object_mut().and_then(|it| it.remove("sum"));
-    if told != Some(sum(&value).into()) {
+    // A later format may also have another sum.
+    if value.get("schema").and_then(Value::as_u64).is_some_and(|theirs| theirs > schema.into()) {
+        return Err(BadRecord::Newer);
+    }
+    let stored_sum = value.as_object_mut().and_then(|it| it.remove("sum"));
+    if stored_sum != Some(sum(&value).into()) {
         return Err(BadRecord::Sum);
     }
-    Ok(serde_json::from_value(value)?)
+    // Nothing of it is damaged, so what cannot be read is a word that a later version added.
+    serde_json::from_value(value).map_err(|_| BadRecord::Newer)
 }
 
 fn sum(value: &Value) -> String {

@@ -12,7 +12,7 @@ use coracle_runtime::host::fs::{remove, replace};
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
-use crate::record::Record;
+use crate::record::{BadRecord, Record};
 use crate::record_cache::{FileStamp, RecordCache};
 use crate::{Error, Lock, Result, StoreError};
 
@@ -171,6 +171,9 @@ impl Store {
     }
 
     /// Reads one record. A damaged one is moved aside, once.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`] for one that a newer version wrote.
     pub(crate) fn load(&self, name: &ContainerName) -> Result<LoadOutcome, StoreError> {
         let file = self.record_file(name);
         // Of before it is read: what takes the file's place meanwhile has another stamp, and is read the next time.
@@ -178,10 +181,9 @@ impl Store {
         if let Some(known) = stamp.and_then(|it| self.read.get(&file, it)) {
             return Ok(LoadOutcome::Record(known));
         }
-        let loaded = load_file(&file, |bytes| match Record::from_bytes(bytes) {
-            Ok(record) if key_of(&record.name) == key_of(name) => Ok(Arc::new(record)),
-            Ok(_) => Err("it names another container".to_owned()),
-            Err(err) => Err(err.to_string()),
+        let loaded = load_file(&file, |bytes| match Record::from_bytes(bytes)? {
+            record if key_of(&record.name) == key_of(name) => Ok(Arc::new(record)),
+            _ => Err(BadRecord::Name),
         })?;
         match (&loaded, stamp) {
             (LoadOutcome::Record(record), Some(stamp)) => self.read.keep(&file, stamp, record),
@@ -240,22 +242,48 @@ impl Store {
         Ok(())
     }
 
-    /// All records. Damaged ones are set aside and left out.
+    /// All records. Damaged ones are set aside and left out; those of a newer version are left out.
     ///
     /// # Errors
     /// When the directory cannot be read.
     pub fn records(&self) -> Result<Vec<Arc<Record>>, StoreError> {
+        Ok(self.all_records()?.0)
+    }
+
+    /// Files of containers and sessions that a newer version wrote.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn newer_files(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let mut newer = self.all_records()?.1;
+        newer.extend(self.all_slots()?.1);
+        Ok(newer)
+    }
+
+    /// Refuses what would remove things that no record names: those of a newer version's records are not known here.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`]
+    pub(crate) fn refuse_newer(&self) -> Result<(), StoreError> {
+        self.newer_files()?.into_iter().next().map_or(Ok(()), |file| Err(StoreError::Newer(file)))
+    }
+
+    /// The records, and the files that a newer version wrote.
+    fn all_records(&self) -> Result<(Vec<Arc<Record>>, Vec<PathBuf>), StoreError> {
         let dir = self.root.join("containers");
-        let mut records = Vec::new();
+        let (mut records, mut newer) = (Vec::new(), Vec::new());
         for entry in std::fs::read_dir(&dir).map_err(StoreError::io(&dir))? {
             let name = entry.map_err(StoreError::io(&dir))?.file_name();
             let Some(Ok(name)) = name.to_str().map(ContainerName::parse) else { continue };
-            if let LoadOutcome::Record(record) = self.load(&name)? {
-                records.push(record);
+            match self.load(&name) {
+                Ok(LoadOutcome::Record(record)) => records.push(record),
+                Ok(LoadOutcome::Damaged | LoadOutcome::Missing) => {}
+                Err(StoreError::Newer(file)) => newer.push(file),
+                Err(err) => return Err(err),
             }
         }
         records.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
-        Ok(records)
+        Ok((records, newer))
     }
 
     /// Records a creation that was given up while the engine may not have received it yet: what appears later under
@@ -329,13 +357,19 @@ fn check(path: &Path, meta: &std::fs::Metadata, right_kind: bool) -> Result<(), 
 }
 
 /// Reads the record in a file. One that is not ours, or that `parse` refuses, is moved aside, once.
+///
+/// # Errors
+/// [`StoreError::Newer`] for one that a newer version wrote: that one stays.
 pub(crate) fn load_file<T>(
     file: &Path,
-    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+    parse: impl FnOnce(&[u8]) -> Result<T, BadRecord>,
 ) -> Result<LoadOutcome<T>, StoreError> {
     let parsed = match read_own(file) {
         Ok(None) => return Ok(LoadOutcome::Missing),
-        Ok(Some(bytes)) => parse(&bytes),
+        Ok(Some(bytes)) => match parse(&bytes) {
+            Err(BadRecord::Newer) => return Err(StoreError::Newer(file.to_owned())),
+            parsed => parsed.map_err(|err| err.to_string()),
+        },
         Err(err @ (StoreError::Link(_) | StoreError::Owner(_))) => Err(err.to_string()),
         Err(err) => return Err(err),
     };
@@ -470,6 +504,35 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         assert!(matches!(store.load(&ContainerName::parse("web").unwrap()), Ok(LoadOutcome::Damaged)));
         assert!(!file.exists() && dir.path().join("containers/web").read_dir().unwrap().count() == 1);
+    }
+
+    #[test]
+    fn what_a_newer_version_wrote_stays_as_it_is_and_hides_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path());
+        store.save(&record("old")).unwrap();
+        let newer = [
+            ("schema", Box::new(|value: &mut Value| value["schema"] = 2.into()) as Box<dyn Fn(&mut Value)>),
+            ("word", Box::new(|value| value["role"] = "invented_later".into())),
+            ("shape", Box::new(|value| value["image"] = json!({ "name": "busybox" }))),
+        ];
+        for (name, change) in &newer {
+            let mut value = serde_json::to_value(record(name)).unwrap();
+            change(&mut value);
+            let file = dir.path().join("containers").join(name).join("metadata.json");
+            std::fs::create_dir(file.parent().unwrap()).unwrap();
+            std::fs::write(&file, summed_bytes(&value)).unwrap();
+            let before = std::fs::read(&file).unwrap();
+            let name = ContainerName::parse(*name).unwrap();
+            assert!(matches!(store.load(&name), Err(StoreError::Newer(found)) if found == file));
+            assert_eq!(std::fs::read(&file).unwrap(), before);
+        }
+        // A later format has a sum of its own.
+        let file = dir.path().join("containers/schema/metadata.json");
+        std::fs::write(&file, r#"{ "schema": 3 }"#).unwrap();
+        let names: Vec<_> = store.records().unwrap().iter().map(|it| it.name.to_string()).collect();
+        assert_eq!((names, store.newer_files().unwrap().len()), (vec!["old".to_owned()], 3));
+        assert!(matches!(store.refuse_newer(), Err(StoreError::Newer(_))));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum Code {
     ConfirmRequired,
     /// Something else is mounted than was admitted; the container was ended.
     MountChanged,
+    /// A newer version of Coracle wrote the file, and this one leaves it as it is.
+    NewerVersion,
     /// This machine is not ready; `preflight` says what is missing.
     NotReady,
     /// The engine is not installed or does not answer.

@@ -11,10 +11,11 @@ use super::directory::ContainerDir;
 use super::from_spec::config_of;
 use super::host_error;
 use super::state::State;
-use crate::config::ContainerConfig;
+use crate::config::{ContainerConfig, MountConfig};
 use crate::engine::Engine;
 use crate::error::refused;
 use crate::pending::Operation;
+use crate::volume::VolumeRecords;
 
 /// Names change hands within microseconds.
 const NAMES_TIMEOUT: Duration = Duration::from_secs(10);
@@ -123,14 +124,28 @@ async fn rename_into_place(engine: &Engine, config: &ContainerConfig, aside: &Pa
     if owner_of_name(engine, &config.name).map_err(host_error(what()))?.is_some() {
         return Err(Error::NameTaken(config.name.clone()));
     }
+    check_volumes(engine, config)?;
     // The name of a container that a dying process did not finish.
     let _ = std::fs::remove_file(&link);
     std::os::unix::fs::symlink(config.id.as_str(), &link).map_err(host_error(what()))?;
     std::fs::rename(aside, containers.join(config.id.as_str())).map_err(host_error(what()))
 }
 
+/// A volume may have been removed since the request was read.
+fn check_volumes(engine: &Engine, config: &ContainerConfig) -> Result<()> {
+    let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
+    for mount in &config.mounts {
+        if let MountConfig::Volume { name, .. } = mount
+            && volumes.find(name)?.is_none()
+        {
+            return Err(refused("create", format_args!("no volume `{name}`")));
+        }
+    }
+    Ok(())
+}
+
 /// Held while names change, by the operation `verb`.
-pub(super) async fn lock_names(engine: &Engine, verb: &'static str) -> Result<Lock> {
+pub(crate) async fn lock_names(engine: &Engine, verb: &'static str) -> Result<Lock> {
     let path = engine.directories.containers().join("names.lock");
     let taken = Lock::take(&path, NAMES_TIMEOUT).await.map_err(host_error("cannot lock the names of containers"))?;
     taken.ok_or(Error::TimedOut { verb, after: NAMES_TIMEOUT })
@@ -184,6 +199,9 @@ pub(crate) fn ids(engine: &Engine) -> io::Result<Vec<String>> {
 }
 
 /// `None` for one that is being removed, or that a crash of the machine left without its configuration.
+///
+/// # Errors
+/// `InvalidData` for one whose configuration cannot be read.
 pub(crate) fn stored(engine: &Engine, id: &str) -> io::Result<Option<StoredContainer>> {
     let dir = ContainerDir::at(engine.directories.containers().join(id));
     Ok(dir.config()?.map(|config| StoredContainer { config, dir }))
@@ -194,8 +212,12 @@ pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredCo
     let failed = || host_error("cannot read the containers");
     let mut found = Vec::new();
     for id in ids(engine).map_err(failed())? {
-        let stored = stored(engine, &id).map_err(failed())?;
-        found.extend(stored.filter(|it| filter.admits(&it.config.labels)));
+        match stored(engine, &id) {
+            Ok(stored) => found.extend(stored.filter(|it| filter.admits(&it.config.labels))),
+            // It hides no other container. Whoever asks for it by its id gets the error.
+            Err(err) if err.kind() == io::ErrorKind::InvalidData => tracing::warn!(%err, "a container is left out"),
+            Err(err) => return Err(failed()(err)),
+        }
     }
     Ok(found)
 }

@@ -127,10 +127,17 @@ impl ContainerDir {
     }
 }
 
-/// `None` for a missing file, and for one that a crash of the machine left half written.
+/// `None` for a missing file. [`write_json`] leaves no file half written, so one that cannot be read was written by another
+/// version, or the disk is damaged: what it describes is not missing.
+///
+/// # Errors
+/// `InvalidData` for such a file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match std::fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|err| {
+            let what = format!("`{}` is damaged, or another version of Coracle wrote it: {err}", path.display());
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        }),
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(err) => Err(err),
     }

@@ -41,7 +41,7 @@ mod usage;
 use coracle_runtime::Error;
 
 pub(crate) use self::commit::commit;
-pub(crate) use self::containers::{StoredContainer, add, create, find, list};
+pub(crate) use self::containers::{StoredContainer, add, create, find, list, lock_names};
 pub(crate) use self::describe::describe;
 pub(crate) use self::end::{remove, stop};
 pub(crate) use self::exec::exec;

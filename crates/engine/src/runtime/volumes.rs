@@ -5,6 +5,7 @@ use coracle_runtime::{LabelFilter, Result, Volume, VolumeCreate, Volumes};
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;
+use crate::container::lock_names;
 use crate::volume::VolumeRecords;
 
 #[async_trait]
@@ -22,6 +23,8 @@ impl Volumes for EmbeddedRuntime {
     }
 
     async fn remove_volume(&self, name: &str) -> Result<()> {
+        // No container that has it is published meanwhile.
+        let _names = lock_names(&self.engine, "volume rm").await?;
         let (engine, name) = (self.engine.clone(), name.to_owned());
         blocking("remove a volume", move || VolumeRecords::new(&engine.directories, &engine.privileges).remove(&name))
             .await

@@ -43,6 +43,7 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
         }
     }
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
+    let _names = removal.note(container::lock_names(engine, "volume rm").await);
     for volume in removal.note(volumes.list()).unwrap_or_default() {
         if filter.admits(&volume.labels) {
             removal.note(volumes.remove(&volume.name));

@@ -1,5 +1,6 @@
 //! Images made of a container's files.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::io;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use super::configuration::NewConfiguration;
 use super::export::{CanonicalDigest, HashWriter};
@@ -56,7 +58,11 @@ impl Store {
         let mut addition = self.begin_addition()?;
         let base = self.configuration(&base)?.ok_or(StoreError::NoSuchImage(base))?;
         let draft = addition.draft()?;
-        let left_out = SkippedPaths { mount_points: relative(&mount_points), stubs: relative(&stubs) };
+        let left_out = SkippedPaths {
+            mount_points: relative(&mount_points),
+            stubs: relative(&stubs),
+            whiteout_names: RefCell::default(),
+        };
         let (dir, overlay) = (File::open(&draft.path), self.overlay());
         let copied = dir.and_then(|dir| {
             let options = CopyOptions { overlay, left_out: &left_out, limits };
@@ -66,11 +72,14 @@ impl Store {
             })
         });
         let copied = copied.map_err(StoreError::io("cannot copy a container's files"))?;
-        let (digest, report) = copied.map_err(|refusal| match refusal {
+        let copied = copied.map_err(|refusal| match refusal {
             LayerRefusal::FileTooLarge { path, size, limit } => StoreError::FileTooLarge { path, size, limit },
             refusal => StoreError::Refused { layer: "of the commit".into(), refusal },
         })?;
-        let record = LayerRecord::new(digest.digest, report);
+        for name in &copied.whiteout_names {
+            tracing::warn!("`{name}` is left out of the image: in a layer its name removes files");
+        }
+        let record = LayerRecord::new(copied.digest.digest, copied.report);
         let layer = match addition.find_layer(&record.diff_id)? {
             Some(found) => found,
             None => addition.publish_layer(&draft, record)?,
@@ -95,6 +104,20 @@ impl Store {
 struct SkippedPaths {
     mount_points: BTreeSet<Vec<u8>>,
     stubs: BTreeSet<Vec<u8>>,
+    /// Names of files that were left out for their names. They are logged afterwards: without root the copy is made in a
+    /// forked child, where another thread may have held the lock of the log.
+    whiteout_names: RefCell<Vec<String>>,
+}
+
+/// Names that are logged of one commit.
+const MAX_WHITEOUT_NAMES: usize = 20;
+
+/// A layer of a container's files.
+#[derive(Debug, Serialize, Deserialize)]
+struct CopiedLayer {
+    digest: CanonicalDigest,
+    report: UnpackReport,
+    whiteout_names: Vec<String>,
 }
 
 struct CopyOptions<'a> {
@@ -114,9 +137,9 @@ fn relative(paths: &[PathBuf]) -> BTreeSet<Vec<u8>> {
     paths.iter().map(relative).filter(|it| !it.is_empty()).collect()
 }
 
-/// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files.
+/// Copies an upper directory, and gives the digest of its canonical archive. Runs as the owner of the files, and logs nothing.
 #[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
-fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<(CanonicalDigest, UnpackReport)> {
+fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<CopiedLayer> {
     let CopyOptions { overlay, left_out, limits } = options;
     let upper = File::open(upper)?;
     mkdirat(dir, FILES, Mode::from_raw_mode(0o755))?;
@@ -126,13 +149,24 @@ fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<
     let guard = WriteGuard::begin("the image", dir, CancelFlag::NEVER)?;
     let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, options), guard };
     walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;
-    Ok((sink.tar.finish()?.finish(), sink.copy.finish()?))
+    let (digest, report) = (sink.tar.finish()?.finish(), sink.copy.finish()?);
+    Ok(CopiedLayer { digest, report, whiteout_names: left_out.whiteout_names.take() })
 }
 
 impl SkippedPaths {
     fn select(&self, path: &[u8], at: EntryPosition<'_>) -> io::Result<Selection> {
-        let leave = self.mount_points.contains(path) || self.is_empty_stub(path, at)? || is_unspeakable(at);
+        let leave = self.mount_points.contains(path) || self.is_empty_stub(path, at)? || self.is_whiteout_name(at);
         Ok(if leave { Selection::Leave } else { Selection::Take })
+    }
+
+    /// Whether its name means a whiteout in an archive. No layer can have such a file.
+    fn is_whiteout_name(&self, at: EntryPosition<'_>) -> bool {
+        let is_whiteout = at.name.to_bytes().starts_with(WHITEOUT);
+        let mut names = self.whiteout_names.borrow_mut();
+        if is_whiteout && names.len() < MAX_WHITEOUT_NAMES {
+            names.push(at.name.to_string_lossy().into_owned());
+        }
+        is_whiteout
     }
 
     fn is_empty_stub(&self, path: &[u8], at: EntryPosition<'_>) -> io::Result<bool> {
@@ -153,15 +187,6 @@ impl SkippedPaths {
         }
         Ok(true)
     }
-}
-
-/// A file whose name means a whiteout in an archive. No layer can have it.
-fn is_unspeakable(at: EntryPosition<'_>) -> bool {
-    let it = at.name.to_bytes().starts_with(WHITEOUT);
-    if it {
-        tracing::warn!("`{}` is left out of the image: in a layer its name removes files", at.name.to_string_lossy());
-    }
-    it
 }
 
 /// Copies what it visits, and hashes it as an archive on the way.

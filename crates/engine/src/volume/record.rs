@@ -205,12 +205,17 @@ impl<'a> VolumeRecords<'a> {
     }
 
     /// A container that has the volume among its mounts.
+    ///
+    /// # Errors
+    /// When the configuration of a container cannot be read: it may have the volume.
     fn user_of(&self, name: &str) -> io::Result<Option<String>> {
         for entry in fs::read_dir(self.directories.containers())? {
-            let path = entry?.path().join("config.json");
             // `names`, and containers that are being made or removed.
-            let Ok(bytes) = fs::read(&path) else { continue };
-            let Ok(config) = serde_json::from_slice::<ContainerConfig>(&bytes) else { continue };
+            let bytes = match fs::read(entry?.path().join("config.json")) {
+                Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+                bytes => bytes?,
+            };
+            let config: ContainerConfig = serde_json::from_slice(&bytes)?;
             let is_it = |it: &MountConfig| matches!(it, MountConfig::Volume { name: it, .. } if it == name);
             if config.mounts.iter().any(is_it) {
                 return Ok(Some(config.name.to_string()));

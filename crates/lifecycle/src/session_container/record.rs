@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::{Reason, Replacement};
 use crate::clock::ClockReading;
 use crate::deferred::Deferred;
-use crate::record::{Record, RecordState, summed_bytes, summed_value};
+use crate::record::{BadRecord, Record, RecordState, summed_bytes, summed_value};
 use crate::slot::{SlotKey, SlotRole};
 use crate::store::{LoadOutcome, load_file, own_directory, write_whole};
 use crate::{Lock, Result, Store, StoreError};
@@ -246,13 +246,13 @@ impl SlotRecord {
         }
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
+    fn from_bytes(bytes: &[u8]) -> Result<Self, BadRecord> {
         if bytes.len() > MAX_BYTES {
-            return Err("it is too long".into());
+            return Err(BadRecord::Long);
         }
-        let mut record: Self = summed_value(bytes).map_err(|err| err.to_string())?;
+        let mut record: Self = summed_value(bytes, SCHEMA)?;
         record.later.retain(|name, _| !MOVED.contains(&name.as_str()));
-        if record.schema == SCHEMA { Ok(record) } else { Err(format!("version {} is not known", record.schema)) }
+        Ok(record)
     }
 }
 
@@ -279,7 +279,7 @@ impl Store {
     pub(crate) fn load_slot(&self, key: SlotKey<'_>) -> Result<LoadOutcome<Box<SlotRecord>>, StoreError> {
         let mut loaded = load_file(&self.slot_file(key), |bytes| match SlotRecord::from_bytes(bytes)? {
             it if it.key() == key => Ok(Box::new(it)),
-            _ => Err("it is that of another slot".to_owned()),
+            _ => Err(BadRecord::Name),
         })?;
         if let LoadOutcome::Record(slot) = &mut loaded
             && let Some(record) = self.ready_record(slot.name.as_ref())?
@@ -311,18 +311,27 @@ impl Store {
         Ok(())
     }
 
-    /// The records of all slots. Damaged ones are set aside and left out.
+    /// The records of all slots. Damaged ones are set aside and left out; those of a newer version are left out.
     pub(crate) fn slots(&self) -> Result<Vec<SlotRecord>, StoreError> {
+        Ok(self.all_slots()?.0)
+    }
+
+    /// The records of all slots, and the files that a newer version wrote.
+    pub(crate) fn all_slots(&self) -> Result<(Vec<SlotRecord>, Vec<PathBuf>), StoreError> {
         let dir = self.root().join("sessions");
         let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
-        let mut slots = Vec::new();
+        let (mut slots, mut newer) = (Vec::new(), Vec::new());
         for session in entries.filter_map(|it| ContainerName::parse(it.ok()?.file_name().to_str()?).ok()) {
             for role in SlotRole::ALL {
-                slots.extend(self.load_slot(SlotKey::new(&session, role))?.record().map(|it| *it));
+                match self.load_slot(SlotKey::new(&session, role)) {
+                    Ok(loaded) => slots.extend(loaded.record().map(|it| *it)),
+                    Err(StoreError::Newer(file)) => newer.push(file),
+                    Err(err) => return Err(err),
+                }
             }
         }
         slots.sort_by(|a, b| (&a.session, a.role.as_str()).cmp(&(&b.session, b.role.as_str())));
-        Ok(slots)
+        Ok((slots, newer))
     }
 }
 

@@ -87,6 +87,9 @@ fn several(errors: Vec<lifecycle::Error>) -> Failure {
 
 impl From<lifecycle::StoreError> for Failure {
     fn from(err: lifecycle::StoreError) -> Self {
+        if let lifecycle::StoreError::Newer(file) = &err {
+            return Self::newer_version(err.to_string()).detail("file", file);
+        }
         let message = match &err {
             lifecycle::StoreError::Io { source, .. } => format!("{err}: {source}"),
             _ => err.to_string(),

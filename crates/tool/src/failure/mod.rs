@@ -100,6 +100,12 @@ impl Failure {
         failure::Failure::cancelled().into()
     }
 
+    /// A file that only a newer version can read.
+    pub(crate) fn newer_version(message: impl Into<String>) -> Self {
+        Self::new(Code::NewerVersion, message)
+            .hint("update this program; a server that runs since before an update has to be started again")
+    }
+
     /// A value that is wrong.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         let (field, message) = (field.into(), message.into());

@@ -61,7 +61,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
         }
     }
     checks.extend(facts.of_engine.clone());
-    checks.push(fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work"));
+    checks.push(state_dir(facts));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
     checks.push(Check::new("gh", Status::Info, found(facts.gh)));
@@ -277,6 +277,16 @@ fn limits(engine: &EngineInfo) -> Check {
         .with_guidance("control groups version 2 with delegated controllers keeps them")
 }
 
+fn state_dir(facts: &PreflightFacts) -> Check {
+    if facts.newer.is_empty() {
+        return fault_or("state_dir", facts.state.as_ref(), "only its owner can open it, and file locks work");
+    }
+    let files: Vec<_> = facts.newer.iter().map(|file| file.display().to_string()).collect();
+    let detail =
+        format!("a newer version of Coracle wrote these files, and this one leaves them: {}", files.join(", "));
+    Check::new("state_dir", Status::Warn, detail).with_guidance("update this program, or end what still runs it")
+}
+
 fn unverified(facts: &PreflightFacts) -> Check {
     match facts.unverified.as_slice() {
         [] => Check::new("unverified", Status::Pass, "no container carries our label without proof"),
@@ -327,6 +337,7 @@ mod tests {
             git: true,
             gh: false,
             unverified: Vec::new(),
+            newer: Vec::new(),
             of_engine: Vec::new(),
         }
     }

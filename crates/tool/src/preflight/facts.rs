@@ -1,5 +1,7 @@
 //! What the checks of preflight look at, gathered from this machine.
 
+use std::path::PathBuf;
+
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 
@@ -28,6 +30,8 @@ pub(crate) struct PreflightFacts {
     pub(crate) git: bool,
     pub(crate) gh: bool,
     pub(crate) unverified: Vec<String>,
+    /// Files of the state directory that a newer version wrote.
+    pub(crate) newer: Vec<PathBuf>,
     /// The embedded engine's own, where it is chosen or could not be; or those of a cluster.
     pub(crate) of_engine: Vec<Check>,
 }
@@ -67,6 +71,7 @@ impl PreflightFacts {
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
             unverified,
+            newer: cx.store().ok().and_then(|store| store.newer_files().ok()).unwrap_or_default(),
             of_engine: Vec::new(),
         }
         .with_embedded(cx)

@@ -1,13 +1,15 @@
 //! Host paths, resolved once and then held open, atomic replacement of files, and their digests.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
+
+use super::temporary;
 
 /// A directory or regular file of the host: links resolved once, then held open so that it stays what it was.
 #[derive(Clone, Debug)]
@@ -143,12 +145,34 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// # Errors
 /// When it cannot be written; then the old file stays, and nothing is left of the new one.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    replace_as(path, content, Permissions::from_mode(0o600))
+}
+
+/// [`replace`], for a file with other permissions.
+///
+/// # Errors
+/// As for [`replace`].
+pub fn replace_as(path: &Path, content: &[u8], permissions: Permissions) -> io::Result<()> {
+    let mut file = temporary::file_in(dir_of(path))?;
     file.write_all(content)?;
+    file.as_file().set_permissions(permissions)?;
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|err| err.error)?;
-    File::open(dir)?.sync_all()
+    let file = file.persist(path).map_err(|err| err.error)?;
+    temporary::unmark(&file);
+    sync_entry(path)
+}
+
+/// Writes the directory of a file to the disk, so that the file's name survives a loss of power. The file itself has to be
+/// synced before.
+///
+/// # Errors
+/// When the directory cannot be opened, or its disk fails.
+pub fn sync_entry(path: &Path) -> io::Result<()> {
+    File::open(dir_of(path))?.sync_all()
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Length and SHA-256 of a file's content.

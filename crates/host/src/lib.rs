@@ -29,5 +29,8 @@ pub mod process_marker;
 pub mod program;
 pub mod registry_login;
 pub mod resolver;
+pub mod rotating_log;
 pub mod tar_index;
+pub mod temporary;
 pub mod tree;
+pub mod tree_backup;

@@ -5,17 +5,20 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use coracle_types::{Ids, random_hex};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use coracle_types::Ids;
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::fs::{
-    Gid, Uid, fchmod, fchown, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat,
-    unlinkat,
+    Gid, Uid, fchmod, fchown, flock, fstat, fsync, mkdirat, openat, readlinkat, renameat, renameat_with, statat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::fs::HostPath;
+use super::temporary;
 
 /// A directory that is held open.
 #[derive(Clone, Debug)]
@@ -224,7 +227,8 @@ impl DirHandle {
         Ok(symlinkat(target, &*self.0, name)?)
     }
 
-    /// Replaces a file atomically: a reader sees its old content or its new one.
+    /// Replaces a file atomically: a reader sees its old content or its new one. It is on the disk, with its name, when
+    /// this returns.
     ///
     /// # Errors
     /// When it cannot be written; then nothing is left of it.
@@ -243,9 +247,11 @@ impl DirHandle {
         content: &mut dyn io::Read,
     ) -> io::Result<()> {
         plain(name)?;
-        let temporary = format!(".coracle-{}.tmp", random_hex::<8>());
+        temporary::sweep(self);
+        let temporary = temporary::name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&*self.0, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+        temporary::mark_in_use(&file);
         let mut written = || {
             io::copy(content, &mut file)?;
             file.flush()?;
@@ -258,10 +264,19 @@ impl DirHandle {
         if done.is_err() {
             let _ = unlinkat(&*self.0, &temporary, AtFlags::empty());
         }
-        done
+        temporary::unmark(&file);
+        done.and_then(|()| self.sync())
     }
 
-    /// Writes a small file that is new.
+    /// Writes the names of its entries to the disk.
+    ///
+    /// # Errors
+    /// When its disk fails.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fsync(&*self.0)?)
+    }
+
+    /// Writes a small file that is new. It is on the disk, with its name, when this returns.
     ///
     /// # Errors
     /// `AlreadyExists` when something has the name; when it cannot be written, and then nothing is left of it.
@@ -269,16 +284,17 @@ impl DirHandle {
         plain(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&*self.0, name, flags, Mode::from_raw_mode(0o666))?);
-        file.write_all(content).inspect_err(|_| {
+        file.write_all(content).and_then(|()| file.sync_all()).inspect_err(|_| {
             let _ = unlinkat(&*self.0, name, AtFlags::empty());
-        })
+        })?;
+        self.sync()
     }
 
     /// Overwrites a file in place, for processes that hold it open, if its content is still `was`. For small files,
-    /// because a reader may see half of it. Returns whether it was overwritten.
+    /// because a reader may see half of it. Returns whether it was overwritten; then it is on the disk.
     ///
     /// # Errors
-    /// When there is no regular file of that name, or it cannot be written.
+    /// When there is no regular file of that name, or it cannot be written; then it has its old content.
     pub fn write_over(&self, name: &OsStr, was: &[u8], content: &[u8]) -> io::Result<bool> {
         plain(name)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -291,11 +307,18 @@ impl DirHandle {
         if now != was {
             return Ok(false);
         }
-        file.rewind()?;
-        file.write_all(content)?;
-        file.set_len(content.len() as u64)?;
-        file.sync_all()?;
-        Ok(true)
+        let mut overwrite = |content: &[u8]| {
+            file.rewind()?;
+            file.write_all(content)?;
+            file.set_len(content.len() as u64)?;
+            file.sync_all()
+        };
+        let done = overwrite(content);
+        if done.is_err() {
+            // The room of the old content is still there.
+            let _ = overwrite(was);
+        }
+        done.map(|()| true)
     }
 
     /// Gives the directory to a user, if it belongs to another.
@@ -359,7 +382,7 @@ impl DirHandle {
             }
             match self.entry_kind(name)? {
                 Some(Node::Dir) if depth == DEEPEST => {
-                    renameat(&*self.0, name, &*top.0, format!(".coracle-{}.tmp", random_hex::<8>()))?;
+                    renameat(&*self.0, name, &*top.0, temporary::name())?;
                 }
                 Some(Node::Dir) => {
                     self.enter(name)?.clear(top, depth + 1)?;
@@ -370,6 +393,17 @@ impl DirHandle {
             }
         }
         Ok(())
+    }
+
+    /// Whether a file or directory of this user was last changed so long ago, and has no lock of a process.
+    pub(crate) fn is_abandoned(&self, name: &OsStr, age: Duration) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
+        let meta = file.metadata()?;
+        let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(meta.ctime()).unwrap_or_default());
+        let is_old = changed.elapsed().is_ok_and(|since| since >= age);
+        let is_own = meta.uid() == rustix::process::geteuid().as_raw();
+        Ok(is_own && is_old && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
     }
 
     /// Gives something in it another name in it, which nothing has.

@@ -11,7 +11,6 @@
 #[cfg(feature = "host")]
 mod apply_devcontainer;
 #[cfg(feature = "host")]
-mod checkout_backup;
 #[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]

@@ -1,13 +1,13 @@
 //! The event log of a session (workspace.md 5.2): one JSON object a line, beside the audit trail.
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use coracle_lifecycle::{ContainerEvent, EndReason, SlotEvent, SlotId, SlotObserver, SlotRole};
+use coracle_runtime::host::rotating_log::RotatingLog;
 use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, ObservedRuntime};
 use serde_json::{Map, Value, json};
 
@@ -128,29 +128,16 @@ impl EventLog {
 }
 
 fn append(file: &Path, line: &[u8]) -> std::io::Result<()> {
-    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(file);
-    let mut log = match open() {
+    let log = RotatingLog::new(file.to_owned(), MAX_BYTES, KEPT);
+    match log.append(line) {
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
             let dir = file.parent().unwrap_or(Path::new("/"));
             std::fs::create_dir_all(dir)?;
             std::fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-            open()?
+            log.append(line)
         }
-        opened => opened?,
-    };
-    if log.metadata()?.len() + line.len() as u64 > MAX_BYTES {
-        put_aside(file)?;
-        log = open()?;
+        done => done,
     }
-    log.write_all(line)
-}
-
-fn put_aside(file: &Path) -> std::io::Result<()> {
-    let numbered = |number: u32| file.with_extension(format!("jsonl.{number}"));
-    for number in (1..KEPT).rev() {
-        let _ = std::fs::rename(numbered(number), numbered(number + 1));
-    }
-    std::fs::rename(file, numbered(1))
 }
 
 #[cfg(test)]

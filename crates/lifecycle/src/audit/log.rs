@@ -1,10 +1,11 @@
 //! The files of the trail: appended under a lock, bounded, rotated.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::host::rotating_log::append_whole;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -45,16 +46,33 @@ pub(super) fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io:
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock()?;
     let files = files(dir)?;
-    let current = files.last().cloned();
-    let before = current.as_ref().map(|it| last(it)).transpose()?.unwrap_or_default();
-    let path = match current.filter(|_| before.bytes < MAX_FILE) {
-        Some(path) => path,
-        None => next(dir, &files)?,
+    let newest = files.last().cloned();
+    let (before, room) = end(&files)?;
+    let (path, is_new) = match newest.filter(|_| room) {
+        Some(path) => (path, false),
+        None => (next(dir, &files)?, true),
     };
     let text = written(line, &before);
-    let mut file = private().append(true).open(path)?;
-    file.write_all(text.as_bytes())?;
+    let file = private().append(true).open(path)?;
+    append_whole(&file, text.as_bytes())?;
+    if is_new {
+        File::open(dir)?.sync_all()?;
+    }
     if durable { file.sync_data() } else { Ok(()) }
+}
+
+/// What the next line follows, and whether the newest file has room for it. A disk that was full when a file was begun
+/// left it empty; the chain goes on from the file before.
+fn end(files: &[PathBuf]) -> io::Result<(Last, bool)> {
+    let mut has_room = None;
+    for file in files.iter().rev() {
+        let last = last(file)?;
+        let room = *has_room.get_or_insert(last.bytes < MAX_FILE);
+        if last.bytes > 0 {
+            return Ok((last, room));
+        }
+    }
+    Ok((Last::default(), has_room.unwrap_or(false)))
 }
 
 pub(super) fn private() -> OpenOptions {
@@ -167,6 +185,27 @@ mod tests {
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(text.lines().count(), 3);
         assert_eq!(seq(dir.path()), [Some(1)]);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_at_a_rotation_breaks_no_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        while files(dir.path()).unwrap().len() < 2 {
+            append(dir.path(), line(3800), false).unwrap();
+        }
+        let before = seq(dir.path())[0].unwrap();
+        let second = files(dir.path()).unwrap().remove(1);
+        // Writes to this device fail as on a full disk.
+        std::fs::remove_file(&second).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &second).unwrap();
+        append(dir.path(), line(1), false).unwrap_err();
+        std::fs::remove_file(&second).unwrap();
+        std::fs::write(&second, "").unwrap();
+        for _ in 0..2 {
+            append(dir.path(), line(1), true).unwrap();
+        }
+        assert_eq!(seq(dir.path()), [Some(before), Some(before + 2)]);
+        assert!(super::super::verify(dir.path()).unwrap().is_ok());
     }
 
     #[test]

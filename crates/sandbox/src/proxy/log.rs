@@ -1,16 +1,17 @@
 //! One line for each request, without a body, a header, a token, a key or a query; and what the person should see.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::path::Path;
 use std::time::Instant;
 
+use coracle_runtime::host::rotating_log::RotatingLog;
 use serde::Serialize;
 
-/// A file of more bytes is put aside, in place of the one that was aside before.
+/// A file of more bytes is put aside.
 const ROTATED_AT: u64 = 16 << 20;
+
+/// Files put aside that are kept.
+const KEPT: u32 = 1;
 
 /// Characters of a text that came from inside, at most.
 const LONGEST: usize = 256;
@@ -47,52 +48,26 @@ pub struct ProxyEvent {
     pub policy_generation: u64,
 }
 
-/// Where lines go.
+/// Where lines go. Proxies of several processes write the same file.
 #[derive(Debug)]
-pub(super) struct ProxyLog(Option<Mutex<OpenLogFile>>);
-
-#[derive(Debug)]
-struct OpenLogFile {
-    path: PathBuf,
-    file: File,
-    bytes: u64,
-}
+pub(super) struct ProxyLog(Option<RotatingLog>);
 
 impl ProxyLog {
     /// # Errors
     /// When the file cannot be opened: no request goes unlogged.
     pub(super) fn open(path: Option<&Path>) -> io::Result<Self> {
-        path.map(|path| OpenLogFile::new(path).map(Mutex::new)).transpose().map(Self)
+        let log = path.map(|path| RotatingLog::new(path.to_owned(), ROTATED_AT, KEPT));
+        log.as_ref().map(RotatingLog::open).transpose()?;
+        Ok(Self(log))
     }
 
     pub(super) fn write(&self, line: &RequestLogLine) {
-        let Some(open) = &self.0 else { return };
+        let Some(log) = &self.0 else { return };
         let Ok(mut bytes) = serde_json::to_vec(line) else { return };
         bytes.push(b'\n');
-        let written = open.lock().unwrap_or_else(PoisonError::into_inner).write(&bytes);
-        if let Err(err) = written {
+        if let Err(err) = log.append(&bytes) {
             tracing::warn!(%err, "the proxy's log cannot be written");
         }
-    }
-}
-
-impl OpenLogFile {
-    fn new(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        let bytes = file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), file, bytes })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.bytes >= ROTATED_AT {
-            let mut aside = self.path.clone().into_os_string();
-            aside.push(".1");
-            std::fs::rename(&self.path, aside)?;
-            *self = Self::new(&self.path)?;
-        }
-        self.file.write_all(bytes)?;
-        self.bytes += bytes.len() as u64;
-        Ok(())
     }
 }
 
@@ -124,7 +99,7 @@ mod tests {
         let log = ProxyLog::open(Some(&path)).unwrap();
         log.write(&line("two"));
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
-        OpenOptions::new().write(true).open(&path).unwrap().set_len(ROTATED_AT).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(ROTATED_AT).unwrap();
         let log = ProxyLog::open(Some(&path)).unwrap();
         log.write(&line("three"));
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1,27 +1,35 @@
-//! Copies of the files that a patch changes, to put them back if it cannot be written: git removes all of these files
-//! first, and leaves a checkout half-written if it then fails.
+//! Copies of the files of a directory that are about to change, to put all of them back if one cannot be written.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use coracle_runtime::Ids;
-use coracle_runtime::host::tree::{DirHandle, FileIdentity, Node};
+use coracle_types::Ids;
 
-use crate::files::own_directory;
-use crate::{Code, Failure, Result};
+use super::tree::{DirHandle, FileIdentity, Node};
 
-/// The state of a checkout's files before a patch.
-pub(crate) struct CheckoutBackup {
-    checkout: DirHandle,
+/// The state of some files before a change.
+#[derive(Debug)]
+pub struct TreeBackup {
+    tree: DirHandle,
     /// The directory of the copies, which have the names of the files.
     copies: PathBuf,
     entries: Vec<BackupEntry>,
 }
 
-/// A name before a patch.
+/// A file that cannot be copied or put back.
+#[derive(Debug)]
+pub struct BackupError {
+    /// Its path in the tree.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// A name before a change.
+#[derive(Debug)]
 struct BackupEntry {
     path: PathBuf,
     /// Directories above it that existed.
@@ -30,6 +38,7 @@ struct BackupEntry {
 }
 
 /// What had a name.
+#[derive(Debug)]
 enum PriorState {
     Absent,
     Dir,
@@ -37,71 +46,64 @@ enum PriorState {
     File { stamp: FileIdentity, mode: u32, owner: Ids },
 }
 
-impl CheckoutBackup {
+impl TreeBackup {
     /// Copies the files that exist into a new directory that only this user can read.
     ///
     /// # Errors
-    /// `apply_failed` for a file that cannot be copied; then there are no copies.
-    pub(crate) fn create(checkout: DirHandle, mut paths: Vec<PathBuf>, copies: PathBuf) -> Result<Self> {
-        own_directory(&copies)?;
+    /// For a file that cannot be copied; then there are no copies.
+    pub fn create(tree: DirHandle, mut paths: Vec<PathBuf>, copies: PathBuf) -> Result<Self, BackupError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&copies);
+        made.map_err(|source| BackupError { path: copies.clone(), source })?;
         // Directories stand before their files. A file that becomes a link is named twice.
         paths.sort();
         paths.dedup();
-        let mut backup = Self { checkout, copies, entries: Vec::new() };
+        let mut backup = Self { tree, copies, entries: Vec::new() };
         for path in paths {
             match backup.read(&path) {
                 Ok(entry) => backup.entries.push(entry),
-                Err(err) => {
+                Err(source) => {
                     backup.discard();
-                    let path = path.display();
-                    let message = format!("`{path}` cannot be copied first, so nothing was changed: {err}");
-                    return Err(Failure::new(Code::ApplyFailed, message));
+                    return Err(BackupError { path, source });
                 }
             }
         }
         Ok(backup)
     }
 
+    /// The directory of the copies.
+    #[must_use]
+    pub fn copies(&self) -> &Path {
+        &self.copies
+    }
+
     /// Removes the copies.
-    pub(crate) fn discard(&self) {
+    pub fn discard(&self) {
         if let Err(err) = std::fs::remove_dir_all(&self.copies) {
             tracing::warn!(%err, copies = %self.copies.display(), "copies of files stay");
         }
     }
 
-    /// Puts all files back. The failure says whether that worked; if not, the copies stay.
-    pub(crate) fn restore_after(&self, why: &str) -> Failure {
-        let failed = self.restore();
-        let why = why.trim().trim_end_matches('.');
-        let Some((path, err)) = failed.first() else {
-            self.discard();
-            let message = format!("The patch could not be written: {why}. All files are as they were before.");
-            return Failure::new(Code::ApplyFailed, message)
-                .hint("nothing was changed; see that the files can be written and the disk has room, then try again");
-        };
-        let (path, copies) = (path.display(), self.copies.display().to_string());
-        let message = format!(
-            "The patch could not be written: {why}. {} of its files could not be put back (`{path}`: {err}); copies of \
-             all that existed before are in `{copies}`.",
-            failed.len()
-        );
-        let written: Vec<String> = failed.iter().map(|(path, _)| path.display().to_string()).collect();
-        let failure = Failure::new(Code::ApplyFailed, message).detail("written", written).detail("copies", &*copies);
-        failure.hint(format!("copy the files of `written` back from `{copies}`, then remove that directory"))
-    }
-
-    /// The files that cannot be put back.
-    fn restore(&self) -> Vec<(&Path, io::Error)> {
-        let is_new = |it: &&BackupEntry| matches!(it.was, PriorState::Absent);
+    /// Puts all files back that `may_differ`, and removes the copies. Returns those that cannot be put back; then the copies
+    /// stay.
+    #[must_use]
+    pub fn restore(&self, may_differ: impl Fn(&Path) -> bool) -> Vec<BackupError> {
+        let is_new = |entry: &&BackupEntry| matches!(entry.was, PriorState::Absent);
         let (new, old): (Vec<_>, Vec<_>) = self.entries.iter().partition(is_new);
         // New files first: one may have the name of a directory that was there.
-        let order = new.into_iter().rev().chain(old);
-        order.filter_map(|it| Some((&*it.path, self.put_back(it).err()?))).collect()
+        let order = new.into_iter().rev().chain(old).filter(|entry| may_differ(&entry.path));
+        let put_back = |entry: &BackupEntry| {
+            self.put_back(entry).err().map(|source| BackupError { path: entry.path.clone(), source })
+        };
+        let failed: Vec<_> = order.filter_map(put_back).collect();
+        if failed.is_empty() {
+            self.discard();
+        }
+        failed
     }
 
     fn read(&self, path: &Path) -> io::Result<BackupEntry> {
         let (above, name) = split(path)?;
-        let (mut dir, mut dirs) = (self.checkout.clone(), 0);
+        let (mut dir, mut dirs) = (self.tree.clone(), 0);
         for part in &above {
             if dir.entry_kind(part)? != Some(Node::Dir) {
                 return Ok(BackupEntry { path: path.to_owned(), dirs, was: PriorState::Absent });
@@ -138,7 +140,7 @@ impl CheckoutBackup {
         if matches!(entry.was, PriorState::Absent) {
             return self.remove_new(&above, name, entry.dirs);
         }
-        let dir = above.iter().try_fold(self.checkout.clone(), |dir, part| dir.enter_or_make(part))?;
+        let dir = above.iter().try_fold(self.tree.clone(), |dir, part| dir.enter_or_make(part))?;
         match &entry.was {
             PriorState::Absent => Ok(()),
             PriorState::Dir if dir.entry_kind(name)? == Some(Node::Dir) => Ok(()),
@@ -153,7 +155,7 @@ impl CheckoutBackup {
                 clear(&dir, name)?;
                 dir.create_link(name, target)
             }
-            // Git did not come to it, or cannot write its directory.
+            // It was not reached, or its directory cannot be written.
             PriorState::File { stamp, .. } if dir.stamp(name)?.as_ref() == Some(stamp) => Ok(()),
             PriorState::File { mode, owner, .. } => {
                 clear(&dir, name)?;
@@ -167,7 +169,7 @@ impl CheckoutBackup {
 
     /// Removes a file that did not exist, and the directories that were created for it.
     fn remove_new(&self, above: &[&OsStr], name: &OsStr, dirs: usize) -> io::Result<()> {
-        let mut open = vec![self.checkout.clone()];
+        let mut open = vec![self.tree.clone()];
         for (here, part) in above.iter().enumerate() {
             if open[here].entry_kind(part)? != Some(Node::Dir) {
                 break;
@@ -178,7 +180,7 @@ impl CheckoutBackup {
             clear(dir, name)?;
         }
         for depth in (dirs..open.len() - 1).rev() {
-            // Other new files of the patch may still be in it: the last one removes it.
+            // Other new files may still be in it: the last one removes it.
             if open[depth].remove_dir(above[depth]).is_err() {
                 break;
             }
@@ -211,17 +213,17 @@ fn clear(dir: &DirHandle, name: &OsStr) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    use coracle_runtime::host::fs::HostPath;
+    use crate::fs::HostPath;
 
     use super::*;
 
-    fn backup(checkout: &Path, state: &Path, paths: &[&str]) -> Result<CheckoutBackup> {
-        let dir = DirHandle::from_path(&HostPath::open(checkout).unwrap()).unwrap();
-        CheckoutBackup::create(dir, paths.iter().map(PathBuf::from).collect(), state.join("apply/1"))
+    fn backup(tree: &Path, state: &Path, paths: &[&str]) -> Result<TreeBackup, BackupError> {
+        let dir = DirHandle::from_path(&HostPath::open(tree).unwrap()).unwrap();
+        TreeBackup::create(dir, paths.iter().map(PathBuf::from).collect(), state.join("apply/1"))
     }
 
     #[test]
-    fn all_that_a_patch_touched_is_as_it_was() {
+    fn all_that_was_touched_is_as_it_was() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = |name: &str| checkout.path().join(name);
         std::fs::create_dir_all(at("d/e")).unwrap();
@@ -245,9 +247,7 @@ mod tests {
         }
         std::fs::write(at("a/b"), "").unwrap();
         std::fs::write(at("new/deep/file"), "").unwrap();
-        let failure = backup.restore_after("no room");
-        assert_eq!((failure.code, failure.details.get("copies")), (Code::ApplyFailed, None), "{failure}");
-        assert!(failure.message.contains("no room. All files are as they were"), "{failure}");
+        assert!(backup.restore(|_| true).is_empty());
         for name in ["a", "d/e/x", "run", "same"] {
             assert_eq!(std::fs::read_to_string(at(name)).unwrap(), name);
         }
@@ -266,20 +266,16 @@ mod tests {
         // A file has the place of its directory.
         std::fs::remove_dir_all(checkout.path().join("d")).unwrap();
         std::fs::write(checkout.path().join("d"), "").unwrap();
-        let failure = backup.restore_after("no room");
-        assert_eq!(failure.details["written"][0], "d/a", "{failure}");
-        let copies = failure.details["copies"].as_str().unwrap();
-        assert_eq!(std::fs::read_to_string(Path::new(copies).join("d/a")).unwrap(), "mine");
+        let failed = backup.restore(|_| true);
+        assert_eq!(failed.iter().map(|it| it.path.as_path()).collect::<Vec<_>>(), [Path::new("d/a")]);
+        assert_eq!(std::fs::read_to_string(backup.copies().join("d/a")).unwrap(), "mine");
     }
 
     #[test]
-    fn what_cannot_be_copied_is_told_before_anything_changes() {
+    fn what_cannot_be_copied_is_reported_before_anything_changes() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for odd in ["../a", "/a", ""] {
-            assert!(
-                backup(checkout.path(), state.path(), &[odd]).is_err_and(|it| it.code == Code::ApplyFailed),
-                "{odd}"
-            );
+            assert!(backup(checkout.path(), state.path(), &[odd]).is_err(), "{odd}");
             assert!(!state.path().join("apply/1").exists());
         }
     }

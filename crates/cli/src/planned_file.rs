@@ -3,11 +3,14 @@
 //! **Invariant:** nothing is written without a yes. A file that was there has its old text beside it, and what another
 //! program writes while the person reads is not lost.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use coracle::{Code, Failure, Host};
+use coracle_runtime::host::fs::replace_as;
+use coracle_runtime::host::temporary;
 use similar::TextDiff;
 
 use super::consent;
@@ -85,28 +88,49 @@ pub(super) fn diff(path: &Path, before: &str, after: &str) -> String {
     diff.unified_diff().context_radius(3).header(&name, &name).to_string().trim_end().to_owned()
 }
 
-/// Whole or not at all, with the rights of the file that was there, whose text is kept beside it. A link stays one.
+/// Replaces the file with all of the text or not at all, with the permissions of the file that was there. Its old text
+/// stays beside it under a name that was free. A link stays one.
 fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
     let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    let beside = |more: &str| path.with_file_name(format!("{}{more}", path.file_name().unwrap_or_default().display()));
-    let kept = file.before.map(|_| beside(".before-coracle"));
-    if let Some(kept) = &kept {
-        fs::copy(&path, kept)?;
+    let backup = file.before.map(|_| back_up(&path)).transpose()?;
+    let permissions = match file.before {
+        Some(_) => fs::metadata(&path)?.permissions(),
+        None => fs::Permissions::from_mode(0o600),
+    };
+    replace_as(&path, file.after.as_bytes(), permissions)?;
+    Ok(backup)
+}
+
+/// Copies a file to `FILE.before-coracle`, or to `FILE.before-coracle.2` and so on: a copy that is there may have the only
+/// text that the user wrote.
+fn back_up(path: &Path) -> io::Result<PathBuf> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().display().to_string();
+    let numbers = (2..).map(|number| format!("{name}.before-coracle.{number}"));
+    for name in [format!("{name}.before-coracle")].into_iter().chain(numbers) {
+        let mut copy = temporary::file_in(folder)?;
+        io::copy(&mut File::open(path)?, &mut copy)?;
+        copy.as_file().set_permissions(fs::metadata(path)?.permissions())?;
+        copy.as_file().sync_all()?;
+        let backup = folder.join(name);
+        match copy.persist_noclobber(&backup) {
+            Ok(_) => return Ok(backup),
+            Err(err) if err.error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::read(&backup)? == fs::read(path)? {
+                    return Ok(backup);
+                }
+            }
+            Err(err) => return Err(err.error),
+        }
     }
-    let temporary = tempfile::Builder::new().prefix(".coracle-").tempfile_in(folder)?;
-    fs::write(temporary.path(), file.after)?;
-    if file.before.is_some() {
-        fs::set_permissions(temporary.path(), fs::metadata(&path)?.permissions())?;
-    }
-    temporary.persist(&path).map_err(|err| err.error)?;
-    Ok(kept)
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -148,5 +172,23 @@ mod tests {
         );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert!(link.is_symlink() && fs::read_dir(path.parent().unwrap()).unwrap().count() == 2);
+    }
+
+    #[test]
+    fn a_second_change_keeps_the_text_before_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config");
+        fs::write(&path, "by hand").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut backups = Vec::new();
+        for (before, after) in [("by hand", "first"), ("first", "second"), ("second", "third")] {
+            let backup = write(&PlannedFile { path: &path, before: Some(before), after }).unwrap().unwrap();
+            assert_eq!(fs::read_to_string(&backup).unwrap(), before);
+            assert_eq!(fs::metadata(&backup).unwrap().permissions().mode() & 0o777, 0o600);
+            backups.push(backup.file_name().unwrap().display().to_string());
+        }
+        assert_eq!(backups, ["config.before-coracle", "config.before-coracle.2", "config.before-coracle.3"]);
+        assert_eq!(fs::read_to_string(dir.path().join("config.before-coracle")).unwrap(), "by hand");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4, "no temporary file is left");
     }
 }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::host::fs::sync_entry;
+use coracle_runtime::host::temporary;
 use tempfile::NamedTempFile;
 
 use crate::context::Context;
@@ -24,7 +26,7 @@ impl NewFile {
         if path.symlink_metadata().is_ok() {
             return Err(taken(&path));
         }
-        let beside = NamedTempFile::new_in(path.parent().unwrap_or(Path::new("/")));
+        let beside = temporary::file_in(path.parent().unwrap_or(Path::new("/")));
         let unfinished = beside.map_err(|err| failed(&path, &err))?;
         Ok(Self { path, unfinished })
     }
@@ -45,6 +47,7 @@ impl NewFile {
             io::ErrorKind::AlreadyExists => taken(&path),
             _ => failed(&path, &err.error),
         })?;
+        sync_entry(&path).map_err(|err| failed(&path, &err))?;
         Ok(path.display().to_string())
     }
 }

@@ -9,11 +9,13 @@ mod plan;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead as _, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use coracle::host_system::{MissingPrerequisite, guidance, system};
 use coracle::{Code, Failure, Host};
 use coracle_runtime::host::find_program::find_program;
+use coracle_runtime::host::fs::replace_as;
 use coracle_runtime::host::process::{Invocation, exit_of};
 
 use self::detect::HostProbe;
@@ -117,9 +119,7 @@ fn invocation(name: &str, words: &[String], place: HostProbe<'_>) -> Result<Invo
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
-    let temporary = path.with_extension("new"); // Podman reads `*.conf`
-    fs::write(&temporary, text)?;
-    fs::rename(&temporary, path)
+    replace_as(path, text.as_bytes(), fs::Permissions::from_mode(0o644))
 }
 
 fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {

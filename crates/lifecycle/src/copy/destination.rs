@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, TransferReport};
-use coracle_runtime::{PolicyRefusal, Problem, random_hex};
+use coracle_runtime::host::temporary;
+use coracle_runtime::host::tree::DirHandle;
+use coracle_runtime::{PolicyRefusal, Problem};
 
 use super::request::{CopyRequest, cannot_spool};
 use crate::{Error, Result};
@@ -19,9 +21,11 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
     check_protected(&target, &request.protected)?;
-    let staging = format!(".coracle-{}.tmp", random_hex::<8>());
+    temporary::sweep(&DirHandle::from_path(&request.host).map_err(cannot_spool)?);
+    let staging = temporary::name();
     dir.create_dir(&staging).map_err(cannot_spool)?;
     let staged = dir.open_dir_nofollow(&staging).map_err(cannot_spool);
+    staged.iter().for_each(temporary::mark_in_use);
     let done = staged.and_then(|from| fill(spool, &DirPair { from: &from, into: &dir }, name, request));
     // Whatever happened, what is still in it was not asked for.
     let cleared = dir.remove_dir_all(&staging);
@@ -108,6 +112,10 @@ impl Merge<'_> {
         }
         let comes = from.symlink_metadata(name).map_err(cannot_spool)?;
         if !comes.is_dir() {
+            if comes.is_file() && into.symlink_metadata(name).is_ok() {
+                // A loss of power leaves the old content or the new one.
+                from.open(name).and_then(|file| file.sync_all()).map_err(cannot_spool)?;
+            }
             return from.rename(name, into, name).map_err(cannot_spool);
         }
         let made = match into.create_dir(name) {

@@ -47,11 +47,21 @@ impl From<ApplyError> for Failure {
             }
             ApplyError::TooLarge { .. } => Self::new(Code::ApplyFailed, message)
                 .hint("nothing was written; raise `copy.max_bytes` or `copy.max_entries`"),
-            ApplyError::Io { path, written, source, .. } => Self::new(Code::ApplyFailed, message)
-                .detail("path", path)
-                .detail("written", written)
-                .detail("why", source.to_string())
-                .hint("what stands in `written` is on the host; the call can be made again"),
+            ApplyError::Io { path, written, copies, source } => {
+                let hint = match copies.first() {
+                    None => {
+                        "nothing was changed; see that the file can be written and the disk has room, then try again"
+                            .to_owned()
+                    }
+                    Some(first) => format!(
+                        "files of `written` could not be put back: copy them back from `{}`, then remove it",
+                        first.display()
+                    ),
+                };
+                let failure =
+                    Self::new(Code::ApplyFailed, message).detail("path", path).detail("why", source.to_string());
+                failure.detail("written", written).detail("copies", copies).hint(hint)
+            }
             ApplyError::Link(err) => Self::from(coracle_lifecycle::Error::from(err)),
             other => Self::internal(other),
         }

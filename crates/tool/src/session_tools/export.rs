@@ -5,7 +5,7 @@ use coracle_runtime::archive::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
 use coracle_workspace::{
-    AppliedChanges, AppliedFile, ApplyError, ApplyOptions, FileDiff, GuestFs, SessionHandle, SkippedFile, SlotRole,
+    AppliedChanges, AppliedFile, ApplyOptions, FileDiff, GuestFs, SessionHandle, SkippedFile, SlotRole,
 };
 use serde::Serialize;
 
@@ -109,7 +109,7 @@ pub async fn export(cx: &Context, file: &str) -> Result<ExportResponse, Failure>
 /// Writes what changed to the directories that were copied in.
 ///
 /// # Errors
-/// As [`diff`]; `apply_conflict`, and then nothing was written.
+/// As [`diff`]; `apply_conflict` and `apply_failed`, and then nothing was written.
 pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failure> {
     let state = WorkspaceState::new(cx).await?;
     if state.baseline.mounts.is_empty() {
@@ -124,11 +124,7 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failu
         scratch: cx.state()?.scratch(),
         limits: limits(cx),
     };
-    let done = coracle_workspace::apply(&state.files, &state.baseline, &changes, &options).await;
-    if let Err(ApplyError::Io { baseline, .. }) = &done {
-        state.keep(cx, baseline)?;
-    }
-    let applied = done?;
+    let applied = coracle_workspace::apply(&state.files, &state.baseline, &changes, &options).await?;
     state.keep(cx, &applied.baseline)?;
     let AppliedChanges { files, protected, passed: passed_over, .. } = applied;
     Ok(ApplyResponse { count: files.len(), files, protected, passed_over })

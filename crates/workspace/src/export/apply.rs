@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{DirHandle, FileIdentity};
-use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools};
+use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};
+use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools, random_hex};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -83,15 +84,15 @@ pub enum ApplyError {
         /// Of what.
         of: &'static str,
     },
-    /// The host's disk.
+    /// The host's disk. All files are as they were, unless some are listed.
     #[error("cannot write `{}`", path.escape_debug())]
     Io {
         /// Which file, by its path in the workspace.
         path: String,
-        /// What was written before it.
+        /// Files that could not be put back, by their paths in the workspace.
         written: Vec<String>,
-        /// What holds now.
-        baseline: Box<Baseline>,
+        /// Directories with copies of what they were, if any could not be put back.
+        copies: Vec<PathBuf>,
         /// Why.
         #[source]
         source: io::Error,
@@ -101,10 +102,10 @@ pub enum ApplyError {
     Link(#[from] Error),
 }
 
-/// Writes what changed in a workspace to the directories that it was filled from.
+/// Writes what changed in a workspace to the directories that it was filled from: all of it, or nothing.
 ///
 /// # Errors
-/// [`ApplyError`]. But for [`ApplyError::Io`] nothing is written then.
+/// [`ApplyError`]. Nothing is changed then, except for files that [`ApplyError::Io`] lists.
 pub async fn apply(
     files: &GuestFs,
     baseline: &Baseline,
@@ -121,13 +122,11 @@ pub async fn apply(
     let trees = trees(baseline, &classified.writes)?;
     let (steps, trees) = blocking(move || check(classified.writes, &trees).map(|it| (it, trees))).await?;
     let spool = fetch_all(files, &steps, &options.scratch).await?;
+    let scratch = options.scratch.clone();
+    // It goes on to its end when the call is cancelled: that leaves no half of the changes.
     blocking(move || {
-        for (index, step) in steps.iter().enumerate() {
-            if let Err(source) = step.run(&trees, &spool) {
-                let path = step.meant.change.path.clone();
-                let written = steps[..index].iter().map(|it| it.meant.change.path.clone()).collect();
-                return Err(ApplyError::Io { path, written, baseline: Box::new(applied.baseline), source });
-            }
+        write_all(&steps, &trees, &spool, &scratch)?;
+        for step in &steps {
             let Change { path, new, .. } = &step.meant.change;
             match new {
                 Some(new) => _ = applied.baseline.files.insert(path.clone(), new.clone()),
@@ -324,34 +323,51 @@ async fn fetch_all(files: &GuestFs, steps: &[WriteStep], scratch: &Path) -> Resu
 }
 
 impl WriteStep {
+    /// Its path in the workspace.
+    fn path(&self) -> String {
+        self.meant.change.path.clone()
+    }
+
+    /// The directories above it, and its name.
+    fn place(&self) -> (Vec<&OsStr>, &OsStr) {
+        let (above, name) = self.meant.inner.rsplit_once('/').unwrap_or(("", &self.meant.inner));
+        (above.split('/').filter(|part| !part.is_empty()).map(OsStr::new).collect(), OsStr::new(name))
+    }
+
+    /// Whether its name still is what was seen.
+    fn check(&self, trees: &BTreeMap<usize, DirHandle>) -> io::Result<()> {
+        let tree = trees.get(&self.meant.mount).ok_or(io::ErrorKind::NotFound)?;
+        let (above, name) = self.place();
+        let seen = match &self.act {
+            WriteAction::Nothing => return Ok(()),
+            WriteAction::Remove { seen } => Some(*seen),
+            WriteAction::Write { over, .. } => *over,
+        };
+        let now = match tree.descend(above) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => None,
+            dir => dir?.stamp(name)?,
+        };
+        if now == seen { Ok(()) } else { Err(io::Error::other("it was changed on the host meanwhile")) }
+    }
+
     fn run(&self, trees: &BTreeMap<usize, DirHandle>, spool: &Spool) -> io::Result<()> {
         let tree = trees.get(&self.meant.mount).ok_or(io::ErrorKind::NotFound)?;
-        let (above, name) = self.meant.inner.rsplit_once('/').unwrap_or(("", &self.meant.inner));
-        let (above, name) = (above.split('/').filter(|it| !it.is_empty()).map(OsStr::new), OsStr::new(name));
+        let (above, name) = self.place();
         match &self.act {
             WriteAction::Nothing => Ok(()),
-            WriteAction::Remove { seen } => {
-                let above: Vec<&OsStr> = above.collect();
-                let dir = tree.descend(above.iter().copied())?;
-                same(&dir, name, Some(*seen))?;
-                dir.remove(name)?;
+            WriteAction::Remove { .. } => {
+                tree.descend(above.iter().copied())?.remove(name)?;
                 remove_empty(tree, &above);
                 Ok(())
             }
-            WriteAction::Write { over, mode } => {
+            WriteAction::Write { mode, .. } => {
                 let dir = above.into_iter().try_fold(tree.clone(), |here, part| here.enter_or_make(part))?;
-                same(&dir, name, *over)?;
                 let (begin, bytes) = spool.places.get(&self.meant.change.path).ok_or(io::ErrorKind::NotFound)?;
                 (&spool.file).seek(SeekFrom::Start(*begin))?;
                 dir.replace(name, *mode, &mut (&spool.file).take(*bytes))
             }
         }
     }
-}
-
-/// Whether a name still is what was seen.
-fn same(dir: &DirHandle, name: &OsStr, seen: Option<FileIdentity>) -> io::Result<()> {
-    if dir.stamp(name)? == seen { Ok(()) } else { Err(io::Error::other("it was changed on the host meanwhile")) }
 }
 
 /// Directories that hold nothing any more. One that holds something stays, and that is no error.
@@ -362,6 +378,54 @@ fn remove_empty(tree: &DirHandle, parts: &[&OsStr]) {
             return;
         }
     }
+}
+
+/// Does all steps, or none: before the first one, what they change is copied into `scratch`, and put back if one fails.
+fn write_all(
+    steps: &[WriteStep],
+    trees: &BTreeMap<usize, DirHandle>,
+    spool: &Spool,
+    scratch: &Path,
+) -> Result<(), ApplyError> {
+    let mut backups = BTreeMap::new();
+    for (mount, tree) in trees {
+        let inner = |step: &WriteStep| PathBuf::from(&step.meant.inner);
+        let paths = steps.iter().filter(|step| step.meant.mount == *mount).map(inner).collect();
+        let copies = scratch.join(format!("apply-{}", random_hex::<8>()));
+        match TreeBackup::create(tree.clone(), paths, copies) {
+            Ok(backup) => _ = backups.insert(*mount, backup),
+            Err(BackupError { path, source }) => {
+                backups.values().for_each(TreeBackup::discard);
+                let is_it = |step: &&WriteStep| step.meant.mount == *mount && Path::new(&step.meant.inner) == path;
+                let path = steps.iter().find(is_it).map_or_else(|| path.display().to_string(), WriteStep::path);
+                return Err(ApplyError::Io { path, written: Vec::new(), copies: Vec::new(), source });
+            }
+        }
+    }
+    let mut changed = BTreeSet::new();
+    let done = steps.iter().try_for_each(|step| {
+        step.check(trees).map_err(|source| (step.path(), source))?;
+        changed.insert((step.meant.mount, PathBuf::from(&step.meant.inner)));
+        step.run(trees, spool).map_err(|source| (step.path(), source))
+    });
+    let Err((path, source)) = done else {
+        backups.values().for_each(TreeBackup::discard);
+        return Ok(());
+    };
+    let (mut written, mut copies) = (Vec::new(), Vec::new());
+    for (mount, backup) in &backups {
+        // A file that was not reached may have a change of the user's by now.
+        let failed = backup.restore(|path| changed.contains(&(*mount, path.to_owned())));
+        if failed.is_empty() {
+            continue;
+        }
+        copies.push(backup.copies().to_owned());
+        let is_listed = |step: &&WriteStep| {
+            step.meant.mount == *mount && failed.iter().any(|it| it.path == Path::new(&step.meant.inner))
+        };
+        written.extend(steps.iter().filter(is_listed).map(WriteStep::path));
+    }
+    Err(ApplyError::Io { path, written, copies, source })
 }
 
 async fn blocking<T: Send + 'static>(
@@ -387,6 +451,55 @@ mod tests {
         std::fs::write(dir.path().join("a"), "").unwrap();
         let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
         DirHandle::from_path(&host).unwrap().stamp("a".as_ref()).unwrap().unwrap()
+    }
+
+    /// A step at a path of the only tree, whose new content is the path's name.
+    fn step(path: &str, act: WriteAction) -> WriteStep {
+        let new = (!matches!(act, WriteAction::Remove { .. })).then(|| file(path, 0o644));
+        let change = Change { path: path.into(), old: None, new };
+        WriteStep { meant: PlannedWrite { change, mount: 0, inner: path.into() }, act }
+    }
+
+    #[test]
+    fn a_change_that_cannot_be_written_leaves_all_files_as_they_were() {
+        let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["b", "c", "d"] {
+            std::fs::write(dir.path().join(name), "before").unwrap();
+        }
+        let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
+        let tree = DirHandle::from_path(&host).unwrap();
+        let seen = |name: &str| tree.stamp(name.as_ref()).unwrap();
+        let mut spool = Spool { file: tempfile::tempfile().unwrap(), places: BTreeMap::new() };
+        spool.file.write_all(b"after").unwrap();
+        spool.places.extend(["b", "d", "new/a"].map(|path| (path.to_owned(), (0, 5))));
+        let write = |over| WriteAction::Write { over, mode: 0o644 };
+        let mut steps = vec![
+            step("c", WriteAction::Remove { seen: seen("c").unwrap() }),
+            step("b", write(seen("b"))),
+            step("new/a", write(None)),
+            // The user writes to it at this moment.
+            step("d", write(seen("b"))),
+            step("e", write(None)),
+        ];
+        std::fs::write(dir.path().join("e"), "by the user").unwrap();
+        let trees = BTreeMap::from([(0, tree.clone())]);
+        let failed = write_all(&steps, &trees, &spool, scratch.path()).unwrap_err();
+        let ApplyError::Io { path, written, copies, .. } = failed else { panic!("{failed}") };
+        assert_eq!((path.as_str(), written, copies), ("d", vec![], vec![]));
+        for name in ["b", "c", "d"] {
+            assert_eq!(std::fs::read_to_string(dir.path().join(name)).unwrap(), "before", "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join("e")).unwrap(), "by the user");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 4, "nothing new stays");
+        steps = vec![
+            step("c", WriteAction::Remove { seen: seen("c").unwrap() }),
+            step("b", write(seen("b"))),
+            step("new/a", write(None)),
+        ];
+        write_all(&steps, &trees, &spool, scratch.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join("new/a")).unwrap(), "after");
+        assert!(!dir.path().join("c").exists());
+        assert_eq!(scratch.path().read_dir().unwrap().count(), 0, "no copy stays");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The directory that we keep our things in (containers.md 2.11).
 
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::SlotRole;
@@ -11,6 +11,9 @@ use coracle_runtime::ContainerName;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::host::Host;
+
+/// The file by which a directory is known as ours.
+const MARKER: &str = "CORACLE_STATE";
 
 /// Where things are within the state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,27 +28,36 @@ impl StateDir {
         Self { root: root.to_owned() }
     }
 
-    /// Makes the directory if it is missing, and makes sure that it is the person's alone.
+    /// Creates the directory if it is missing. One that exists is left as it is: it has to be empty or ours, and closed to
+    /// other users.
     ///
     /// # Errors
     /// `config_invalid`.
     pub fn open(given: Option<&Path>, config: &Config, host: &Host) -> Result<Self, Failure> {
         let path = place(given, config, host);
-        let refuse = |why: String| {
-            let message = format!("the state directory `{}` cannot be used: {why}", path.display());
-            Failure::config("state_dir", None, message).hint("name another with `state_dir` or `--state-dir`")
+        let refuse = |Unusable { reason, hint }: Unusable| {
+            let message = format!("the state directory `{}` cannot be used: {reason}", path.display());
+            Failure::config("state_dir", None, message).hint(hint)
         };
-        let make = || {
-            DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            path.canonicalize()
-        };
-        let root = make().map_err(|err| refuse(err.to_string()))?;
-        private(&root, host.uid).map_err(|err| refuse(err.to_string()))?;
+        let is_named = given.is_some() || config.state_dir.is_some();
+        let root = create(&path).map_err(|err| refuse(err.into()))?;
+        check(&root, host.uid, is_named).map_err(refuse)?;
         let state = Self { root };
-        for dir in [state.scratch(), state.empty(), state.audit(), state.engine_config()] {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|err| refuse(err.to_string()))?;
-        }
+        state.create_content().map_err(|err| refuse(err.into()))?;
         Ok(state)
+    }
+
+    /// The marker comes first, so that another process never finds our directories without it.
+    fn create_content(&self) -> io::Result<()> {
+        match File::create_new(self.root.join(MARKER)) {
+            Ok(mut marker) => marker.write_all(b"The state directory of Coracle.\n")?,
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(err) => return Err(err),
+        }
+        for dir in [self.scratch(), self.empty(), self.audit(), self.engine_config()] {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        Ok(())
     }
 
     /// The directory itself.
@@ -148,20 +160,55 @@ fn place(given: Option<&Path>, config: &Config, host: &Host) -> PathBuf {
     }
 }
 
-fn private(root: &Path, uid: u32) -> io::Result<()> {
+/// Why a directory is not taken, and what to do.
+struct Unusable {
+    reason: String,
+    hint: String,
+}
+
+impl From<io::Error> for Unusable {
+    fn from(err: io::Error) -> Self {
+        Self { reason: err.to_string(), hint: "name another with `state_dir` or `--state-dir`".to_owned() }
+    }
+}
+
+fn create(path: &Path) -> io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    path.canonicalize()
+}
+
+/// Checks that nobody else can open the directory. One that the user named may be another program's, or a project: it is
+/// taken only if it is empty or has our files.
+fn check(root: &Path, uid: u32, is_named: bool) -> Result<(), Unusable> {
     let meta = root.metadata()?;
     if meta.uid() != uid {
-        return Err(io::Error::other(format!("it belongs to user {}", meta.uid())));
+        return Err(io::Error::other(format!("it belongs to user {}", meta.uid())).into());
+    }
+    if is_named && !is_ours(root) && root.read_dir()?.next().is_some() {
+        let reason = "it has files that are not Coracle's".to_owned();
+        let hint = format!("name one that is new or empty, such as `{}`", root.join("coracle").display());
+        return Err(Unusable { reason, hint });
     }
     if meta.mode() & 0o077 != 0 {
-        std::fs::set_permissions(root, PermissionsExt::from_mode(0o700))?;
+        let reason = format!("others can open it (its mode is {:o})", meta.mode() & 0o7777);
+        let path = root.display().to_string();
+        let path = shlex::try_quote(&path).unwrap_or_default();
+        let hint = format!("close it with `chmod 700 {path}`, or name one that does not exist yet");
+        return Err(Unusable { reason, hint });
     }
     Ok(())
 }
 
+/// Versions before the marker had the key, or a trail beside the scratch directory.
+fn is_ours(root: &Path) -> bool {
+    let has_file = |name: &str| root.join(name).symlink_metadata().is_ok_and(|it| it.is_file());
+    let has_dir = |name: &str| root.join(name).symlink_metadata().is_ok_and(|it| it.is_dir());
+    has_file(MARKER) || (has_dir("audit") && has_dir("scratch") && (has_file("key") || has_dir("empty")))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
     use std::path::Path;
 
     use coracle_runtime::LabelNamespace;
@@ -182,15 +229,56 @@ mod tests {
         assert_eq!(place(Some(Path::new("x")), &set, &host), Path::new("/h/work/x"));
     }
 
+    fn opened(dir: &Path, host: &Host) -> Result<StateDir, (String, String)> {
+        let opened = StateDir::open(Some(dir), &Config::default(), host);
+        opened.map_err(|failure| (failure.message.clone(), failure.hint.clone().unwrap_or_default()))
+    }
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o7777
+    }
+
     #[test]
-    fn it_is_the_persons_alone() {
+    fn a_directory_of_others_is_refused_and_left_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::below(dir.path());
-        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let state = StateDir::open(Some(dir.path()), &Config::default(), &host).unwrap();
-        assert_eq!(state.root().metadata().unwrap().mode() & 0o777, 0o700);
+        let at = |name: &str| dir.path().join(name);
+        for (name, bits, file) in [
+            ("project", 0o755, Some("main.c")),
+            ("private", 0o700, Some("key")),
+            ("open", 0o755, None),
+            ("tmp", 0o1777, None),
+        ] {
+            std::fs::create_dir(at(name)).unwrap();
+            std::fs::set_permissions(at(name), PermissionsExt::from_mode(bits)).unwrap();
+            file.map_or(Ok(()), |file| std::fs::write(at(name).join(file), "")).unwrap();
+            let (message, hint) = opened(&at(name), &host).unwrap_err();
+            let expected = match file {
+                Some(_) => ("files that are not Coracle's", "new or empty"),
+                None => ("others can open it", "chmod 700 "),
+            };
+            assert!(message.contains(expected.0) && hint.contains(expected.1), "{message}; {hint}");
+            assert_eq!(mode(&at(name)), bits, "{name}");
+            assert_eq!(at(name).read_dir().unwrap().count(), usize::from(file.is_some()), "{name}");
+        }
+        std::fs::set_permissions(at("open"), PermissionsExt::from_mode(0o700)).unwrap();
+        opened(&at("open"), &host).unwrap();
         let stranger = Host { uid: host.uid + 1, ..host };
-        let failure = StateDir::open(Some(dir.path()), &Config::default(), &stranger).unwrap_err();
-        assert!(failure.message.contains("belongs to user"), "{}", failure.message);
+        assert!(opened(&at("open"), &stranger).unwrap_err().0.contains("belongs to user"));
+    }
+
+    #[test]
+    fn a_directory_of_ours_is_opened_again_also_one_of_an_earlier_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::below(dir.path());
+        let state = opened(&dir.path().join("new/deep"), &host).unwrap();
+        assert_eq!(mode(state.root()), 0o700);
+        assert_eq!(opened(state.root(), &host).unwrap(), state);
+        std::fs::remove_file(state.root().join(super::MARKER)).unwrap();
+        assert_eq!(opened(state.root(), &host).unwrap(), state);
+        // Where nobody named one, other namespaces lie in it.
+        std::fs::create_dir_all(dir.path().join("state/coracle/ns")).unwrap();
+        std::fs::set_permissions(dir.path().join("state/coracle"), PermissionsExt::from_mode(0o700)).unwrap();
+        assert!(StateDir::open(None, &Config::default(), &host).is_ok());
     }
 }

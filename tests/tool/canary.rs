@@ -237,6 +237,48 @@ async fn s06_a_create_that_fails_says_nothing_of_what_it_would_have_forwarded() 
         .await;
 }
 
+/// Also in fields of calls that fail.
+#[tokio::test]
+async fn no_field_of_a_call_leaves_a_secret_in_the_state_directory() {
+    let mut canaries = Canaries::default();
+    let [env, file, setup, stack] =
+        ["env as a list", "config_files", "setup_commands", "compose_content"].map(|it| canaries.hatch(it));
+    let [word, input, binary, pattern] = ["command", "stdin", "stdin_base64", "pattern"].map(|it| canaries.hatch(it));
+    let compose =
+        format!("services:\n  db:\n    image: nowhere/db\n    environment: {{ POSTGRES_PASSWORD: {stack} }}\n");
+    Person::new("[log]\nlevel = \"debug\"\n")
+        .on_every_engine(async |tool| {
+            let create = tool.create_call(json!({
+                "env": [format!("SERVICE_TOKEN={env}")],
+                "config_files": { "/tmp/config": file },
+                "setup_commands": [["sh", "-c", format!(": {setup}")]],
+            }));
+            let created = tool.call(create).await;
+            assert_eq!(created["success"], true, "{created:#}");
+            let name = created["container"].as_str().unwrap();
+            let call = json!({ "operation": "create", "name": "with-stack", "image": "nowhere/app", "pull": "never", "compose_content": compose });
+            assert_eq!(tool.call(call).await["success"], false);
+            let binary = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, &binary);
+            for (operation, more) in [
+                ("exec", json!({ "command": ["sh", "-c", format!("cat >/dev/null; : {word}")], "stdin": input })),
+                ("exec", json!({ "command": format!("cat >/dev/null; : {word}"), "stdin_base64": binary })),
+                ("exec_background", json!({ "command": format!("sleep 0; : {word}") })),
+            ] {
+                let mut call = json!({ "operation": operation, "container": name });
+                super::merge(call.as_object_mut().unwrap(), more);
+                let answer = tool.call(call).await;
+                assert_eq!(answer["success"], true, "{answer:#}");
+            }
+            let search = json!({ "operation": "job_read", "container": name, "job_id": "00000000", "pattern": pattern });
+            assert_eq!(tool.call(search).await["success"], false);
+            let trail = files_below(&tool.state().join("audit"));
+            assert!(memchr::memmem::find(&trail, b"SERVICE_TOKEN").is_some(), "names are in the trail");
+            canaries.absent("a file of the state directory", &files_below(&tool.state()));
+            tool.destroy(name).await;
+        })
+        .await;
+}
+
 /// A careless secret shows up on each surface, by the same search.
 #[tokio::test]
 async fn what_leaks_is_found_on_every_surface() {

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use coracle::agent_run::{self, AgentExit, AgentReport, AgentTask, PreparedAgent};
 use coracle::coding_agents;
 use coracle::worktree::AgentWorktree;
-use coracle::{Code, Context, Failure, Host, Options, Process, audit};
+use coracle::{Code, Context, Effect, Failure, Host, Options, Process, audit};
 use coracle_runtime::{Exec, Exit, random_hex};
 use coracle_sandbox::{OpenSandbox, ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
@@ -73,7 +73,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let at = place(matches, &task)?;
     let workflow = at.workflow.clone();
     let args = json!({ "agent": task.agent.name, "workflow": workflow, "profile": task.profile, "model": task.model });
-    let intent = audit::intent(cx, "agent", args.as_object().unwrap_or(&Map::new())).await?;
+    let intent = audit::intent(cx, "agent", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
     let done = Box::pin(run_in_sandbox(&process, at, &task, matches.get_flag("json"))).await;
     let told = done.as_ref().map(|it| Map::from_iter([("exit".to_owned(), json!(it.0.exit_code))]));
     intent.finish(told.as_ref().map_err(|failure| *failure)).await;

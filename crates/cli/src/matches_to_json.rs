@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use coracle::document::{Document, Render};
-    use coracle::{Context, Failure, Operation, OperationEntry, Script, Seconds};
+    use coracle::{Context, Effect, Failure, Operation, OperationEntry, Script, Seconds};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::{Value, json};
@@ -124,6 +124,7 @@ mod tests {
 
     impl Operation for TryOut {
         const NAME: &'static str = "try_out";
+        const EFFECT: Effect = Effect::Mutating;
         type Response = NoFields;
         async fn run(self, _: &Context) -> Result<NoFields, Failure> {
             Ok(NoFields {})

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::person_terminal::{enter, guest_link};
-use coracle::{Code, Context, Failure, Host, Options, Script, audit, operations};
+use coracle::{Code, Context, Effect, Failure, Host, Options, Script, audit, operations};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, on_terminal};
 use coracle_runtime::{ContainerPath, Error, Handle};
 use serde_json::{Map, Value, json};
@@ -88,7 +88,7 @@ impl Terminal {
         }
         let words = on_terminal(&found, &self.on_terminal(&cx, workdir.as_ref()))?.words;
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
-        let intent = audit::intent(&cx, self.act, &self.audited_args()).await?;
+        let intent = audit::intent(&cx, self.act, Effect::Mutating, &self.audited_args()).await?;
         let mut words = engine.with_words(words);
         // Without it the shell could not draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
@@ -109,7 +109,7 @@ impl Terminal {
     ) -> Result<ExitCode, Failure> {
         let exec = exec_on_terminal(&found, &self.on_terminal(cx, workdir))?;
         let link = guest_link(cx, &mut found).await?;
-        let intent = audit::intent(cx, self.act, &self.audited_args()).await?;
+        let intent = audit::intent(cx, self.act, Effect::Mutating, &self.audited_args()).await?;
         let done = terminal::run(&link, exec, &cx.host.terminal_kind).await;
         let told = done.as_ref().map(|code| Map::from_iter([("exit".to_owned(), json!(code))]));
         intent.finish(told.as_ref().map_err(|failure| *failure)).await;

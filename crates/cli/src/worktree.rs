@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::sandbox::{self, Sandboxes};
 use coracle::worktree;
-use coracle::{Code, Failure, Host, Options, audit};
+use coracle::{Code, Effect, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::worktree::{CreateRequest, Worktree};
@@ -124,7 +124,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
     let args = audited(matches, &json!({ "command": argv }));
-    let intent = audit::intent(cx, "worktree_exec", &args).await?;
+    let intent = audit::intent(cx, "worktree_exec", Effect::Mutating, &args).await?;
     let done = async {
         let entered = with_progress(cx, async |cx| {
             Box::pin(EnteredWorktree::from_matches(Sandboxes { cx, ..process.sandboxes() }, matches)).await
@@ -174,7 +174,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
     }
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let intent = audit::intent(cx, "worktree_shell", &audited(matches, &json!({}))).await?;
+    let intent = audit::intent(cx, "worktree_shell", Effect::Mutating, &audited(matches, &json!({}))).await?;
     let done = async {
         let entered = with_progress(cx, async |cx| {
             Box::pin(EnteredWorktree::from_matches(Sandboxes { cx, ..process.sandboxes() }, matches)).await

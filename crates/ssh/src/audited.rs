@@ -1,6 +1,6 @@
 //! The trail of what a connection does.
 
-use coracle::{Context, Failure, PersonSession, audit};
+use coracle::{Context, Effect, Failure, PersonSession, audit};
 use serde_json::{Map, Value, json};
 
 /// Announces an act on a container; the act is not done when this fails.
@@ -12,14 +12,14 @@ pub(crate) async fn intent(cx: &Context, session: &PersonSession, what: Value) -
     if session.as_root {
         args.insert("as_root".to_owned(), true.into());
     }
-    audit::intent(cx, "ssh", &args).await
+    audit::intent(cx, "ssh", Effect::Mutating, &args).await
 }
 
 /// Records that a client asked for root, and why it does not get it.
 pub(crate) async fn root_refused(cx: &Context, container: &str, failure: &Failure) -> Result<(), Failure> {
     let mut args = of_container(container);
     args.extend([("channel".to_owned(), "login".into()), ("as_root".to_owned(), true.into())]);
-    audit::intent(cx, "ssh", &args).await?.finish(Err(failure)).await;
+    audit::intent(cx, "ssh", Effect::Mutating, &args).await?.finish(Err(failure)).await;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The trail of what was done: a line before each act and a line after it, each with the hash of the line before.
 //!
 //! **Invariant:** no act without its intent line.
-//! **Invariant:** no line holds the value of a variable, an input or a file; commands stand by digest and first word.
+//! **Invariant:** a line has values only of fields that are listed as harmless; commands stand by program and length.
 
 use std::time::Instant;
 
@@ -9,6 +9,7 @@ use coracle_lifecycle::audit::{self, AuditLog};
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
+use crate::dispatch::Effect;
 use crate::failure::Failure;
 use crate::humanize::millis;
 
@@ -20,11 +21,11 @@ pub struct Intent {
     begun: Instant,
 }
 
-/// What cannot be undone is on the disk before it is done.
-const FINAL: &[&str] = &["destroy", "destroy_all", "destroy_network", "prune", "cache_clear", "snapshot_delete"];
-
-/// Announces an act.
-pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result<Intent, Failure> {
+/// Announces an act. Of one that cannot be undone, the line is on the disk before this returns.
+///
+/// # Errors
+/// `config_invalid` when the trail cannot be written: the act must not be done.
+pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, Value>) -> Result<Intent, Failure> {
     let frontend = match cx.call.frontend {
         Frontend::Call => "call",
         Frontend::Cli => "cli",
@@ -37,7 +38,7 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         "mouth": frontend,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
-        "container": args.get("container").or_else(|| args.get("name")).map(audit::value),
+        "container": args.get("container").or_else(|| args.get("name")).map(audit::name),
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
     let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
@@ -45,9 +46,8 @@ pub async fn intent(cx: &Context, op: &str, args: &Map<String, Value>) -> Result
         fields.insert("allowed_by".into(), "person".into());
     }
     let log = AuditLog::new(cx.state()?.audit());
-    let line =
-        with(&fields, json!({ "phase": "intent", "args_digest": audit::digest(args), "args": audit::args(args) }));
-    log.append(line, FINAL.contains(&op)).await.map_err(|err| {
+    let line = with(&fields, json!({ "phase": "intent", "args": audit::args(args) }));
+    log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
             .hint("make room for the state directory; nothing is done that is not recorded")
     })?;
@@ -68,7 +68,7 @@ impl Intent {
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
-            fields.insert("container".into(), made.map(audit::value).into());
+            fields.insert("container".into(), made.map(audit::name).into());
         }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
@@ -93,18 +93,20 @@ mod tests {
 
     use super::intent;
     use crate::context::Context;
+    use crate::dispatch::{Effect, OperationEntry};
     use crate::failure::{Code, Failure};
 
     fn lines(cx: &Context) -> Vec<String> {
         let mut files: Vec<_> = std::fs::read_dir(cx.state().unwrap().audit()).unwrap().map(|it| it.unwrap()).collect();
         files.retain(|it| it.file_name().to_string_lossy().ends_with(".jsonl"));
-        let text = std::fs::read_to_string(files[0].path()).unwrap();
+        let Some(file) = files.first() else { return Vec::new() };
+        let text = std::fs::read_to_string(file.path()).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
     async fn act(cx: &Context, args: Value, result: &Result<Map<String, Value>, Failure>) {
         let Value::Object(args) = args else { panic!("no object") };
-        intent(cx, "exec", &args).await.unwrap().finish(result.as_ref()).await;
+        intent(cx, "exec", Effect::Mutating, &args).await.unwrap().finish(result.as_ref()).await;
     }
 
     #[tokio::test]
@@ -128,11 +130,92 @@ mod tests {
         assert!(!lines.concat().contains("canary") && !lines.concat().contains("secret"));
     }
 
+    /// Longer than the name of a program.
+    const SECRET: &str = "canary5f0a1c8e2b7d4963canary5f0a1c8e2b7d4963";
+
+    /// A value as the schema of a field describes it, with a secret in every text.
+    fn planted(schema: &Value, secret: &str) -> Vec<Value> {
+        let mut values = Vec::new();
+        for choice in ["anyOf", "oneOf", "allOf"] {
+            let choices = schema.get(choice).and_then(Value::as_array);
+            values.extend(choices.into_iter().flatten().flat_map(|it| planted(it, secret)));
+        }
+        let types: Vec<&str> = match schema.get("type") {
+            Some(Value::Array(types)) => types.iter().filter_map(Value::as_str).collect(),
+            Some(Value::String(one)) => vec![one],
+            // Any value.
+            _ => vec!["string", "array", "object"],
+        };
+        for kind in types {
+            match kind {
+                "string" => values.push(json!(secret)),
+                "array" => {
+                    values.push(json!([secret, format!("NAME={secret}")]));
+                    let items = schema.get("items").map(|it| planted(it, secret)).unwrap_or_default();
+                    values.extend(items.into_iter().map(|item| json!([item])));
+                }
+                "object" => {
+                    let mut fields = Map::from_iter([("NAME".to_owned(), json!(secret))]);
+                    for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                        fields.extend(planted(inner, secret).into_iter().next().map(|it| (name.clone(), it)));
+                    }
+                    values.push(fields.into());
+                }
+                _ => {}
+            }
+        }
+        values
+    }
+
+    /// Every form in which the trail could hold a secret: as it is, and as a digest of it or of the JSON around it.
+    fn forms(value: &Value, secret: &str) -> Vec<String> {
+        let texts = [secret.to_owned(), value.to_string(), format!("NAME={secret}")];
+        let digests = texts.iter().map(|it| hex::encode(&Sha256::digest(it)[..8]));
+        digests.chain([secret.to_owned()]).collect()
+    }
+
+    #[tokio::test]
+    async fn the_trail_shows_no_text_of_a_field_that_is_not_listed_and_no_digest() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let tables: [&[OperationEntry]; 4] =
+            [crate::operations::ALL, crate::admin::ALL, crate::tools::ALL, crate::worktree::ALL];
+        let mut shown = std::collections::BTreeSet::new();
+        for entry in tables.into_iter().flatten() {
+            for (field, schema) in entry.arguments().properties {
+                for value in planted(&schema, SECRET) {
+                    let args = Map::from_iter([(field.clone(), value.clone())]);
+                    let before = lines(&cx).len();
+                    let intent = intent(&cx, entry.name, entry.effect, &args).await.unwrap();
+                    intent.finish(Ok(&Map::new())).await;
+                    let text = lines(&cx)[before..].concat();
+                    if forms(&value, SECRET).iter().any(|form| text.contains(form)) {
+                        assert!(value.is_string() && text.contains(SECRET), "{} {field}: {text}", entry.name);
+                        shown.insert(field.clone());
+                    }
+                }
+            }
+        }
+        // A field that is added here holds no secret, whatever its operation.
+        let shown = Vec::from_iter(shown).join(" ");
+        insta::assert_snapshot!(shown, @"act attempt_timeout base branch compose_file compose_project container container_path cwd devcontainer encoding file format from grace host_path idle if_exists image interval into job_id language limit max_bytes max_output memory_limit mode model name network older_than on_timeout output_id path port profile pull purpose save scope session_name shell silence_timeout since snapshot source stream time timeout to user workdir workflow");
+    }
+
+    #[test]
+    fn what_cannot_be_undone_is_marked_so() {
+        let tables: [&[OperationEntry]; 4] =
+            [crate::operations::ALL, crate::admin::ALL, crate::tools::ALL, crate::worktree::ALL];
+        let is_final = |entry: &&&OperationEntry| entry.effect == Effect::Irreversible;
+        let names: Vec<_> = tables.into_iter().flatten().collect();
+        let names: Vec<_> = names.iter().filter(is_final).map(|entry| entry.name.replace(' ', "_")).collect();
+        insta::assert_snapshot!(names.join(" "), @"copy_out snapshot snapshot_delete snapshot_export snapshot_import destroy_network cache_clear prune destroy destroy_all images_save run_packages_clear sandbox_remove workspace_export workspace_apply workspace_end workflow_apply worktree_export worktree_apply worktree_push worktree_remove");
+    }
+
     #[tokio::test]
     async fn without_a_trail_nothing_is_done() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         std::fs::remove_dir_all(cx.state().unwrap().audit()).unwrap();
-        assert_eq!(intent(&cx, "exec", &Map::new()).await.unwrap_err().code, Code::ConfigInvalid);
+        assert_eq!(intent(&cx, "exec", Effect::Mutating, &Map::new()).await.unwrap_err().code, Code::ConfigInvalid);
     }
 }

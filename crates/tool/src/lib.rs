@@ -93,8 +93,8 @@ pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
 pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{
-    Audience, CallInput, CallResponse, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields, answer,
-    parse_message, parse_object, reply, tool_schema,
+    Audience, CallInput, CallResponse, Effect, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields,
+    answer, parse_message, parse_object, reply, tool_schema,
 };
 pub use engines::{Choice, Engines};
 pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};

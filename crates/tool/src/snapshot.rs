@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
@@ -61,6 +61,7 @@ pub(crate) struct SnapshotResponse {
 
 impl Operation for Snapshot {
     const NAME: &'static str = "snapshot";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<SnapshotResponse>;
     type Response = SnapshotResponse;
 

@@ -4,7 +4,7 @@
 //! output, and text for all else: which terminal it is, that earlier output has come, how it ended.
 
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Context, Failure, Process, audit};
+use coracle::{Context, Effect, Failure, Process, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::ExecStatus;
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
@@ -117,7 +117,7 @@ async fn serve(cx: &Context, socket: &mut Socket) -> Result<Option<ExecStatus>, 
         may_join_root(cx, &found.record, open.job.as_str())?;
     }
     let args = json!({ "container": request.container, "terminal": open.as_ref().map(|it| it.job.as_str()) });
-    let intent = audit::intent(cx, "attach", args.as_object().unwrap_or(&Map::new())).await?;
+    let intent = audit::intent(cx, "attach", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
     let done = async {
         let (sender, sizes) = watch::channel(request.size.into());
         let terminal = match open {

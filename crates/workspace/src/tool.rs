@@ -13,6 +13,8 @@ pub enum Effect {
     ReadOnly,
     /// It changes something.
     Mutating,
+    /// It removes or replaces something for good: its line of the audit trail is on the disk before it begins.
+    Irreversible,
 }
 
 /// A further name of a field: it is accepted and not published.

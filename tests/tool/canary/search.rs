@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 use coracle_runtime::random_hex;
 use memchr::memmem;
+use sha2::{Digest as _, Sha256};
 
 /// Random values with names, and every form that they are looked for in.
 #[derive(Debug, Default)]
@@ -61,6 +62,8 @@ fn forms(value: &str) -> Vec<(String, Vec<u8>)> {
         ("percent".to_owned(), percent.clone().into_bytes()),
         ("percent, small".to_owned(), percent.to_lowercase().into_bytes()),
         ("reversed".to_owned(), reversed.into_bytes()),
+        // A digest lets a reader try guesses at a short secret; a cut one, too.
+        ("SHA-256".to_owned(), hex::encode(&Sha256::digest(value)[..8]).into_bytes()),
     ];
     for shift in 0..3 {
         // What lies before and after it decides about the first and the last letters.

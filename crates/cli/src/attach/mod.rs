@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Code, Context, Failure, Host, Options, audit};
+use coracle::{Code, Context, Effect, Failure, Host, Options, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::{ExecStatus, TerminalInfo};
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
@@ -123,7 +123,7 @@ impl AttachCall {
             "container": self.container, "terminal": open.map(|it| &it.job.job), "as_root": self.as_root,
             "command": self.words,
         });
-        let intent = audit::intent(cx, "attach", args.as_object().unwrap_or(&Map::new())).await?;
+        let intent = audit::intent(cx, "attach", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
         let done = Box::pin(self.on_terminal(cx, &found, &link, open, &terminals)).await;
         let told =
             done.as_ref().map(|end| Map::from_iter([("exit".to_owned(), json!(end.as_ref().map(|it| it.code)))]));

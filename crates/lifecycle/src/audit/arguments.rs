@@ -1,61 +1,157 @@
-//! What a line may tell of arguments.
+//! What a line of the trail shows of a call's arguments.
+//!
+//! **Invariant:** the value of a field is written only if the field is in [`SHOWN`]; of any other field only the size is
+//! written, and never a digest: a reader could try guesses at a digest of a secret.
 
 use coracle_runtime::Excerpt;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 /// Longer texts are cut.
 const MAX_CHARS: usize = 256;
 
-/// Arguments that are content of files.
-const CONTENT: &[&str] = &["content", "old_string", "new_string", "code", "globals", "text"];
+/// Longer words are no name of a program, and may be a token.
+const MAX_PROGRAM_CHARS: usize = 32;
 
-/// SHA-256 of all arguments, without values that may be secret.
-pub fn digest(args: &Map<String, Value>) -> String {
-    hex::encode(Sha256::digest(Value::Object(without_values(args)).to_string()))
-}
+/// Fields whose values are names, paths, numbers or fixed words, and no secrets.
+const SHOWN: &[&str] = &[
+    "act",
+    "action",
+    "address",
+    "after",
+    "agent",
+    "as_root",
+    "attempt_timeout",
+    "base",
+    "branch",
+    "channel",
+    "columns",
+    "compose_file",
+    "compose_project",
+    "container",
+    "container_path",
+    "container_port",
+    "context",
+    "cpu_limit",
+    "cwd",
+    "devcontainer",
+    "encoding",
+    "file",
+    "format",
+    "from",
+    "grace",
+    "host_path",
+    "host_port",
+    "idle",
+    "if_exists",
+    "image",
+    "interval",
+    "into",
+    "job",
+    "job_id",
+    "language",
+    "limit",
+    "line",
+    "lines",
+    "max_bytes",
+    "max_matches",
+    "max_output",
+    "memory_limit",
+    "mode",
+    "model",
+    "name",
+    "network",
+    "newest",
+    "offset",
+    "older_than",
+    "on_timeout",
+    "output_id",
+    "path",
+    "pids_limit",
+    "port",
+    "profile",
+    "pull",
+    "purpose",
+    "retries",
+    "rows",
+    "save",
+    "scope",
+    "session_name",
+    "shell",
+    "silence_timeout",
+    "since",
+    "snapshot",
+    "source",
+    "stream",
+    "terminal",
+    "time",
+    "timeout",
+    "timeout_ms",
+    "to",
+    "user",
+    "workdir",
+    "workflow",
+];
 
-/// The arguments without what may be secret: texts are shown unless they carry content.
+/// Fields of which the names in them are written: of variables, and of files.
+const NAMES_SHOWN: &[&str] = &["env", "config_files", "dotfiles_inline"];
+
+/// The arguments as the trail shows them.
 pub fn args(args: &Map<String, Value>) -> Map<String, Value> {
-    args.iter().map(|(name, it)| (name.clone(), shown(name, it))).collect()
+    args.iter().map(|(name, argument)| (name.clone(), shown(name, argument))).collect()
 }
 
-/// A digest of a secret lets who reads it try guesses, so of variables and files only names go in.
-fn without_values(args: &Map<String, Value>) -> Map<String, Value> {
-    let mut args = args.clone();
-    for field in ["env", "config_files", "dotfiles_inline"] {
-        if let Some(Value::Object(named)) = args.get_mut(field) {
-            named.values_mut().for_each(|it| *it = Value::Null);
+/// The name that a call gives to what it acts on.
+pub fn name(argument: &Value) -> Value {
+    argument.as_str().map(text_of).into()
+}
+
+/// The program that a command begins with, without its directory. Something that does not look like the name of a program
+/// may be a secret, and is left out.
+#[must_use]
+pub fn program(first_word: &str) -> &str {
+    let name = first_word.rsplit('/').next().unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-');
+    if name.len() <= MAX_PROGRAM_CHARS && name.chars().all(fits) { name } else { "" }
+}
+
+fn shown(name: &str, argument: &Value) -> Value {
+    match argument {
+        Value::Bool(_) | Value::Null => argument.clone(),
+        Value::Number(_) if SHOWN.contains(&name) => argument.clone(),
+        Value::String(text) if SHOWN.contains(&name) => text_of(text).into(),
+        _ if name == "command" => json!({ "first": first_word(argument), "bytes": bytes(argument) }),
+        _ if NAMES_SHOWN.contains(&name) => json!({ "keys": names(argument) }),
+        Value::Array(items) => json!({ "count": items.len() }),
+        Value::Object(fields) => json!({ "count": fields.len() }),
+        Value::Number(_) | Value::String(_) => json!({ "bytes": bytes(argument) }),
+    }
+}
+
+/// The size of a text, or of all texts of a list.
+fn bytes(argument: &Value) -> usize {
+    match argument {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes).sum(),
+        other => other.to_string().len(),
+    }
+}
+
+/// Names of a map of names and values, or of a list of `NAME=VALUE`.
+fn names(argument: &Value) -> Vec<String> {
+    let names: Vec<&str> = match argument {
+        Value::Object(fields) => fields.keys().map(String::as_str).collect(),
+        Value::Array(pairs) => {
+            pairs.iter().filter_map(Value::as_str).filter_map(|pair| Some(pair.split_once('=')?.0)).collect()
         }
-    }
-    for field in CONTENT {
-        args.entry(*field).and_modify(|it| *it = Value::Null);
-    }
-    args
+        _ => Vec::new(),
+    };
+    names.into_iter().take(20).map(text_of).collect()
 }
 
-fn shown(name: &str, it: &Value) -> Value {
-    match (name, it) {
-        ("command", it) => json!({ "first": first_word(it), "sha256": short(it) }),
-        ("stdin" | "stdin_base64", it) => json!({ "sha256": short(it) }),
-        (name, Value::String(text)) if CONTENT.contains(&name) => json!({ "bytes": text.len() }),
-        (_, it) => value(it),
-    }
-}
-
-/// One value: numbers and short texts as they are, the rest by size and digest.
-pub fn value(it: &Value) -> Value {
-    match it {
-        Value::String(text) => text_of(text).into(),
-        Value::Array(items) => json!({ "count": items.len(), "sha256": short(it) }),
-        Value::Object(fields) => json!({ "keys": fields.keys().take(20).map(|it| text_of(it)).collect::<Vec<_>>() }),
-        other => other.clone(),
-    }
-}
-
-/// Without user parts of URLs, control and direction characters.
+/// Without user parts and queries of URLs, control and direction characters.
 fn text_of(text: &str) -> String {
-    let cut: String = text.chars().take(MAX_CHARS).collect();
+    let without_query = if text.contains("://") { text.split(['?', '#']).next().unwrap_or_default() } else { text };
+    let cut: String = without_query.chars().take(MAX_CHARS).collect();
     let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut plain = String::new();
     for c in Excerpt::from_bytes(cut.as_bytes()).as_str().chars() {
@@ -74,11 +170,10 @@ fn first_word(command: &Value) -> String {
         other => other.as_str().unwrap_or_default().split_whitespace().next().unwrap_or_default(),
     };
     // `TOKEN=x command` would show the value.
-    if first.contains('=') { first.split('=').next().unwrap_or_default().to_owned() + "=…" } else { text_of(first) }
-}
-
-fn short(it: &Value) -> String {
-    hex::encode(&Sha256::digest(it.to_string())[..8])
+    match first.split_once('=') {
+        Some((name, _)) => program(name).to_owned() + "=…",
+        None => program(first).to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -87,17 +182,35 @@ mod tests {
 
     use super::args;
 
-    fn check(given: Value, told: &Value) {
+    fn check(given: Value, expected: &Value) {
         let Value::Object(given) = given else { panic!("no object") };
-        assert_eq!(&Value::Object(args(&given)), told);
+        assert_eq!(&Value::Object(args(&given)), expected);
     }
 
     #[test]
-    fn content_is_told_by_its_digest_only() {
+    fn only_listed_fields_are_shown_and_all_others_by_their_size() {
         check(json!({ "env": { "A": "canary" }, "timeout": 5 }), &json!({ "env": { "keys": ["A"] }, "timeout": 5 }));
+        check(json!({ "env": ["A=canary", "canary"] }), &json!({ "env": { "keys": ["A"] } }));
         check(json!({ "image": "https://u:p@h/x\u{1b}\u{202e}" }), &json!({ "image": "https://h/x\\u{1b}\\u{202e}" }));
-        let given = json!({ "command": "TOKEN=canary curl" });
-        let Value::Object(given) = given else { panic!("no object") };
-        assert_eq!(args(&given)["command"]["first"], "TOKEN=…");
+        check(json!({ "source": "https://h/x?token=canary" }), &json!({ "source": "https://h/x" }));
+        check(json!({ "stdin": "canary", "pin": 12345 }), &json!({ "stdin": { "bytes": 6 }, "pin": { "bytes": 5 } }));
+        check(
+            json!({ "setup_commands": ["canary"], "labels": { "a": "canary" }, "is_new": true }),
+            &json!({ "setup_commands": { "count": 1 }, "labels": { "count": 1 }, "is_new": true }),
+        );
+    }
+
+    #[test]
+    fn of_a_command_only_the_program_is_shown() {
+        for (command, first) in [
+            (json!("TOKEN=canary curl"), "TOKEN=…"),
+            (json!(["/usr/bin/curl", "-u", "canary"]), "curl"),
+            (json!("ghp_16C7e42F292c6912E7710c838347Ae178B4a"), ""),
+            (json!("$(canary)"), ""),
+            (json!("canary;x"), ""),
+        ] {
+            let Value::Object(given) = json!({ "command": command }) else { panic!("no object") };
+            assert_eq!(args(&given)["command"]["first"], first, "{command}");
+        }
     }
 }

@@ -6,7 +6,7 @@ mod log;
 mod summary;
 mod verify;
 
-pub use self::arguments::{args, digest, value};
+pub use self::arguments::{args, name, program};
 pub use self::history::{AuditedAct, AuditedActs, LogFilter};
 pub use self::log::AuditLog;
 pub use self::summary::{ActCount, SessionSummary, summarize};

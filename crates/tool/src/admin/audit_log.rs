@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, optional};
 use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration, to_second};
@@ -41,7 +41,7 @@ pub(super) struct ReadAuditLogResponse {
 
 impl Operation for ReadAuditLog {
     const NAME: &'static str = "audit log";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     type Response = ReadAuditLogResponse;
 
@@ -134,7 +134,7 @@ pub(super) struct VerifyAuditLogResponse {
 
 impl Operation for VerifyAuditLog {
     const NAME: &'static str = "audit verify";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     type Response = VerifyAuditLogResponse;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::audit_log::{read, seconds};
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Block, Column, Document, DocumentTable, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::{count, duration};
@@ -35,7 +35,7 @@ pub(super) struct SummarizeAuditLogResponse {
 
 impl Operation for SummarizeAuditLog {
     const NAME: &'static str = "audit summary";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     type Response = SummarizeAuditLogResponse;
 

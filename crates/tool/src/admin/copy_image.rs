@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::verify_images::require_embedded;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::engines::CopySource;
 use crate::failure::{Code, Failure};
@@ -53,6 +53,7 @@ impl CopiedImage {
 
 impl Operation for LoadImage {
     const NAME: &'static str = "images load";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = CopiedImage;
 
     async fn run(self, cx: &Context) -> Result<CopiedImage, Failure> {
@@ -67,6 +68,7 @@ impl Operation for LoadImage {
 
 impl Operation for SaveImage {
     const NAME: &'static str = "images save";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = CopiedImage;
 
     async fn run(self, cx: &Context) -> Result<CopiedImage, Failure> {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, joined};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -25,6 +25,7 @@ pub(super) struct AddPackages {
 
 impl Operation for AddPackages {
     const NAME: &'static str = "run packages add";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = AddPackagesResponse;
 
     async fn run(self, cx: &Context) -> Result<AddPackagesResponse, Failure> {
@@ -60,7 +61,7 @@ struct PackageRow {
 
 impl Operation for ListPackages {
     const NAME: &'static str = "run packages list";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = ListPackagesResponse;
 
     async fn run(self, cx: &Context) -> Result<ListPackagesResponse, Failure> {
@@ -93,6 +94,7 @@ pub(super) struct ClearPackages {}
 
 impl Operation for ClearPackages {
     const NAME: &'static str = "run packages clear";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = ClearPackagesResponse;
 
     async fn run(self, cx: &Context) -> Result<ClearPackagesResponse, Failure> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::arg_types::{Name, Seconds};
 use crate::commands;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -35,6 +35,7 @@ pub(super) struct StartContainerResponse {
 
 impl Operation for StartContainer {
     const NAME: &'static str = "start";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = StartContainerResponse;
 
     async fn run(self, cx: &Context) -> Result<StartContainerResponse, Failure> {
@@ -78,6 +79,7 @@ pub(super) struct StopContainerResponse {
 
 impl Operation for StopContainer {
     const NAME: &'static str = "stop";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = StopContainerResponse;
 
     /// Keeps the disk and the record: `start` needs both.
@@ -150,6 +152,7 @@ pub(super) struct AdoptContainerResponse {
 
 impl Operation for AdoptContainer {
     const NAME: &'static str = "adopt";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = AdoptContainerResponse;
 
     async fn run(self, cx: &Context) -> Result<AdoptContainerResponse, Failure> {

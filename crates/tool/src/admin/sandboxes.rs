@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, joined, optional, word};
 use crate::failure::{Code, Failure};
 use crate::humanize::{ago, count};
@@ -28,7 +28,7 @@ pub(super) struct ListSandboxesResponse {
 
 impl Operation<Process> for ListSandboxes {
     const NAME: &'static str = "sandbox list";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = ListSandboxesResponse;
 
     async fn run(self, process: &Process) -> Result<ListSandboxesResponse, Failure> {
@@ -77,6 +77,7 @@ pub(super) struct RemoveSandboxesResponse {
 
 impl Operation<Process> for RemoveSandboxes {
     const NAME: &'static str = "sandbox remove";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = RemoveSandboxesResponse;
 
     async fn run(self, process: &Process) -> Result<RemoveSandboxesResponse, Failure> {
@@ -139,7 +140,7 @@ pub(super) struct ReviewSandboxResponse {
 
 impl Operation<Process> for ReviewSandbox {
     const NAME: &'static str = "sandbox review";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = ReviewSandboxResponse;
 
     async fn run(self, process: &Process) -> Result<ReviewSandboxResponse, Failure> {

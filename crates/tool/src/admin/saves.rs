@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count};
@@ -54,7 +54,7 @@ struct SavedItemRow {
 
 impl Operation for ListSaves {
     const NAME: &'static str = "saved list";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = ListSavesResponse;
 
     async fn run(self, cx: &Context) -> Result<ListSavesResponse, Failure> {
@@ -124,6 +124,7 @@ pub(super) struct RestoreSaveResponse {
 
 impl Operation for RestoreSave {
     const NAME: &'static str = "saved restore";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = RestoreSaveResponse;
 
     async fn run(self, cx: &Context) -> Result<RestoreSaveResponse, Failure> {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::image_build::{TrustedImage, trust};
@@ -19,6 +19,7 @@ pub(super) struct TrustImage {
 
 impl Operation for TrustImage {
     const NAME: &'static str = "images trust";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = TrustedImage;
 
     async fn run(self, cx: &Context) -> Result<TrustedImage, Failure> {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::engines::ImageVerification;
 use crate::failure::{Code, Failure};
@@ -22,7 +22,7 @@ pub(super) struct VerifyImages {
 
 impl Operation for VerifyImages {
     const NAME: &'static str = "images verify";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = ImageVerification;
 
     async fn run(self, cx: &Context) -> Result<ImageVerification, Failure> {

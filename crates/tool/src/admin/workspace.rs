@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, ProgramOutput, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -24,7 +24,7 @@ pub(super) struct SessionFacts(Map<String, Value>);
 
 impl Operation for ShowSession {
     const NAME: &'static str = "workspace show";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     type Response = SessionFacts;
 
@@ -50,7 +50,7 @@ pub(super) struct ShowPromptResponse {
 
 impl Operation for ShowPrompt {
     const NAME: &'static str = "workspace prompt";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     type Response = ShowPromptResponse;
 
@@ -75,6 +75,7 @@ pub(super) struct EndSession {
 
 impl Operation for EndSession {
     const NAME: &'static str = "workspace end";
+    const EFFECT: Effect = Effect::Irreversible;
     const DIAGNOSES: bool = true;
     type Response = SessionFacts;
 
@@ -94,7 +95,7 @@ pub(super) struct DiffWorkspace {}
 
 impl Operation for DiffWorkspace {
     const NAME: &'static str = "workspace diff";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = DiffResponse;
 
     async fn run(self, cx: &Context) -> Result<DiffResponse, Failure> {
@@ -125,6 +126,7 @@ pub(super) struct ExportWorkspace {
 
 impl Operation for ExportWorkspace {
     const NAME: &'static str = "workspace export";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = ExportResponse;
 
     async fn run(self, cx: &Context) -> Result<ExportResponse, Failure> {
@@ -151,6 +153,7 @@ pub(super) struct ApplyWorkspace {
 
 impl Operation for ApplyWorkspace {
     const NAME: &'static str = "workspace apply";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = ApplyResponse;
 
     async fn run(self, cx: &Context) -> Result<ApplyResponse, Failure> {

@@ -20,7 +20,7 @@ use super::job::Encoding;
 use crate::arg_types::{Script, Seconds, Size};
 use crate::config::Config;
 use crate::context::{Context, Frontend};
-use crate::dispatch::{Operation, SharedFields};
+use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure, StoppedContainer};
 use crate::humanize::{duration, millis};
@@ -99,6 +99,7 @@ const MAX_COMMAND: usize = 1 << 20;
 
 impl Operation for Exec {
     const NAME: &'static str = "exec";
+    const EFFECT: Effect = Effect::Mutating;
     const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
     const RESULT: fn() -> Value = result_schema::<ExecResponse>;
     type Response = ExecResponse;

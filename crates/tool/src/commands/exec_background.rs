@@ -12,7 +12,7 @@ use super::command_request::CommandRequest;
 use super::job::{GuestTarget, reach_guest, remember, time};
 use crate::arg_types::Seconds;
 use crate::context::Context;
-use crate::dispatch::{Operation, SharedFields};
+use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::schema::result_schema;
@@ -48,6 +48,7 @@ pub(crate) struct ExecBackgroundResponse {
 
 impl Operation for ExecBackground {
     const NAME: &'static str = "exec_background";
+    const EFFECT: Effect = Effect::Mutating;
     const SHARED: SharedFields = SharedFields::for_type::<CommandRequest>();
     const RESULT: fn() -> Value = result_schema::<ExecBackgroundResponse>;
     type Response = ExecBackgroundResponse;

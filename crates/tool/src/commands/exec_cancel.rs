@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::job::{outcome, reach_guest, signal};
 use crate::arg_types::{Name, Seconds};
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::schema::result_schema;
@@ -51,6 +51,7 @@ const MAX_GRACE: Duration = Duration::from_secs(60);
 
 impl Operation for ExecCancel {
     const NAME: &'static str = "exec_cancel";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<ExecCancelResponse>;
     type Response = ExecCancelResponse;
 

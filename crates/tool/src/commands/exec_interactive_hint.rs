@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::connect_command::connect_command;
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::failure::{Failure, root_refused};
 use crate::schema::result_schema;
@@ -40,7 +40,7 @@ pub(crate) struct InteractiveHintResponse {
 
 impl Operation for ExecInteractiveHint {
     const NAME: &'static str = "exec_interactive_hint";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<InteractiveHintResponse>;
     type Response = InteractiveHintResponse;
 

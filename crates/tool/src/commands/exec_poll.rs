@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::job::{reach_guest, signal, state_line, time, timed_out};
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::Failure;
 use crate::redaction;
@@ -53,7 +53,7 @@ pub(crate) struct ExecPollResponse {
 
 impl Operation for ExecPoll {
     const NAME: &'static str = "exec_poll";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<ExecPollResponse>;
     type Response = ExecPollResponse;
 

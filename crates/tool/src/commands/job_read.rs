@@ -9,7 +9,7 @@ use super::job::reach_guest;
 use super::job_page::{JobOutput, JobPage, OutputSelection};
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::{Operation, SharedFields};
+use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::failure::Failure;
 use crate::schema::result_schema;
 
@@ -33,7 +33,7 @@ pub(crate) struct JobRead {
 
 impl Operation for JobRead {
     const NAME: &'static str = "job_read";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const SHARED: SharedFields = SharedFields::for_type::<OutputSelection>();
     const RESULT: fn() -> Value = result_schema::<JobOutput>;
     type Response = JobOutput;

@@ -14,7 +14,7 @@ use super::job_page::check_pattern;
 use crate::arg_types::{Name, Seconds, inline_schema};
 use crate::config::Config;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
 use crate::humanize::{duration, millis};
@@ -151,7 +151,7 @@ const USUAL: Duration = Duration::from_secs(60);
 
 impl Operation for JobWait {
     const NAME: &'static str = "job_wait";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<JobWaitResponse>;
     type Response = JobWaitResponse;
 

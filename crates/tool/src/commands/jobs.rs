@@ -16,7 +16,7 @@ use super::job::{outcome, reach_guest, time};
 use crate::arg_types::Name;
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText, sanitize};
 use crate::failure::{Code, Failure};
 use crate::humanize::{ago, bytes};
@@ -67,7 +67,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Operation for Jobs {
     const NAME: &'static str = "jobs";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<JobsResponse>;
     type Response = JobsResponse;
 

@@ -34,7 +34,7 @@ pub(crate) use self::source::CreateSource;
 use self::source::ResolvedSource;
 use self::steps::{CreateInput, Creations};
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::engines::Backend;
 use crate::failure::{Failure, root_refused};
 use crate::humanize::millis;
@@ -47,6 +47,7 @@ use crate::target::{Access, check_session as allowed_to};
 
 impl Operation for Create {
     const NAME: &'static str = "create";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<CreatedContainer>;
     type Response = CreateResponse;
 

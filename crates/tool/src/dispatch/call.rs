@@ -100,7 +100,7 @@ mod tests {
     use super::{CallInput, answer};
     use crate::arg_types::{Name, Script, Seconds};
     use crate::context::{ConfigSource, Context, Frontend};
-    use crate::dispatch::{Audience, Operation, OperationEntry};
+    use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
     use crate::failure::Failure;
     use crate::process::Process;
 
@@ -130,7 +130,7 @@ mod tests {
 
     impl Operation for Run {
         const NAME: &'static str = "run";
-        const ACTS: bool = false;
+        const EFFECT: Effect = Effect::ReadOnly;
         type Response = Value;
         async fn run(self, _: &Context) -> Result<Value, Failure> {
             Ok(json!({ "ran": format!("{} {:?} {:?} {}", self.container, self.command.0, self.timeout, self.as_root),
@@ -148,7 +148,7 @@ mod tests {
 
     impl Operation for Show {
         const NAME: &'static str = "show";
-        const ACTS: bool = false;
+        const EFFECT: Effect = Effect::ReadOnly;
         type Response = Value;
         async fn run(self, _: &Context) -> Result<Value, Failure> {
             Ok(json!({ "limit": self.memory_limit }))
@@ -274,6 +274,7 @@ mod tests {
 
     impl Operation for Act {
         const NAME: &'static str = "act";
+        const EFFECT: Effect = Effect::Mutating;
         type Response = Value;
         async fn run(self, cx: &Context) -> Result<Value, Failure> {
             let trail = cx.state()?.audit().read_dir().unwrap().count();

@@ -14,7 +14,7 @@ mod value_reader;
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_workspace::{Alias, Effect};
+use coracle_workspace::Alias;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,6 +27,8 @@ use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::{audit, schema};
+
+pub use coracle_workspace::Effect;
 
 pub use self::call::{CallInput, answer, reply};
 pub(crate) use self::call::{carry_out, check};
@@ -65,8 +67,8 @@ impl Audience {
 pub trait Operation<S = Context>: DeserializeOwned + JsonSchema + Send + 'static {
     /// Its word in a call; of a person's, its words at the command line.
     const NAME: &'static str;
-    /// It changes something: it is audited before and after.
-    const ACTS: bool = true;
+    /// What it may do. Whatever changes something is audited before and after.
+    const EFFECT: Effect;
     /// It answers also while the configuration cannot be used.
     const DIAGNOSES: bool = false;
     /// Fields that it flattens.
@@ -206,10 +208,10 @@ impl OperationEntry {
             name: T::NAME,
             audience: Audience::Agent,
             sets: &[Toolset::Classic],
-            effect: if T::ACTS { Effect::Mutating } else { Effect::ReadOnly },
+            effect: T::EFFECT,
             aliases: T::ALIASES,
             shape: AnswerShape::Fields,
-            is_audited: T::ACTS,
+            is_audited: !matches!(T::EFFECT, Effect::ReadOnly),
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
             value: T::RESULT,
@@ -284,12 +286,12 @@ impl OperationEntry {
     ) -> Result<CallResponse, Failure> {
         // A session's own container has the session's event log; others are acted on by several.
         // What a forwarding tool calls has lines of its own.
-        let changes_named = self.effect == Effect::Mutating && args.contains_key("container");
+        let changes_named = self.effect != Effect::ReadOnly && args.contains_key("container");
         let is_audited = self.is_audited || (changes_named && !self.is_forwarded());
         if !is_audited {
             return prepared(process).await;
         }
-        let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), args).await?;
+        let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), self.effect, args).await?;
         let result = prepared(process).await;
         intent.finish(result.as_ref().map(|it| &it.json)).await;
         result

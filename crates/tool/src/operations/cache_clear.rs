@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
 use crate::image_build::cache;
@@ -41,6 +41,7 @@ pub(crate) struct CacheClearResponse {
 
 impl Operation for CacheClear {
     const NAME: &'static str = "cache_clear";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<CacheClearResponse>;
     type Response = CacheClearResponse;
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
 use crate::humanize::{bytes, count};
@@ -92,6 +92,7 @@ enum Direction {
 
 impl Operation for CopyIn {
     const NAME: &'static str = "copy_in";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<CopyResponse>;
     type Response = CopyResponse;
 
@@ -116,6 +117,7 @@ impl Operation for CopyIn {
 
 impl Operation for CopyOut {
     const NAME: &'static str = "copy_out";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<CopyResponse>;
     type Response = CopyResponse;
 

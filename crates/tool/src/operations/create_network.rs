@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::egress;
 use crate::failure::{Code, Failure};
@@ -39,6 +39,7 @@ pub(crate) struct CreateNetworkResponse {
 
 impl Operation for CreateNetwork {
     const NAME: &'static str = "create_network";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<CreateNetworkResponse>;
     type Response = CreateNetworkResponse;
 

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, optional, word};
 use crate::failure::{Code, Failure};
 use crate::removal::{removing, saved_lines};
@@ -63,6 +63,7 @@ pub(super) const FORGOTTEN: &str = "Forgotten: it was adopted, and is left as it
 
 impl Operation for Destroy {
     const NAME: &'static str = "destroy";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<DestroyResponse>;
     type Response = DestroyResponse;
 

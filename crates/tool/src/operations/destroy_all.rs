@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::{Code, Failure};
 use crate::operations::destroy::{FORGOTTEN, outcome};
@@ -78,6 +78,7 @@ struct DestroyResult {
 
 impl Operation for DestroyAll {
     const NAME: &'static str = "destroy_all";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<DestroyAllResponse>;
     type Response = DestroyAllResponse;
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::schema::result_schema;
@@ -36,6 +36,7 @@ pub(crate) struct DestroyNetworkResponse {
 
 impl Operation for DestroyNetwork {
     const NAME: &'static str = "destroy_network";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<DestroyNetworkResponse>;
     type Response = DestroyNetworkResponse;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
-use crate::dispatch::{Operation, SharedFields};
+use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
@@ -28,6 +28,7 @@ pub(crate) struct Fork {
 
 impl Operation for Fork {
     const NAME: &'static str = "fork";
+    const EFFECT: Effect = Effect::Mutating;
     const SHARED: SharedFields = SharedFields::for_type::<Create>();
     const RESULT: fn() -> Value = Create::RESULT;
     type Response = CreateResponse;

@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::arg_types::Name;
 use crate::context::{Context, Frontend};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render};
 use crate::failure::{Code, Failure};
 use crate::forwards::{ForwardTarget, MAX_FORWARDS};
@@ -56,6 +56,7 @@ pub(crate) struct ForwardResponse {
 
 impl Operation<Process> for Forward {
     const NAME: &'static str = "forward";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<ForwardResponse>;
     type Response = ForwardResponse;
 

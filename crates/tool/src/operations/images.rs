@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, optional};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes};
@@ -35,7 +35,7 @@ pub(crate) struct ImagesResponse {
 
 impl Operation for Images {
     const NAME: &'static str = "images";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<ImagesResponse>;
     type Response = ImagesResponse;
 

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::commands::running;
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText, joined};
 use crate::failure::Failure;
 use crate::humanize::{ago, count};
@@ -62,7 +62,7 @@ struct ContainerRow {
 
 impl Operation for List {
     const NAME: &'static str = "list";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<ListResponse>;
     type Response = ListResponse;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
 use crate::humanize::ago;
@@ -40,7 +40,7 @@ struct NetworkRow {
 
 impl Operation for Networks {
     const NAME: &'static str = "networks";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<NetworksResponse>;
     type Response = NetworksResponse;
 

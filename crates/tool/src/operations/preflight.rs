@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::preflight::{PreflightResponse, renewed};
 use crate::schema::result_schema;
@@ -21,7 +21,7 @@ pub(crate) struct Preflight {
 
 impl Operation for Preflight {
     const NAME: &'static str = "preflight";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const DIAGNOSES: bool = true;
     const RESULT: fn() -> Value = result_schema::<PreflightResponse>;
     type Response = PreflightResponse;

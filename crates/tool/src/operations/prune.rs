@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::arg_types::Seconds;
 use crate::config::CrossSession;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::bytes;
@@ -89,6 +89,7 @@ struct KeptItem {
 
 impl Operation for PruneAll {
     const NAME: &'static str = "prune";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<PruneResponse>;
     type Response = PruneResponse;
 

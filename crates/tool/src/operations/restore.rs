@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::arg_types::Name;
 use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
-use crate::dispatch::{Operation, SharedFields};
+use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::failure::Failure;
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
@@ -30,6 +30,7 @@ pub(crate) struct Restore {
 
 impl Operation for Restore {
     const NAME: &'static str = "restore";
+    const EFFECT: Effect = Effect::Mutating;
     const SHARED: SharedFields = SharedFields::for_type::<Create>();
     const RESULT: fn() -> Value = Create::RESULT;
     type Response = CreateResponse;

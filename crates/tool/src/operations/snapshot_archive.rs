@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
@@ -83,6 +83,7 @@ pub(crate) struct ImportedSnapshot {
 
 impl Operation for SnapshotExport {
     const NAME: &'static str = "snapshot_export";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<ExportedSnapshot>;
     type Response = ExportedSnapshot;
 
@@ -109,6 +110,7 @@ impl Operation for SnapshotExport {
 
 impl Operation for SnapshotImport {
     const NAME: &'static str = "snapshot_import";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<ImportedSnapshot>;
     type Response = ImportedSnapshot;
 

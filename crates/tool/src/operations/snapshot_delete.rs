@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::arg_types::Name;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::bytes;
@@ -38,6 +38,7 @@ pub(crate) struct SnapshotDeleteResponse {
 
 impl Operation for SnapshotDelete {
     const NAME: &'static str = "snapshot_delete";
+    const EFFECT: Effect = Effect::Irreversible;
     const RESULT: fn() -> Value = result_schema::<SnapshotDeleteResponse>;
     type Response = SnapshotDeleteResponse;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes};
@@ -42,7 +42,7 @@ struct SnapshotRow {
 
 impl Operation for Snapshots {
     const NAME: &'static str = "snapshots";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<SnapshotsResponse>;
     type Response = SnapshotsResponse;
 

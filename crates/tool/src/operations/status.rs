@@ -16,7 +16,7 @@ use crate::arg_types::Name;
 use crate::commands::running;
 use crate::context::Context;
 use crate::create::{LimitsAnswer, ServiceState, failed_steps, ports, services};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, joined, optional, word};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count, until_expiry};
@@ -107,7 +107,7 @@ struct HealthAnswer {
 
 impl Operation for StatusOf {
     const NAME: &'static str = "status";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<StatusResponse>;
     type Response = StatusResponse;
 

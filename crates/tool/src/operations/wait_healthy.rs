@@ -12,7 +12,7 @@ use crate::arg_types::{Name, Script, Seconds};
 use crate::commands::PortRequest;
 use crate::commands::lost_with_container;
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration, millis};
@@ -70,6 +70,7 @@ enum Requested {
 
 impl Operation for WaitHealthy {
     const NAME: &'static str = "wait_healthy";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<WaitHealthyResponse>;
     type Response = WaitHealthyResponse;
 

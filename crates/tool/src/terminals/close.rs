@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::schema::result_schema;
@@ -24,6 +24,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 
 impl Operation<Process> for ShellClose {
     const NAME: &'static str = "shell_close";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ShellResponse, find, until};
 use crate::arg_types::Seconds;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::schema::result_schema;
@@ -36,7 +36,7 @@ const MAX_COMPILED: usize = 1 << 20;
 
 impl Operation<Process> for ShellExpect {
     const NAME: &'static str = "shell_expect";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 

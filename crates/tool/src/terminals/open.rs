@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{ShellResponse, outlives_the_call, until};
 use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::redaction;
@@ -55,6 +55,7 @@ const GRACE: Duration = Duration::from_millis(300);
 
 impl Operation<Process> for ShellOpen {
     const NAME: &'static str = "shell_open";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::schema::result_schema;
@@ -22,7 +22,7 @@ pub(crate) struct ShellRead {
 
 impl Operation<Process> for ShellRead {
     const NAME: &'static str = "shell_read";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{ShellResponse, find, until};
 use crate::arg_types::{Seconds, inline_schema};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::schema::result_schema;
@@ -55,6 +55,7 @@ const MAX_TEXT: usize = 64 << 10;
 
 impl Operation<Process> for ShellSend {
     const NAME: &'static str = "shell_send";
+    const EFFECT: Effect = Effect::Mutating;
     const RESULT: fn() -> Value = result_schema::<ShellResponse>;
     type Response = ShellResponse;
 

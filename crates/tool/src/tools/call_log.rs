@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use coracle_lifecycle::audit;
 use coracle_runtime::Redactor;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use super::chosen_container;
 use crate::dispatch::{CallResponse, OperationEntry};
@@ -59,9 +59,8 @@ fn tool(
     let words: Vec<&str> =
         args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     if let Some((program, rest)) = words.split_first() {
-        event["program"] = shown(redactor, program).into();
+        event["program"] = audit::program(program).into();
         event["args_count"] = rest.len().into();
-        event["args_sha256"] = hex::encode(Sha256::digest(rest.join("\0"))).into();
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {
         let stderr = value.get("stderr").and_then(Value::as_str).unwrap_or_default();
@@ -80,7 +79,8 @@ fn tool(
 
 fn preview(is_shown: bool, redactor: &Redactor, text: &str) -> Value {
     if !is_shown {
-        return json!({ "bytes": text.len(), "sha256": hex::encode(Sha256::digest(text)) });
+        // Not with a hash: a reader could try guesses at a secret that was printed.
+        return json!({ "bytes": text.len() });
     }
     shown(redactor, text).into()
 }
@@ -123,6 +123,6 @@ mod tests {
         assert_eq!(shown, "a\\u{1b}]52;c;x\\u{7}\\u{202e} [redacted:API_TOKEN]");
         assert!(preview(true, redactor, &"x".repeat(1000)).as_str().unwrap().len() == 200);
         assert!(preview(true, redactor, &"\u{7}".repeat(1000)).as_str().unwrap().len() <= 200);
-        assert_eq!(preview(false, redactor, "abc")["bytes"], 3);
+        assert_eq!(preview(false, redactor, "abc"), serde_json::json!({ "bytes": 3 }));
     }
 }

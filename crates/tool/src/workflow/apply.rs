@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{OpenWorkflow, has_ended};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::{CheckoutRequest, Workflow};
@@ -24,6 +24,7 @@ pub(crate) struct WorkflowApply {
 
 impl Operation<Process> for WorkflowApply {
     const NAME: &'static str = "workflow_apply";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = ApplyReport;
 
     async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {

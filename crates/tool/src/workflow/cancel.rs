@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::find;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
@@ -26,6 +26,7 @@ pub(crate) struct WorkflowCancelResponse {
 
 impl Operation<Process> for WorkflowCancel {
     const NAME: &'static str = "workflow_cancel";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = WorkflowCancelResponse;
 
     async fn run(self, process: &Process) -> Result<WorkflowCancelResponse, Failure> {

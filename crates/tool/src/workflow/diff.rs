@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OpenWorkflow;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
@@ -28,7 +28,7 @@ pub(crate) struct WorkflowDiff {
 
 impl Operation<Process> for WorkflowDiff {
     const NAME: &'static str = "workflow_diff";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = Diff;
 
     async fn run(self, process: &Process) -> Result<Diff, Failure> {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::find;
 use crate::arg_types::Seconds;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
@@ -50,7 +50,7 @@ pub(crate) struct WorkflowEventsResponse {
 
 impl Operation<Process> for WorkflowEvents {
     const NAME: &'static str = "workflow_events";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     const ALIASES: &'static [Alias] = &[Alias { name: "wait_seconds", of: "timeout" }];
     type Response = WorkflowEventsResponse;
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::OpenWorkflow;
 use crate::arg_types::{Script, Seconds};
 use crate::commands::{ExecResponse, check_command, inline_bytes, limits, sandbox_response};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
@@ -28,6 +28,7 @@ pub(crate) struct WorkflowExec {
 
 impl Operation<Process> for WorkflowExec {
     const NAME: &'static str = "workflow_exec";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = ExecResponse;
 
     async fn run(self, process: &Process) -> Result<ExecResponse, Failure> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{OpenWorkflow, find, has_ended};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::warning::Warning;
@@ -47,7 +47,7 @@ pub(crate) struct WorkflowResultResponse {
 
 impl Operation<Process> for WorkflowResult {
     const NAME: &'static str = "workflow_result";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = WorkflowResultResponse;
 
     async fn run(self, process: &Process) -> Result<WorkflowResultResponse, Failure> {

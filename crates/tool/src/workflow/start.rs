@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::progress::Progress;
@@ -53,6 +53,7 @@ pub(crate) struct WorkflowStartResponse {
 
 impl Operation<Process> for WorkflowStart {
     const NAME: &'static str = "workflow_start";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = WorkflowStartResponse;
 
     async fn run(self, process: &Process) -> Result<WorkflowStartResponse, Failure> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::find;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::open;
@@ -39,7 +39,7 @@ pub(crate) struct WorkflowStatusResponse {
 
 impl Operation<Process> for WorkflowStatus {
     const NAME: &'static str = "workflow_status";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = WorkflowStatusResponse;
 
     async fn run(self, process: &Process) -> Result<WorkflowStatusResponse, Failure> {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -54,6 +54,7 @@ impl CheckoutRequest {
 
 impl Operation<Process> for Apply {
     const NAME: &'static str = "worktree_apply";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = ApplyReport;
 
     async fn run(self, process: &Process) -> Result<ApplyReport, Failure> {

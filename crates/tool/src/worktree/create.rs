@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::context::Context;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, word};
 use crate::failure::Failure;
 use crate::process::Process;
@@ -55,6 +55,7 @@ pub(crate) struct WorktreeCreateResponse {
 
 impl Operation<Process> for Create {
     const NAME: &'static str = "worktree_create";
+    const EFFECT: Effect = Effect::Mutating;
     type Response = WorktreeCreateResponse;
 
     async fn run(self, process: &Process) -> Result<WorktreeCreateResponse, Failure> {

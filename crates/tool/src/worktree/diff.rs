@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::arg_types::Size;
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::count;
@@ -33,7 +33,7 @@ pub(crate) struct Diff {
 
 impl Operation<Process> for Diff {
     const NAME: &'static str = "worktree_diff";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = coracle_sandbox::worktree::Diff;
 
     async fn run(self, process: &Process) -> Result<Self::Response, Failure> {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow, open};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
@@ -39,6 +39,7 @@ pub(crate) struct WorktreeExportResponse {
 
 impl Operation<Process> for Export {
     const NAME: &'static str = "worktree_export";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = WorktreeExportResponse;
 
     async fn run(self, process: &Process) -> Result<WorktreeExportResponse, Failure> {

@@ -5,7 +5,7 @@ use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, SandboxWarning};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText, joined};
 use crate::failure::Failure;
 use crate::humanize::ago;
@@ -48,7 +48,7 @@ struct StoppedWorkflow {
 
 impl Operation<Process> for List {
     const NAME: &'static str = "worktree_list";
-    const ACTS: bool = false;
+    const EFFECT: Effect = Effect::ReadOnly;
     type Response = WorktreeListResponse;
 
     async fn run(self, process: &Process) -> Result<WorktreeListResponse, Failure> {

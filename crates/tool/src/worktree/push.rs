@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
@@ -26,6 +26,7 @@ pub(crate) struct Push {
 
 impl Operation<Process> for Push {
     const NAME: &'static str = "worktree_push";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = PushReport;
 
     async fn run(self, process: &Process) -> Result<PushReport, Failure> {

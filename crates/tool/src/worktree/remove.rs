@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
-use crate::dispatch::Operation;
+use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
@@ -51,6 +51,7 @@ pub(crate) struct WorktreeRemoveResponse {
 
 impl Operation<Process> for Remove {
     const NAME: &'static str = "worktree_remove";
+    const EFFECT: Effect = Effect::Irreversible;
     type Response = WorktreeRemoveResponse;
 
     async fn run(self, process: &Process) -> Result<WorktreeRemoveResponse, Failure> {

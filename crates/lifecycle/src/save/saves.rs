@@ -180,6 +180,12 @@ fn directories(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use coracle_runtime::host::find_program::find_program;
+    use coracle_runtime::host::process::{Invocation, Stdin, run};
     use coracle_runtime::{ContainerPath, LabelNamespace};
 
     use super::*;
@@ -187,6 +193,9 @@ mod tests {
     use crate::save::error::SaveError;
     use crate::save::manifest::{PartKind, SavedKind};
     use crate::save::writer::SaveWriter;
+
+    /// An argument of this test program: another one traces it.
+    const TRACED: &str = "traced-by-another-test";
 
     fn saved(store: &Store, name: &str, bytes: &[u8]) -> Result<Option<Save>, SaveError> {
         let mut out = SaveWriter::in_place(SaveDestination::new(store, &record(name)), 100);
@@ -226,5 +235,54 @@ mod tests {
         assert!(!dir.path().join("saved").exists());
         assert!(matches!(saved(&store, "web", &[0; 101]), Err(SaveError::TooLarge)));
         assert_eq!(store.saves().unwrap(), []);
+    }
+
+    /// Saves of a process that is traced: as a removal writes one, and as a caller without the container's lock does.
+    fn save_both_ways(root: &Path) -> [PathBuf; 2] {
+        let [one, other] = ["a", "b"].map(|name| {
+            let root = root.join(name);
+            std::fs::create_dir(&root).unwrap();
+            Store::open(&root, LabelNamespace::parse("coracle").unwrap()).unwrap()
+        });
+        let destination = SaveDestination::new(&other, &record("web"));
+        let mut staged = SaveWriter::staged(destination, root, 100).unwrap();
+        let mut item = SavedItem::new(ContainerPath::parse("/workspace").unwrap(), SavedKind::Files);
+        let mut part = staged.part(PartKind::Staged).unwrap();
+        part.write(b"patch").unwrap();
+        staged.keep(&mut item, part).unwrap();
+        staged.add(item);
+        [saved(&one, "web", b"patch").unwrap(), staged.finish().unwrap()].map(|save| save.unwrap().location)
+    }
+
+    #[tokio::test]
+    async fn a_save_is_on_the_disk_with_the_directories_above_it() {
+        let dir = tempfile::tempdir().unwrap();
+        if std::env::args().any(|argument| argument == TRACED) {
+            let places = save_both_ways(dir.path());
+            println!("{}", places.map(|place| format!("saved {}\n", place.display())).concat());
+            return;
+        }
+        let Ok(strace) = find_program("strace") else { return coracle_skips::skip("needs strace") };
+        let log = dir.path().join("trace");
+        let own_name = "a_save_is_on_the_disk_with_the_directories_above_it";
+        let calls = "trace=fsync,rename,renameat,renameat2";
+        let words = ["-f", "-y", "-s", "4096", "-e", calls, "-o"].map(OsString::from).into_iter();
+        let words = words.chain([log.clone().into(), std::env::current_exe().unwrap().into()]);
+        let words = words.chain([own_name, TRACED, "--nocapture"].map(OsString::from));
+        let limits = (Duration::from_secs(60), 1 << 20);
+        let output = run("strace", &Invocation::new(strace, words), Stdin::Empty, limits).await.unwrap();
+        let printed = output.stdout.text();
+        let places: Vec<&Path> =
+            printed.lines().filter_map(|line| Some(Path::new(line.strip_prefix("saved ")?))).collect();
+        assert_eq!(places.len(), 2, "{printed}");
+        let trace = std::fs::read_to_string(log).unwrap();
+        for place in places {
+            let named = trace.rfind(place.to_str().unwrap()).unwrap();
+            let after = &trace[named..];
+            for above in place.ancestors().skip(1).take(3) {
+                let sync = format!("<{}>)", above.display());
+                assert!(after.contains(&sync), "{} is not synced after the save:\n{trace}", above.display());
+            }
+        }
     }
 }

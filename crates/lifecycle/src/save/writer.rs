@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::Ids;
 use coracle_runtime::archive::{self, Limits, Writer};
-use coracle_runtime::host::fs::{ContentDigest, digest};
+use coracle_runtime::host::fs::{ContentDigest, digest, sync_entry};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -154,7 +154,8 @@ impl SaveWriter {
         }
     }
 
-    /// Writes the manifest, unless the save is empty.
+    /// Writes the manifest, unless the save is empty. The save is on the disk when this returns, so that what it was made
+    /// of may be removed.
     ///
     /// # Errors
     /// [`SaveError::Disk`]: nothing is left of the save.
@@ -166,6 +167,7 @@ impl SaveWriter {
             Some(staging) => self.place(&staging),
             None => self.make_dir().and_then(|()| self.write_manifest()).map(|()| self.dir.clone()),
         };
+        let location = location.and_then(|dir| sync_name(&dir).inspect_err(|_| clear(&dir)).map(|()| dir));
         let location = location.inspect_err(|_| clear(&self.dir)).map_err(Disk)?;
         Ok(Save::new(location, self.manifest))
     }
@@ -195,6 +197,14 @@ impl SaveWriter {
     pub(super) fn give_up(self) {
         clear(&self.dir);
     }
+}
+
+/// Directories above a save that may be new: that of its container, that of all saves, and the state directory.
+const ABOVE_A_SAVE: usize = 3;
+
+/// Writes the name of a save to the disk. Its directory was synced with its manifest.
+fn sync_name(dir: &Path) -> io::Result<()> {
+    dir.ancestors().take(ABOVE_A_SAVE).try_for_each(sync_entry)
 }
 
 impl SavedItem {

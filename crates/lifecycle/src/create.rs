@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::clock::now;
 use crate::guest::{GuestProgram, Links};
 use crate::networks::place;
+use crate::reconcile::recover_making;
 use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordState, RecordedMount, Role, SecretState};
 use crate::remove::remove_all;
 use crate::shared_mounts::shared_problem;
@@ -120,7 +121,7 @@ fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
     }
 }
 
-fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: NewRecord) -> Record {
+fn record_of(origin: Origin, draft: NewRecord) -> Record {
     Record {
         role: draft.role,
         purpose: draft.purpose,
@@ -134,7 +135,7 @@ fn record_of(runtime: &dyn ContainerRuntime, store: &Store, draft: NewRecord) ->
         owner: draft.owner,
         asked: draft.asked,
         tool_version: draft.tool_version,
-        ..Record::intent(Origin::for_runtime(runtime, store.signer().namespace()), draft.name, &draft.session)
+        ..Record::intent(origin, draft.name, &draft.session)
     }
 }
 
@@ -145,10 +146,16 @@ impl<'a> Creation<'a> {
     /// [`Error::NameTaken`], [`Error::LimitReached`], [`Error::Busy`].
     pub async fn begin(runtime: &'a dyn ContainerRuntime, store: &'a Store, draft: NewRecord) -> Result<Self> {
         let lock = store.lock(&draft.name).await?;
+        let origin = Origin::for_runtime(runtime, store.signer().namespace());
+        if let LoadOutcome::Record(left) = store.load(&draft.name)?
+            && (left.engine, &left.endpoint) == (origin.engine, &origin.endpoint)
+        {
+            recover_making(runtime, store, &left).await?;
+        }
         name_is_free(store, &draft.name)?;
         let protected = draft.protected.clone();
         let limits = ContainerLimits { per_session: draft.max_containers, total: draft.max_containers_total };
-        let record = record_of(runtime, store, draft);
+        let record = record_of(origin, draft);
         let counting = store.common_lock("count").await?;
         let mut records = counted(store.records()?);
         if record.role == Role::Build {

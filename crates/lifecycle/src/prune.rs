@@ -249,7 +249,8 @@ async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, sc
     };
     let stays = |reason: &str| PruneItem { reason: reason.to_owned(), ..item.clone() };
     if record.state != RecordState::Ready {
-        if record.state != RecordState::Destroying && record.maker.alive() {
+        let is_being_made = store.try_lock(&record.name).is_ok_and(|lock| lock.is_none());
+        if record.state != RecordState::Destroying && is_being_made {
             return stays("it is just being made");
         }
         item.session = None;

@@ -10,7 +10,7 @@ use crate::remove::{remove_all, sweep};
 use crate::store::LoadOutcome;
 use crate::{Engines, Result, Store};
 
-/// Removes what dead makers left half made, goes on with what was being destroyed, and lets go of records whose
+/// Removes what was left half made, goes on with what was being destroyed, and lets go of records whose
 /// container has been gone for `gone_for`. Answers the names that were healed.
 ///
 /// # Errors
@@ -21,7 +21,7 @@ pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration)
     let Some(_one_at_a_time) = store.try_common_lock("reconcile")? else { return Ok(healed) };
     store.clear_unwritten()?;
     for candidate in store.records()?.into_iter().filter(|it| needs_healing(it)) {
-        // Whoever holds the lock is still at it.
+        // The holder of the lock is still making or removing it.
         let Some(_lock) = store.try_lock(&candidate.name)? else { continue };
         // What was read before the lock may have become another container since.
         let LoadOutcome::Record(record) = store.load(&candidate.name)? else { continue };
@@ -65,11 +65,17 @@ async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     Ok(())
 }
 
+/// Whether its making or removal was broken off, if nobody holds its lock: a making holds it to its end, and lets go of it
+/// also when a panic ends it in a server that lives on.
 fn needs_healing(record: &Record) -> bool {
+    record.state != RecordState::Ready
+}
+
+/// Removes what a broken-off making left, so that its name is free again. The caller holds the container's lock.
+pub(crate) async fn recover_making(runtime: &dyn ContainerRuntime, store: &Store, record: &Record) -> Result<()> {
     match record.state {
-        RecordState::Intent | RecordState::Created => !record.maker.alive(),
-        RecordState::Destroying => true,
-        RecordState::Ready => false,
+        RecordState::Intent | RecordState::Created => recover(runtime, store, record).await,
+        RecordState::Destroying | RecordState::Ready => Ok(()),
     }
 }
 
@@ -86,4 +92,57 @@ async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record)
         return Err(err);
     }
     Ok(store.forget(&record.name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use coracle_runtime::{ContainerName, ContainerPath, FakeRuntime, LabelNamespace};
+
+    use super::*;
+    use crate::networks::tests::SingleEngine;
+    use crate::record::Role;
+    use crate::{Creation, Error, NewRecord};
+
+    fn draft() -> NewRecord {
+        NewRecord {
+            name: ContainerName::parse("web").unwrap(),
+            role: Role::Primary,
+            session: "s".into(),
+            purpose: None,
+            persistent: false,
+            workdir: ContainerPath::parse("/workspace").unwrap(),
+            mount_cwd: false,
+            asked: BTreeMap::new(),
+            tool_version: String::new(),
+            compose_project: None,
+            compose_joined: false,
+            compose_file: None,
+            snapshot: None,
+            owner: None,
+            protected: Vec::new(),
+            max_containers: 9,
+            max_containers_total: 9,
+        }
+    }
+
+    /// A panic in a server drops a making without its undo, and the server lives on.
+    #[tokio::test]
+    async fn a_making_that_was_dropped_frees_its_name_though_its_process_lives() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let fake = FakeRuntime::new();
+        let engines = SingleEngine(fake.clone());
+        let making = Creation::begin(&fake, &store, draft()).await.unwrap();
+        assert_eq!(reconcile(&engines, &store, Duration::MAX).await.unwrap(), [""; 0], "it is being made");
+        drop(making);
+        drop(Creation::begin(&fake, &store, draft()).await.unwrap());
+        assert_eq!(reconcile(&engines, &store, Duration::MAX).await.unwrap(), ["web"]);
+        assert!(store.records().unwrap().is_empty());
+        let mut ready = Creation::begin(&fake, &store, draft()).await.unwrap();
+        ready.ready(serde_json::Value::Null, serde_json::Map::new()).unwrap();
+        drop(ready);
+        assert!(matches!(Creation::begin(&fake, &store, draft()).await, Err(Error::NameTaken { .. })));
+    }
 }

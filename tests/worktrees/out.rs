@@ -61,7 +61,7 @@ async fn x30_all_but_what_is_ignored_is_in_a_diff_and_the_index_stays() {
             code(bench.manager.diff(&bench.inside, &id("b"), &DiffOptions::default()).await),
             Code::WorktreeMissing
         );
-        let listed = bench.manager.list(&bench.inside).await.unwrap();
+        let listed = bench.manager.list(&bench.inside).await.unwrap().listed;
         let it = &listed[0];
         assert_eq!((it.ahead, it.behind, it.dirty, it.untracked, it.unpushed, it.missing), (1, 0, true, 2, 1, false));
         assert_eq!((it.branch.as_deref(), it.base.as_str()), (Some("coracle/a"), "main"));
@@ -190,7 +190,7 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         // Again, with nothing new.
         assert_eq!(manager.push(&bench.inside, &id("a"), &PushRequest::default()).await.unwrap().new, second);
         assert_eq!(bench.remote_refs().await, ["refs/heads/coracle/a", "refs/heads/main"]);
-        assert_eq!(bench.manager.list(&bench.inside).await.unwrap()[0].unpushed, 0);
+        assert_eq!(bench.manager.list(&bench.inside).await.unwrap().listed[0].unpushed, 0);
         assert_eq!(bench.sh("grep -rl sesame . || true").await, "");
         for file in walk(bench.state.path()) {
             assert!(memchr::memmem::find(&std::fs::read(&file).unwrap(), b"sesame").is_none(), "{file:?}");

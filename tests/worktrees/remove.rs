@@ -1,6 +1,11 @@
 //! The end of worktrees, and what is kept of them (X35 to X38).
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use coracle_lifecycle::{SaveManifest, SavedKind};
+use coracle_runtime::link::protocol::ExecState;
+use coracle_runtime::{Command, ContainerPath, Exec, JobId};
 use coracle_sandbox::Code;
 use coracle_sandbox::worktree::{DiffOptions, PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
 
@@ -39,6 +44,81 @@ async fn x35_unsaved_work_is_in_a_bundle_before_it_goes() {
         assert!(!it.join("src/main.rs").exists());
         // A second time there is nothing to do.
         assert!(!bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().removed);
+    })
+    .await;
+}
+
+/// Writes a number to a file of the worktree again and again, and prints each after it was written.
+const COUNTS: &str = "n=0; while :; do n=$((n+1)); echo $n >> LOG && echo $n; sleep 0.02; done";
+
+#[tokio::test]
+async fn commands_end_before_the_work_is_saved_and_what_they_wrote_is_in_the_save() {
+    with_bench(async |bench| {
+        let made = bench.created("a").await;
+        let other = bench.try_create("b").await.unwrap();
+        let link = &bench.inside.link;
+        let start = async |script: &str, workdir: ContainerPath, env| {
+            let mut exec = Exec::new(Command::Shell(script.to_owned()), bench.inside.agent, workdir);
+            exec.env = env;
+            JobId::parse(&link.start(exec, None).await.unwrap().job).unwrap()
+        };
+        let tree = bench.inside.tree_path(&id("a"));
+        // One works elsewhere, and its variables say for which workflow it was started.
+        let elsewhere = COUNTS.replace("LOG", "worktrees/a/elsewhere");
+        let mut ended = vec![("elsewhere", start(&elsewhere, bench.inside.root.clone(), made.env()).await)];
+        if bench.running.is_real() {
+            ended.push(("within", start(&COUNTS.replace("LOG", "within"), tree, BTreeMap::new()).await));
+        }
+        let of_other = start("sleep 600", bench.inside.tree_path(&id("b")), other.env()).await;
+        for (name, _) in &ended {
+            bench.sh(&format!("until [ -s worktrees/a/{name} ]; do sleep 0.05; done")).await;
+        }
+        let saved = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap().saved.unwrap();
+        let clone = bench.clone().await;
+        let it = clone.path().join("it");
+        let bundle = saved.location.join("a.bundle").display().to_string();
+        git(&it, &["fetch", "--quiet", &bundle, "+refs/coracle/*:refs/saved/*"], "").await;
+        let reference = git(&it, &["for-each-ref", "--format=%(refname)", "refs/saved"], "").await;
+        git(&it, &["checkout", "--quiet", reference.trim()], "").await;
+        for (name, job) in ended {
+            assert_ne!(link.job(&job).await.unwrap().end.state, ExecState::Running, "{name}");
+            let (_, printed) = link.tail(&job, 1, 1 << 10).await.unwrap();
+            let last = String::from_utf8(printed).unwrap();
+            let kept = std::fs::read_to_string(it.join(name)).unwrap();
+            assert!(kept.lines().any(|line| line == last.trim()), "{name}: {last} is not in the save");
+        }
+        assert_eq!(link.job(&of_other).await.unwrap().end.state, ExecState::Running, "another workflow goes on");
+        link.cancel(&of_other, Duration::ZERO).await.unwrap();
+        assert!(is_gone(bench, "a").await);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_damaged_record_does_not_keep_the_work_from_being_saved_and_removed() {
+    with_bench(async |bench| {
+        bench.created("a").await;
+        bench.commit("a", "committed", "1").await;
+        let file = bench.state.path().join(format!("sandboxes/{}/workflows/a.json", bench.inside.key));
+        std::fs::write(&file, "{").unwrap();
+        let listing = bench.manager.list(&bench.inside).await.unwrap();
+        assert!(listing.listed.is_empty() && listing.warnings[0].message.contains("damaged"), "{listing:?}");
+        let removed = bench.manager.remove(&bench.inside, &id("a"), &bench.removal()).await.unwrap();
+        let bundle = removed.saved.unwrap().location.join("a.bundle").display().to_string();
+        let clone = bench.clone().await;
+        let it = clone.path().join("it");
+        git(&it, &["fetch", "--quiet", &bundle, "coracle/a"], "").await;
+        git(&it, &["checkout", "--quiet", "FETCH_HEAD"], "").await;
+        assert_eq!(std::fs::read_to_string(it.join("committed")).unwrap(), "1");
+        assert!(is_gone(bench, "a").await && !file.exists());
+        // What a newer version wrote is left alone.
+        bench.try_create("n").await.unwrap();
+        let newer = file.with_file_name("n.json");
+        std::fs::write(&newer, "{\"schema\":2}").unwrap();
+        let refused = bench.manager.remove(&bench.inside, &id("n"), &bench.removal()).await;
+        assert_eq!(code(refused), Code::Unsupported);
+        assert_eq!(std::fs::read_to_string(&newer).unwrap(), "{\"schema\":2}");
+        assert!(!is_gone(bench, "n").await);
     })
     .await;
 }

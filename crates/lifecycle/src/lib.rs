@@ -85,8 +85,8 @@ pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;
 pub use record::{
-    GuestRecord, Lease, MadeFrom, MainProgram, OwnVolume, PathFingerprint, Record, RecordState, RecordedJob,
-    RecordedMount, Role, SecretState,
+    BadRecord, GuestRecord, Lease, MadeFrom, MainProgram, OwnVolume, PathFingerprint, Record, RecordState, RecordedJob,
+    RecordedMount, Role, SecretState, summed_bytes, summed_value,
 };
 pub use restart::restart;
 pub use save::{

@@ -302,13 +302,17 @@ impl Origin {
 
 /// Why a file is no record.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BadRecord {
+pub enum BadRecord {
+    /// It has other fields.
     #[error("it is no record: {0}")]
     Unreadable(#[from] serde_json::Error),
+    /// Something changed it.
     #[error("its sum does not fit its content")]
     Sum,
+    /// It is that of another container or session.
     #[error("it is that of another name")]
     Name,
+    /// No record is so long.
     #[error("it is too long")]
     Long,
     /// It is whole, and this version does not know all of it.
@@ -414,7 +418,11 @@ impl Record {
 }
 
 /// A file's bytes, with the sum of all the rest.
-pub(crate) fn summed_bytes(it: &impl Serialize) -> Vec<u8> {
+///
+/// # Panics
+/// For a value that is no JSON object.
+#[must_use]
+pub fn summed_bytes(it: &impl Serialize) -> Vec<u8> {
     let mut value = serde_json::to_value(it).expect("a record has string keys only");
     let sum = sum(&value);
     if let Value::Object(fields) = &mut value {
@@ -426,7 +434,10 @@ pub(crate) fn summed_bytes(it: &impl Serialize) -> Vec<u8> {
 }
 
 /// What such bytes say, if their sum fits and their format is at most `schema`.
-pub(crate) fn summed_value<T: DeserializeOwned>(bytes: &[u8], schema: u32) -> Result<T, BadRecord> {
+///
+/// # Errors
+/// [`BadRecord`].
+pub fn summed_value<T: DeserializeOwned>(bytes: &[u8], schema: u32) -> Result<T, BadRecord> {
     let mut value: Value = serde_json::from_slice(bytes)?;
     // A later format may also have another sum.
     if value.get("schema").and_then(Value::as_u64).is_some_and(|theirs| theirs > schema.into()) {

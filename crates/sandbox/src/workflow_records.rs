@@ -3,17 +3,21 @@
 //! **Invariant:** base, URL and ports are read from these records, never from a container.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_lifecycle::{summed_bytes, summed_value};
+use coracle_runtime::host::fs::replace;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::over_limit;
 use crate::files::{Lock, lock, names, own_directory, read, remove, write};
-use crate::{Result, WorkflowId};
+use crate::{Code, Failure, Result, WorkflowId};
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
@@ -21,6 +25,9 @@ const NAMESPACES: u16 = 500;
 
 /// A caller waits this long for another one of the same repository.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(700);
+
+/// The format of records. Those without a number are of versions before there was one; they have no sum either.
+const SCHEMA: u64 = 1;
 
 /// What is remembered of a workflow until it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +42,37 @@ pub(crate) struct Workflow {
     /// Its files were complete once, so a missing one was deleted on purpose.
     #[serde(default)]
     pub(crate) ready: bool,
+    /// Fields of a later version of this format.
+    #[serde(flatten)]
+    pub(crate) later: Map<String, Value>,
+}
+
+/// A file of a workflow.
+enum StoredWorkflow {
+    Missing,
+    Known(Box<Workflow>),
+    /// In a format of a later version, which only that one may change.
+    Newer(u64),
+    Damaged(String),
+}
+
+impl StoredWorkflow {
+    fn parse(bytes: &[u8]) -> Self {
+        let value: Value = match serde_json::from_slice(bytes) {
+            Ok(value) => value,
+            Err(err) => return Self::Damaged(err.to_string()),
+        };
+        let parsed = match value.get("schema").map(Value::as_u64) {
+            None => serde_json::from_value(value).map_err(|err| err.to_string()),
+            Some(Some(SCHEMA)) => summed_value(bytes).map_err(|err| err.to_string()),
+            Some(Some(newer)) => return Self::Newer(newer),
+            Some(None) => Err("its format has no number".to_owned()),
+        };
+        parsed.map_or_else(Self::Damaged, |mut workflow: Workflow| {
+            workflow.later.remove("schema");
+            Self::Known(Box::new(workflow))
+        })
+    }
 }
 
 /// What is remembered of the repository of a sandbox.
@@ -78,17 +116,56 @@ impl Records {
         self.dir.join("workflows").join(format!("{id}.json"))
     }
 
-    pub(crate) fn workflow(&self, id: &WorkflowId) -> Result<Option<Workflow>> {
-        read(&self.path(id))
+    fn stored(&self, id: &WorkflowId) -> Result<StoredWorkflow> {
+        match std::fs::read(self.path(id)) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(StoredWorkflow::Missing),
+            bytes => Ok(StoredWorkflow::parse(&bytes.map_err(Failure::internal)?)),
+        }
     }
 
-    /// One that cannot be read is an error: who counts them decides about a volume by it.
-    pub(crate) fn workflows(&self) -> Result<Vec<Workflow>> {
-        let files = names(&self.dir.join("workflows"))?;
-        let files = files.iter().filter(|it| it.extension().is_some_and(|it| it == "json"));
-        let mut found = files.filter_map(|it| read(it).transpose()).collect::<Result<Vec<Workflow>>>()?;
-        found.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(found)
+    /// What is remembered of a workflow.
+    ///
+    /// # Errors
+    /// When its record is damaged, or a newer version wrote it.
+    pub(crate) fn workflow(&self, id: &WorkflowId) -> Result<Option<Workflow>> {
+        match self.stored(id)? {
+            StoredWorkflow::Missing => Ok(None),
+            StoredWorkflow::Known(workflow) => Ok(Some(*workflow)),
+            StoredWorkflow::Newer(schema) => Err(newer(id, schema)),
+            StoredWorkflow::Damaged(reason) => {
+                let message = format!("The record of workflow `{id}` is damaged: {reason}.");
+                let hint = format!("`coracle worktree remove {id}` saves its work and removes it");
+                Err(Failure::internal(message).hint(hint))
+            }
+        }
+    }
+
+    /// The same for a removal: a damaged record is replaced by what is known without it, so that the work can be saved.
+    ///
+    /// # Errors
+    /// When a newer version wrote it.
+    pub(crate) fn workflow_to_remove(
+        &self,
+        id: &WorkflowId,
+        stand_in: impl FnOnce() -> Result<Workflow>,
+    ) -> Result<Option<Workflow>> {
+        match self.stored(id)? {
+            StoredWorkflow::Damaged(reason) => {
+                tracing::warn!(%id, reason, "the record of a workflow is damaged; its work is saved without it");
+                stand_in().map(Some)
+            }
+            StoredWorkflow::Newer(schema) => Err(newer(id, schema)),
+            StoredWorkflow::Missing => Ok(None),
+            StoredWorkflow::Known(workflow) => Ok(Some(*workflow)),
+        }
+    }
+
+    /// The ids of all workflows, also of those whose records cannot be read: a caller that counts them decides about a
+    /// volume by it.
+    pub(crate) fn ids(&self) -> Result<Vec<WorkflowId>> {
+        let mut ids: Vec<_> = names(&self.dir.join("workflows"))?.iter().filter_map(|file| id_of(file)).collect();
+        ids.sort();
+        Ok(ids)
     }
 
     pub(crate) fn repository(&self) -> Result<Option<Repository>> {
@@ -118,29 +195,61 @@ impl Records {
         let _lock = lock(&self.all.join("ports.lock"), Duration::from_secs(30)).await?;
         let mut taken = BTreeSet::new();
         for sandbox in names(&self.all)? {
-            let workflows = names(&sandbox.join("workflows"))?;
-            taken.extend(workflows.iter().filter_map(|it| read::<Workflow>(it).ok()?).map(|it| it.k));
+            for file in names(&sandbox.join("workflows"))? {
+                taken.extend(namespace_of(&file));
+            }
         }
         let Some(k) = (0..NAMESPACES).find(|k| !taken.contains(k) && can_be_had(ports(*k))) else {
             return Err(over_limit(format!("{NAMESPACES} workflows have all ports there are")));
         };
         let workflow = workflow(k);
-        write(&self.path(&workflow.id), &workflow)?;
+        replace(&self.dir.join("workflows").join(format!("{}.ports-{k}", workflow.id)), b"")
+            .map_err(Failure::internal)?;
+        self.update(&workflow)?;
         Ok(workflow)
     }
 
     pub(crate) fn update(&self, workflow: &Workflow) -> Result<()> {
-        write(&self.path(&workflow.id), workflow)
+        let mut workflow = workflow.clone();
+        workflow.later.insert("schema".into(), SCHEMA.into());
+        replace(&self.path(&workflow.id), &summed_bytes(&workflow)).map_err(Failure::internal)
     }
 
+    /// Forgets a workflow, and frees its ports.
     pub(crate) fn forget(&self, id: &WorkflowId) -> Result<()> {
-        remove(&self.path(id))
+        remove(&self.path(id))?;
+        let reserved = names(&self.dir.join("workflows"))?;
+        let prefix = format!("{id}.ports-");
+        let is_own =
+            |file: &&PathBuf| file.file_name().and_then(|it| it.to_str()).is_some_and(|it| it.starts_with(&prefix));
+        reserved.iter().filter(is_own).try_for_each(|file| remove(file))
     }
 
     /// One at a time: the repository of this sandbox, or one of its workflows.
     pub(crate) async fn lock(&self, what: &str) -> Result<Lock> {
         lock(&self.dir.join(format!("{what}.lock")), PATIENCE).await
     }
+}
+
+fn newer(id: &WorkflowId, schema: u64) -> Failure {
+    let message = format!("Workflow `{id}` was recorded by a newer version of Coracle (format {schema}).");
+    Failure::new(Code::Unsupported, message)
+        .hint("use that version for it, or update this one; its record is left as it is")
+}
+
+fn id_of(file: &Path) -> Option<WorkflowId> {
+    WorkflowId::parse(file.file_name()?.to_str()?.strip_suffix(".json")?).ok()
+}
+
+/// The namespace that a file reserves. Its number is in the name of a file, so that it is known though the record is
+/// damaged; records of earlier versions have it only in their content.
+fn namespace_of(file: &Path) -> Option<u16> {
+    let name = file.file_name()?.to_str()?;
+    if let Some((_, k)) = name.rsplit_once(".ports-") {
+        return k.parse().ok();
+    }
+    let record: Value = name.ends_with(".json").then(|| serde_json::from_slice(&std::fs::read(file).ok()?).ok())??;
+    record.get("k")?.as_u64()?.try_into().ok()
 }
 
 fn can_be_had(mut ports: Range<u16>) -> bool {
@@ -155,7 +264,16 @@ mod tests {
         let id = WorkflowId::parse(id).unwrap();
         let branch = format!("coracle/{id}");
         let compose_project = compose_project("k", &id);
-        Workflow { id, branch, base: "main".into(), base_commit: "0".repeat(40), k, compose_project, ready: false }
+        Workflow {
+            id,
+            branch,
+            base: "main".into(),
+            base_commit: "0".repeat(40),
+            k,
+            compose_project,
+            ready: false,
+            later: Map::new(),
+        }
     }
 
     #[tokio::test]
@@ -177,10 +295,61 @@ mod tests {
         // As another process finds it.
         let again = Records::open(state.path(), "a").unwrap();
         assert_eq!(again.workflow(&taken[0].id).unwrap(), Some(taken[0].clone()));
-        assert_eq!(again.workflows().unwrap().len(), 15);
+        assert_eq!(again.ids().unwrap().len(), 15);
         again.forget(&taken[0].id).unwrap();
         let next = again.remember(|k| workflow("next", k)).await.unwrap();
         assert_eq!(next.k, taken[0].k);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_record_keeps_its_ports_and_can_be_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let records = Records::open(state.path(), "a").unwrap();
+        let whole = records.remember(|k| workflow("one", k)).await.unwrap();
+        let path = records.path(&whole.id);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for damaged in [String::new(), "{".to_owned(), text.replace("\"main\"", "\"other\"")] {
+            std::fs::write(&path, damaged).unwrap();
+            let failure = records.workflow(&whole.id).unwrap_err();
+            assert!(failure.message.contains("damaged"), "{failure}");
+            assert_eq!(records.ids().unwrap(), std::slice::from_ref(&whole.id));
+            let removed = records.workflow_to_remove(&whole.id, || Ok(whole.clone())).unwrap();
+            assert_eq!(removed, Some(whole.clone()));
+            let next = records.remember(|k| workflow("two", k)).await.unwrap();
+            assert_ne!(next.k, whole.k);
+            records.forget(&next.id).unwrap();
+        }
+        records.forget(&whole.id).unwrap();
+        assert_eq!(records.remember(|k| workflow("two", k)).await.unwrap().k, whole.k);
+    }
+
+    #[tokio::test]
+    async fn what_another_version_wrote_is_read_or_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let records = Records::open(state.path(), "a").unwrap();
+        let mut known = records.remember(|k| workflow("one", k)).await.unwrap();
+        let path = records.path(&known.id);
+        // An earlier version wrote neither a number nor a sum.
+        std::fs::remove_file(path.with_extension(format!("ports-{}", known.k))).unwrap();
+        std::fs::write(&path, serde_json::to_string(&known).unwrap()).unwrap();
+        assert_eq!(records.workflow(&known.id).unwrap(), Some(known.clone()));
+        assert_ne!(records.remember(|k| workflow("two", k)).await.unwrap().k, known.k);
+        // A later one may add fields, and they stay.
+        known.later.insert("colour".into(), "blue".into());
+        records.update(&known).unwrap();
+        assert_eq!(records.workflow(&known.id).unwrap().unwrap().later["colour"], "blue");
+        // Or change the format.
+        let newer = format!("{{\"schema\":2,\"k\":{},\"id\":{{}}}}", known.k);
+        std::fs::write(&path, &newer).unwrap();
+        for failure in [
+            records.workflow(&known.id).unwrap_err(),
+            records.workflow_to_remove(&known.id, || Ok(known.clone())).unwrap_err(),
+        ] {
+            assert!(failure.code == Code::Unsupported && failure.message.contains("newer version"), "{failure}");
+        }
+        assert_eq!(records.ids().unwrap().len(), 2);
+        assert_ne!(records.remember(|k| workflow("three", k)).await.unwrap().k, known.k);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), newer);
     }
 
     #[tokio::test]

@@ -226,6 +226,7 @@ impl WorktreeManager {
                 k,
                 compose_project: compose_project(&at.key, &ask.id),
                 ready: false,
+                later: serde_json::Map::new(),
             })
             .await
     }

@@ -8,7 +8,7 @@ use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::mirror::ORIGIN;
 use crate::workflow_records::Workflow;
-use crate::{Code, Result, WorkflowId};
+use crate::{Code, Result, SandboxWarning, WorkflowId};
 
 /// Worktrees that are looked at at once.
 const AT_ONCE: usize = 4;
@@ -46,15 +46,33 @@ pub struct WorktreeStatus {
     pub compose_project: String,
 }
 
+/// The worktrees of a sandbox.
+#[derive(Debug)]
+pub struct WorktreeListing {
+    /// By id.
+    pub listed: Vec<WorktreeStatus>,
+    /// Workflows whose records are damaged, or of a newer version.
+    pub warnings: Vec<SandboxWarning>,
+}
+
 impl WorktreeManager {
     /// All worktrees of a sandbox, by id.
     ///
     /// # Errors
     /// `git_missing`, `sandbox_lost`.
-    pub async fn list(&self, at: &Workdir) -> Result<Vec<WorktreeStatus>> {
-        let workflows = self.records(at)?.workflows()?;
+    pub async fn list(&self, at: &Workdir) -> Result<WorktreeListing> {
+        let mut warnings = Vec::new();
+        let records = self.records(at)?;
+        let mut workflows = Vec::new();
+        for id in records.ids()? {
+            match records.workflow(&id) {
+                Ok(workflow) => workflows.extend(workflow),
+                Err(failure) => warnings.push(SandboxWarning::new(&failure.code.word(), failure.message.clone())),
+            }
+        }
         let inspections = stream::iter(workflows).map(|it| inspect_worktree(at, it)).buffered(AT_ONCE);
-        inspections.collect::<Vec<_>>().await.into_iter().collect()
+        let listed = inspections.collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
+        Ok(WorktreeListing { listed, warnings })
     }
 }
 

@@ -15,6 +15,7 @@ mod bundle;
 mod create;
 mod diff;
 mod dirty;
+mod end_processes;
 mod export;
 mod git_in_container;
 mod init_repository;
@@ -50,7 +51,7 @@ pub use self::init_repository::{RepositoryInfo, SetupRequest};
 pub use self::inspect::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
 pub use self::item_save::SavedWork;
 pub use self::leftover::{Author, Leftover};
-pub use self::list::WorktreeStatus;
+pub use self::list::{WorktreeListing, WorktreeStatus};
 pub use self::log::Commit;
 pub use self::parse::FileChange;
 pub use self::push::{PushReport, PushRequest};
@@ -133,8 +134,7 @@ impl WorktreeManager {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn remembered(&self, key: &str) -> Result<Vec<WorkflowId>> {
-        let workflows = Records::open(&self.settings.state, key)?.workflows()?;
-        Ok(workflows.into_iter().map(|it| it.id).collect())
+        Records::open(&self.settings.state, key)?.ids()
     }
 
     /// The repository of a sandbox as it is known before anything runs there: the one that it has, else the one that it

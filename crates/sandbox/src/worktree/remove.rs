@@ -7,8 +7,12 @@ use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::item_save::SavedWork;
 use super::save::{WorktreeSave, not_saved};
-use crate::workflow_records::Workflow;
+use crate::repository_source::branch_of;
+use crate::workflow_records::{Workflow, compose_project};
 use crate::{Code, Failure, Result, WorkflowId};
+
+/// Times that the work is saved, if something is started in the worktree meanwhile.
+const MAX_SAVES: u32 = 3;
 
 /// How a worktree is removed.
 #[derive(Clone, Debug)]
@@ -39,24 +43,20 @@ pub struct RemovalReport {
 }
 
 impl WorktreeManager {
-    /// Saves the unsaved work of a worktree, then removes it with its branch, and frees its ports. A missing worktree is
-    /// no failure.
+    /// Ends what runs in a worktree, saves its unsaved work, then removes it with its branch, and frees its ports. A missing
+    /// worktree is no failure.
     ///
     /// # Errors
-    /// `save_failed`: nothing was removed; `policy_denied` for `discard` without leave.
+    /// `save_failed` and `busy`: nothing was removed; `policy_denied` for `discard` without leave.
     pub async fn remove(&self, at: &Workdir, id: &WorkflowId, ask: &RemoveRequest) -> Result<RemovalReport> {
         self.may_discard(ask)?;
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
-        let Some(workflow) = records.workflow(id)? else {
+        let Some(workflow) = records.workflow_to_remove(id, || self.stand_in(at, id))? else {
             let (saved, also_saved) = (None, Vec::new());
             return Ok(RemovalReport { id: id.clone(), removed: false, saved, kept_branch: None, also_saved });
         };
-        let save = if ask.discard {
-            WorktreeSave::default()
-        } else {
-            self.save(at, &workflow, ask).await.map_err(not_saved)?
-        };
+        let save = self.save_at_rest(at, &workflow, ask).await?;
         let listing = records.lock("worktrees").await?;
         self.take_away(at, &workflow, save.kept_branch.is_some()).await?;
         drop(listing);
@@ -65,6 +65,38 @@ impl WorktreeManager {
         let mut works = works.into_iter();
         let (saved, also_saved) = (works.next(), works.collect());
         Ok(RemovalReport { id: id.clone(), removed: true, saved, kept_branch, also_saved })
+    }
+
+    /// Ends what runs in a worktree and saves its work, until nothing was started there meanwhile.
+    async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
+        for _ in 0..MAX_SAVES {
+            at.end_processes(&workflow.id).await?;
+            if ask.discard {
+                return Ok(WorktreeSave::default());
+            }
+            let save = self.save(at, workflow, ask).await.map_err(not_saved)?;
+            // What is the same is not saved twice.
+            if !at.has_processes(&workflow.id).await? {
+                return Ok(save);
+            }
+        }
+        let message = format!("Commands are started in `{}` again and again; nothing was removed.", workflow.id);
+        Err(Failure::new(Code::Busy, message).hint("stop what starts them, then try again"))
+    }
+
+    /// What is known of a workflow without its record. Its branch is the usual one: what code inside says of its branch
+    /// could name another workflow's.
+    fn stand_in(&self, at: &Workdir, id: &WorkflowId) -> Result<Workflow> {
+        Ok(Workflow {
+            id: id.clone(),
+            branch: branch_of(&self.settings.branch_prefix, id, None)?.to_string(),
+            base: String::new(),
+            base_commit: String::new(),
+            k: 0,
+            compose_project: compose_project(&at.key, id),
+            ready: false,
+            later: serde_json::Map::new(),
+        })
     }
 
     pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {

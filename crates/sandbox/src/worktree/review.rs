@@ -44,7 +44,7 @@ impl WorktreeManager {
         }
         let records = self.records(at)?;
         let url = records.repository()?.map(|Repository { url }| url);
-        let ids: Vec<_> = records.workflows()?.into_iter().map(|it| it.id).collect();
+        let ids = records.ids()?;
         let mut found = Vec::new();
         if text(at, "repo.git/config").await?.as_deref() != Some(&config_of(url.as_deref())) {
             found.push(("repo.git/config".to_owned(), "is not as it was written"));

@@ -173,7 +173,7 @@ impl WorktreeManager {
         }
         let item = SavedItem {
             branch: Some(workflow.branch.clone()),
-            base_commit: Some(workflow.base_commit.clone()),
+            base_commit: Some(workflow.base_commit.clone()).filter(|commit| !commit.is_empty()),
             commit: work.head.clone(),
             salvage: Some(work.reference.clone()),
             state: Some(state),

@@ -48,7 +48,7 @@ impl Operation<Process> for WorkflowStatus {
         let mut dirty = None;
         if sandbox.sandbox.liveness().await? == SandboxLiveness::Ready {
             let open = open(cx, &sandbox).await?;
-            let listed = sandbox.worktrees.list(&open.inside).await?;
+            let listed = sandbox.worktrees.list(&open.inside).await?.listed;
             dirty = listed.iter().find(|it| it.id == self.workflow.0).map(|it| it.dirty || it.untracked > 0);
         }
         Ok(WorkflowStatusResponse {

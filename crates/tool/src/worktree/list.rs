@@ -29,7 +29,8 @@ pub(crate) struct WorktreeListResponse {
     /// Workflows of sandboxes that were not looked into.
     stopped: Vec<StoppedWorkflow>,
     count: usize,
-    /// `review`: changes in shared files that the person's git would act on, and that Coracle did not write.
+    /// `review`: changes in shared files that the person's git would act on, and that Coracle did not write. Others are of
+    /// workflows whose records cannot be read.
     warnings: Vec<SandboxWarning>,
 }
 
@@ -61,11 +62,13 @@ impl Operation<Process> for List {
                 let open = open(cx, &sandbox).await?;
                 let looks = (sandbox.worktrees.list(&open.inside), sandbox.worktrees.review(&open.inside));
                 let (rows, review) = tokio::join!(looks.0, looks.1);
-                let (rows, dir) = (rows?, sandbox.shared_at().unwrap_or_default());
+                let (listing, dir) = (rows?, sandbox.shared_at().unwrap_or_default());
+                warnings.extend(listing.warnings);
                 warnings.extend(
                     review?.into_iter().map(|it| SandboxWarning::new(&it.code, format!("in `{dir}`: {}", it.message))),
                 );
-                worktrees.extend(rows.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
+                worktrees
+                    .extend(listing.listed.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
             } else {
                 let ids = sandbox.worktrees.remembered(sandbox.key.as_str())?;
                 stopped

@@ -12,6 +12,7 @@ use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Toke
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming as Body};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
@@ -88,13 +89,14 @@ struct Front {
 }
 
 impl HttpService for Front {
+    fn refuse(&self, head: &Parts) -> Option<HttpResponse> {
+        if head.uri.path() != PATH {
+            return Some(refusal(StatusCode::NOT_FOUND, "the Model Context Protocol is at /mcp"));
+        }
+        (!self.token.opens(&head.headers)).then(unauthorized)
+    }
+
     async fn answer(&self, request: Request<Body>) -> HttpResponse {
-        if request.uri().path() != PATH {
-            return refusal(StatusCode::NOT_FOUND, "the Model Context Protocol is at /mcp");
-        }
-        if !self.token.opens(request.headers()) {
-            return unauthorized();
-        }
         let (head, body) = request.into_parts();
         let body = match tokio::time::timeout(PATIENCE, collected(body)).await {
             Ok(Ok(body)) => body,

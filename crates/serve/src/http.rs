@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use coracle::{CallInput, Code, Failure, MAX_BYTES, Process, parse_object};
-use coracle_transport::{
-    Http, HttpResponse, HttpService, LEAVING, PATIENCE, Session, Token, is_local, refusal, unauthorized,
-};
+use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Session, Token, refusal, refuse_stranger};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -66,14 +65,12 @@ enum ApiRoute {
 }
 
 impl HttpService for Api {
+    fn refuse(&self, head: &Parts) -> Option<HttpResponse> {
+        refuse_stranger(&self.token, head)
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
         let (head, body) = request.into_parts();
-        if !is_local(&head.headers) {
-            return refusal(StatusCode::FORBIDDEN, "the request means another machine, or comes from another site");
-        }
-        if !self.token.opens(&head.headers) {
-            return unauthorized();
-        }
         let callee = match self.route(&head.method, head.uri.path()) {
             ApiRoute::Call(callee) => callee,
             ApiRoute::Document => return json(StatusCode::OK, self.document.clone()),

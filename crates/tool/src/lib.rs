@@ -106,4 +106,4 @@ pub use progress::{Amount, Event, Progress};
 pub use resolve::{copyable, host_path};
 pub use state::StateDir;
 pub use target::{Access, check_policy, stopped};
-pub use usage::{UsageReading, read_usage};
+pub use usage::{READ_AT_ONCE, UsageReading, read_usage};

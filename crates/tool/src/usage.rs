@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::ContainerUsage;
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 
 use crate::commands::running;
 use crate::context::Context;
@@ -35,13 +35,17 @@ pub struct UsageReading {
     pub jobs_running: usize,
 }
 
+/// Containers that are read at once: with some engines each is a program.
+pub const READ_AT_ONCE: usize = 8;
+
 /// Reads the containers of all sessions, as they are now.
 ///
 /// # Errors
 /// When an engine that a record names does not answer.
 pub async fn read_usage(cx: &Context) -> Result<Vec<UsageReading>, Failure> {
     let listing = coracle_lifecycle::list_recent(cx.engines(), &cx.store()?).await?;
-    Ok(join_all(listing.containers.iter().map(|it| read_container(cx, it))).await)
+    let readings = stream::iter(listing.containers).map(async |entry| read_container(cx, &entry).await);
+    Ok(readings.buffered(READ_AT_ONCE).collect().await)
 }
 
 async fn read_container(cx: &Context, entry: &ContainerEntry) -> UsageReading {

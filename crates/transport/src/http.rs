@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coracle::{Code, Context, Failure};
@@ -11,12 +12,12 @@ use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,7 +29,7 @@ const HEAD: (usize, usize) = (32 * 1024, 64);
 /// A head and a body have this long to come. Answers have all the time that the call takes.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections at once: each client has a few, and one without a token is refused soon.
+/// Connections at once: each client has a few.
 const CONNECTIONS: usize = 256;
 
 /// How the person wants a server's clients to connect.
@@ -55,7 +56,11 @@ pub type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
 /// What answers the requests of all connections.
 pub trait HttpService: Send + Sync + 'static {
-    /// Answers one.
+    /// The answer to a client that has no right to ask, decided by the head of its request alone. A connection without an
+    /// admitted request gives way when there are too many.
+    fn refuse(&self, head: &Parts) -> Option<HttpResponse>;
+
+    /// Answers a request that was not refused.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = HttpResponse> + Send;
 }
 
@@ -121,8 +126,12 @@ impl Http {
 impl Listener {
     /// Takes connections until the process is to end; those that are still open then.
     pub async fn accept(self, service: &Arc<impl HttpService>, cx: &Context) -> OpenConnections {
-        let (open, places) = (OpenConnections::default(), Arc::new(Semaphore::new(CONNECTIONS)));
-        while let Some(accepted) = cx.call.cancel.run_until_cancelled(self.listener.accept()).await {
+        self.accept_until(service, &cx.call.cancel).await
+    }
+
+    async fn accept_until(self, service: &Arc<impl HttpService>, cancel: &CancellationToken) -> OpenConnections {
+        let (open, places) = (OpenConnections::default(), Arc::new(Places::default()));
+        while let Some(accepted) = cancel.run_until_cancelled(self.listener.accept()).await {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(err) => {
@@ -132,17 +141,51 @@ impl Listener {
                     continue;
                 }
             };
-            // Closed at once: who holds all places holds no new ones up.
-            let Ok(place) = places.clone().try_acquire_owned() else { continue };
-            let connection = serve_connection(stream, service.clone(), open.ending.clone());
+            // Without a place it is closed at once.
+            let Some(place) = places.take() else { continue };
+            let connection = serve_connection(stream, service.clone(), place.clone(), open.ending.clone());
+            let places = places.clone();
             open.tasks.spawn(async move {
-                if let Err(err) = connection.await {
-                    tracing::debug!("a connection broke: {err}");
+                match place.gives_way.run_until_cancelled(connection).await {
+                    Some(Err(err)) => tracing::debug!("a connection broke: {err}"),
+                    Some(Ok(())) => {}
+                    None => tracing::debug!("a connection without an admitted request gave way to a new one"),
                 }
-                drop(place);
+                places.give_back(&place);
             });
         }
         open
+    }
+}
+
+/// The connections that are open, oldest first. Any local user can open as many as there are places, so one that was not
+/// admitted gives way to a new one.
+#[derive(Debug, Default)]
+struct Places(Mutex<Vec<Arc<Place>>>);
+
+/// One open connection.
+#[derive(Debug, Default)]
+struct Place {
+    /// A request of it was not refused.
+    is_admitted: AtomicBool,
+    gives_way: CancellationToken,
+}
+
+impl Places {
+    /// A place for a new connection; `None` when all others are admitted.
+    fn take(&self) -> Option<Arc<Place>> {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if places.len() >= CONNECTIONS {
+            let oldest = places.iter().position(|place| !place.is_admitted.load(Ordering::Relaxed))?;
+            places.remove(oldest).gives_way.cancel();
+        }
+        let place = Arc::new(Place::default());
+        places.push(place.clone());
+        Some(place)
+    }
+
+    fn give_back(&self, place: &Arc<Place>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, place));
     }
 }
 
@@ -165,13 +208,21 @@ impl OpenConnections {
 async fn serve_connection(
     stream: TcpStream,
     service: Arc<impl HttpService>,
+    place: Arc<Place>,
     ending: CancellationToken,
 ) -> hyper::Result<()> {
     // An answer is small and waited for.
     let _ = stream.set_nodelay(true);
-    let answer = move |request| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(service.answer(request).await) }
+    let answer = move |request: Request<Incoming>| {
+        let (service, place) = (service.clone(), place.clone());
+        async move {
+            let (head, body) = request.into_parts();
+            if let Some(refused) = service.refuse(&head) {
+                return Ok::<_, Infallible>(refused);
+            }
+            place.is_admitted.store(true, Ordering::Relaxed);
+            Ok(service.answer(Request::from_parts(head, body)).await)
+        }
     };
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -220,6 +271,15 @@ fn host_name(authority: &str) -> Option<&str> {
     }
 }
 
+/// The answer to a request that means another machine, comes from another site, or has no token.
+#[must_use]
+pub fn refuse_stranger(token: &Token, head: &Parts) -> Option<HttpResponse> {
+    if !is_local(&head.headers) {
+        return Some(refusal(StatusCode::FORBIDDEN, "the request means another machine, or comes from another site"));
+    }
+    (!token.opens(&head.headers)).then(unauthorized)
+}
+
 /// The answer to a request without the token.
 #[must_use]
 pub fn unauthorized() -> HttpResponse {
@@ -239,10 +299,74 @@ pub fn refusal(status: StatusCode, why: &'static str) -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
-    use insta::assert_snapshot;
+    use std::time::Duration;
 
-    use super::{Http, is_local};
+    use hyper::header::AUTHORIZATION;
+    use insta::assert_snapshot;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    /// Admits whoever has an `Authorization`, and answers when it is told to.
+    #[derive(Default)]
+    struct Slow(Notify);
+
+    impl HttpService for Slow {
+        fn refuse(&self, head: &Parts) -> Option<HttpResponse> {
+            (!head.headers.contains_key(AUTHORIZATION)).then(unauthorized)
+        }
+
+        async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+            if request.uri().path() == "/slow" {
+                self.0.notified().await;
+            }
+            refusal(StatusCode::OK, "answered")
+        }
+    }
+
+    /// Sends a request with the token.
+    async fn ask(address: SocketAddr, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: yes\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    /// The first line of what comes; empty when the server closed.
+    async fn answered(stream: &mut TcpStream) -> String {
+        let mut bytes = [0; 15];
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut bytes)).await.unwrap();
+        String::from_utf8_lossy(&bytes[..read.unwrap_or(0)]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn idle_connections_of_strangers_shut_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (service, cancel) = (Arc::new(Slow::default()), CancellationToken::new());
+        let server = tokio::spawn({
+            let (service, cancel) = (service.clone(), cancel.clone());
+            async move { Listener { address, listener }.accept_until(&service, &cancel).await.shutdown().await }
+        });
+        let mut running = ask(address, "/slow").await;
+        let mut first = TcpStream::connect(address).await.unwrap();
+        let mut idle = Vec::new();
+        for number in 0..2 * CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            // Some ask without a token, some begin a request that never ends, others send nothing.
+            let sent: &[u8] = [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), b"GET ", b""][number % 3];
+            let _ = stream.write_all(sent).await;
+            idle.push(stream);
+        }
+        assert_eq!(answered(&mut ask(address, "/").await).await, "HTTP/1.1 200 OK");
+        assert_eq!(answered(&mut first).await, "", "the oldest gave way");
+        service.0.notify_waiters();
+        assert_eq!(answered(&mut running).await, "HTTP/1.1 200 OK", "a call that runs does not give way");
+        drop(idle);
+        cancel.cancel();
+        server.await.unwrap();
+    }
 
     fn check(address: &str) -> String {
         match (Http { flag: "http", address: address.to_owned(), token_file: None }).address() {

@@ -10,7 +10,8 @@ mod session;
 mod token;
 
 pub use self::http::{
-    Http, HttpResponse, HttpService, Listener, OpenConnections, PATIENCE, is_local, refusal, unauthorized,
+    Http, HttpResponse, HttpService, Listener, OpenConnections, PATIENCE, is_local, refusal, refuse_stranger,
+    unauthorized,
 };
 pub use self::scan::MessageScan;
 pub use self::session::{LEAVING, Session, SessionLease, StreamGuard};

@@ -7,6 +7,7 @@ use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value};
 use tokio::time::{MissedTickBehavior, interval};
@@ -69,7 +70,7 @@ impl PageServer {
             (&Method::GET, "machines") => json(self.history.machines(&self.process, false).await),
             (&Method::POST, "machines") => json(self.history.machines(&self.process, true).await),
             (&Method::GET, path) if path.starts_with("usage/") => {
-                json(self.history.of_container(path.trim_start_matches("usage/")).await)
+                json(self.history.of_container(path.trim_start_matches("usage/")))
             }
             (&Method::POST, "call") => self.call(request).await,
             (&Method::GET, path) => match assets::find(path) {
@@ -98,22 +99,40 @@ impl PageServer {
 }
 
 impl HttpService for PageServer {
+    fn refuse(&self, head: &Parts) -> Option<HttpResponse> {
+        let refused = match self.access.admit(head) {
+            Admission::Path(_) | Admission::SetCookie => return None,
+            Admission::Foreign => foreign(),
+            Admission::NoToken => no_token(),
+        };
+        Some(with_headers(refused))
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
         let (head, body) = request.into_parts();
-        let admission = self.access.admit(&head);
-        let mut response = match admission {
+        let response = match self.access.admit(&head) {
             Admission::Path(path) => self.route(&path, Request::from_parts(head, body)).await,
             Admission::SetCookie => redirect(&self.access),
-            Admission::Foreign => refusal(StatusCode::FORBIDDEN, "the request means another server"),
-            Admission::NoToken => {
-                refusal(StatusCode::UNAUTHORIZED, "open the address that `coracle ui` printed: it has the token")
-            }
+            Admission::Foreign => foreign(),
+            Admission::NoToken => no_token(),
         };
-        for (name, value) in HEADERS {
-            response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        response
+        with_headers(response)
     }
+}
+
+fn foreign() -> HttpResponse {
+    refusal(StatusCode::FORBIDDEN, "the request means another server")
+}
+
+fn no_token() -> HttpResponse {
+    refusal(StatusCode::UNAUTHORIZED, "open the address that `coracle ui` printed: it has the token")
+}
+
+fn with_headers(mut response: HttpResponse) -> HttpResponse {
+    for (name, value) in HEADERS {
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    response
 }
 
 fn redirect(access: &PageAccess) -> HttpResponse {

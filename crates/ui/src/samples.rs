@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::{CallInput, Process, operations, reply};
+use coracle::{CallInput, Code, Failure, Process, READ_AT_ONCE, operations, reply};
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::usage::{ContainerSample, KEPT_MS, UsageSample};
 use crate::usage_log::UsageLog;
@@ -26,9 +27,20 @@ struct ContainerSamples {
     samples: VecDeque<UsageSample>,
 }
 
+/// After this time a container is shown without what it uses.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After this time the page shows the last answer again, and the engine is asked anew by the next request.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// The newest look at all containers, and samples of earlier ones.
 #[derive(Debug, Default)]
-pub(crate) struct UsageHistory(Mutex<HistoryState>);
+pub(crate) struct UsageHistory {
+    /// Held for moments only, so that an engine that does not answer holds no request up.
+    state: Mutex<HistoryState>,
+    /// One request at a time asks the engines.
+    looks: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct HistoryState {
@@ -53,26 +65,50 @@ impl UsageHistory {
         let mut state = HistoryState { log, ..HistoryState::default() };
         before.into_iter().for_each(|it| state.add(it));
         state.forget_before(now - KEPT_MS);
-        Self(Mutex::new(state))
+        Self { state: Mutex::new(state), looks: tokio::sync::Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, HistoryState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The containers as they are now, with what they use. `changed` looks anew in any case.
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
-        let mut state = self.0.lock().await;
-        if changed || state.looked.is_none_or(|it| it.elapsed() >= FRESH) {
-            state.answer = inspect(process).await;
-            state.looked = Some(Instant::now());
-            if state.kept.is_none_or(|it| it.elapsed() >= EVERY - FRESH) {
-                state.keep(Timestamp::now().as_millisecond());
-                state.kept = Some(Instant::now());
-            }
+        self.look(changed, inspect(process)).await
+    }
+
+    /// While another request looks, and for an engine that does not answer in time, this is the last answer.
+    async fn look(&self, changed: bool, inspect: impl Future<Output = Map<String, Value>>) -> Map<String, Value> {
+        let (is_fresh, last) = {
+            let state = self.state();
+            (state.looked.is_some_and(|at| at.elapsed() < FRESH), state.answer.clone())
+        };
+        if is_fresh && !changed {
+            return last;
         }
+        let turn = match self.looks.try_lock() {
+            Ok(turn) => turn,
+            Err(_) if !changed && !last.is_empty() => return last,
+            Err(_) => match timeout(LOOK_TIMEOUT, self.looks.lock()).await {
+                Ok(turn) => turn,
+                Err(_) => return slow(last),
+            },
+        };
+        let Ok(answer) = timeout(LOOK_TIMEOUT, inspect).await else { return slow(last) };
+        let mut state = self.state();
+        state.answer = answer;
+        state.looked = Some(Instant::now());
+        if state.kept.is_none_or(|at| at.elapsed() >= EVERY - FRESH) {
+            state.keep(Timestamp::now().as_millisecond());
+            state.kept = Some(Instant::now());
+        }
+        drop(turn);
         state.answer.clone()
     }
 
     /// Samples of one container, oldest first.
-    pub(crate) async fn of_container(&self, name: &str) -> Map<String, Value> {
-        let state = self.0.lock().await;
+    pub(crate) fn of_container(&self, name: &str) -> Map<String, Value> {
+        let state = self.state();
         let samples: Vec<_> = state.samples.get(name).into_iter().flat_map(|it| &it.samples).collect();
         Map::from_iter([
             ("success".to_owned(), true.into()),
@@ -127,13 +163,14 @@ impl HistoryState {
 async fn inspect(process: &Process) -> Map<String, Value> {
     let mut listed = call(process, json!({ "operation": "list" })).await;
     let Some(rows) = listed.get_mut("containers").and_then(Value::as_array_mut) else { return listed };
-    let statuses = rows.iter().map(|row| async {
-        match row["running"] == true {
-            true => call(process, json!({ "operation": "status", "container": row["name"] })).await,
-            false => Map::new(),
-        }
+    let asked: Vec<Option<Value>> =
+        rows.iter().map(|row| (row["running"] == true).then(|| row["name"].clone())).collect();
+    let statuses = futures_util::stream::iter(asked).map(|name| async {
+        let Some(name) = name else { return Map::new() };
+        let status = call(process, json!({ "operation": "status", "container": name }));
+        timeout(STATUS_TIMEOUT, status).await.unwrap_or_default()
     });
-    let statuses = futures_util::future::join_all(statuses).await;
+    let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
     for (row, status) in rows.iter_mut().zip(statuses) {
         let status = Value::Object(status);
         row["cpu_percent"] = status["usage"]["cpu_percent"].clone();
@@ -143,6 +180,15 @@ async fn inspect(process: &Process) -> Map<String, Value> {
     listed
 }
 
+/// The last answer; without one, what a page shows for an engine that does not answer.
+fn slow(last: Map<String, Value>) -> Map<String, Value> {
+    if !last.is_empty() {
+        return last;
+    }
+    let message = format!("no engine answered within {} s", LOOK_TIMEOUT.as_secs());
+    Failure::new(Code::EngineUnavailable, message).hint("see `coracle preflight`").answer(Some("list"))
+}
+
 async fn call(process: &Process, call: Value) -> Map<String, Value> {
     let Value::Object(call) = call else { return Map::new() };
     Box::pin(reply(operations::ALL, process, CallInput::Object(call))).await.json
@@ -150,6 +196,8 @@ async fn call(process: &Process, call: Value) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn state(containers: Value) -> HistoryState {
@@ -181,24 +229,44 @@ mod tests {
         history.keep(KEPT_MS + 5);
     }
 
-    #[tokio::test]
-    async fn the_next_page_goes_on_with_it() {
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_does_not_answer_holds_no_request_up() {
+        let history = UsageHistory::default();
+        let answer = |name: &str| Map::from_iter([("containers".to_owned(), json!([{ "name": name }]))]);
+        let at_once = async |name: &str, changed| history.look(changed, async { answer(name) }).await;
+        assert_eq!(at_once("first", false).await, answer("first"));
+        tokio::time::advance(FRESH).await;
+        let hangs = history.look(false, std::future::pending());
+        tokio::pin!(hangs);
+        assert!(hangs.as_mut().now_or_never().is_none());
+        let began = Instant::now();
+        assert_eq!(at_once("second", false).await, answer("first"), "another request looks");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(hangs.await, answer("first"));
+        assert_eq!(began.elapsed(), LOOK_TIMEOUT);
+        assert_eq!(at_once("third", true).await, answer("third"));
+        let never = UsageHistory::default();
+        assert_eq!(never.look(false, std::future::pending()).await["code"], "engine_unavailable");
+    }
+
+    #[test]
+    fn the_next_page_goes_on_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let first = UsageHistory::open(dir.path());
         let at = Timestamp::now().as_millisecond();
         {
-            let mut state = first.0.lock().await;
+            let mut state = first.state();
             state.answer =
                 self::state(json!([{ "name": "web", "id": "1", "running": true, "cpu_percent": 1.5 }])).answer;
             state.keep(at - KEPT_MS - 1000);
             state.keep(at);
         }
         let beside = UsageHistory::open(dir.path());
-        assert!(beside.0.lock().await.log.is_none(), "two would write");
+        assert!(beside.state().log.is_none(), "two would write");
         drop(first);
         let next = UsageHistory::open(dir.path());
-        let samples = next.of_container("web").await["samples"].clone();
+        let samples = next.of_container("web")["samples"].clone();
         assert_eq!(samples, json!([{ "at": at, "cpu_percent": 1.5, "memory_bytes": null }]));
-        assert!(next.0.lock().await.log.is_some());
+        assert!(next.state().log.is_some());
     }
 }

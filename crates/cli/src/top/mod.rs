@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{CallInput, Failure, Host, Options, Process, operations, reply};
+use coracle::{CallInput, Failure, Host, Options, Process, READ_AT_ONCE, operations, reply};
+use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -325,7 +326,8 @@ impl Top<'_> {
         let listed = self.call("list", json!({})).await?;
         let listed = listed["containers"].as_array().cloned().unwrap_or_default();
         let mut rows = Vec::with_capacity(listed.len());
-        let statuses = futures_util::future::join_all(listed.iter().map(|it| self.status_of(it))).await;
+        let statuses = stream::iter(listed.clone()).map(async |row| self.status_of(&row).await);
+        let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
         for (it, status) in listed.iter().zip(&statuses) {
             rows.push(TopRow::from_answers(it, status));
         }

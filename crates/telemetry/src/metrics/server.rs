@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle::{Context, Failure, UsageReading};
-use coracle_transport::{Http, HttpResponse, HttpService, Listener, Token, is_local, refusal, unauthorized};
+use coracle_transport::{Http, HttpResponse, HttpService, Listener, Token, refusal, refuse_stranger};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use tracing::Dispatch;
 use tracing::instrument::WithSubscriber as _;
@@ -62,13 +63,11 @@ impl MetricsServer {
 }
 
 impl HttpService for MetricsEndpoint {
+    fn refuse(&self, head: &Parts) -> Option<HttpResponse> {
+        refuse_stranger(&self.token, head)
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
-        if !is_local(request.headers()) {
-            return refusal(StatusCode::FORBIDDEN, "the request means another machine, or comes from another site");
-        }
-        if !self.token.opens(request.headers()) {
-            return unauthorized();
-        }
         if request.uri().path() != PATH {
             return refusal(StatusCode::NOT_FOUND, "metrics are at /metrics");
         }

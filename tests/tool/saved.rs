@@ -146,10 +146,10 @@ async fn s78_what_may_not_be_discarded_is_not() {
 }
 
 /// A small disk of its own.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    async fn at(dir: &Path, size: &str) -> Self {
+    pub(crate) async fn at(dir: &Path, size: &str) -> Self {
         std::fs::create_dir_all(dir).unwrap();
         let options = format!("size={size},mode=700");
         let words = ["-t", "tmpfs", "-o", &options, "tmpfs", dir.to_str().unwrap()];

@@ -66,7 +66,7 @@ async fn commands_end_before_the_work_is_saved_and_what_they_wrote_is_in_the_sav
         // One works elsewhere, and its variables say for which workflow it was started.
         let elsewhere = COUNTS.replace("LOG", "worktrees/a/elsewhere");
         let mut ended = vec![("elsewhere", start(&elsewhere, bench.inside.root.clone(), made.env()).await)];
-        if bench.running.is_real() {
+        if bench.running.case.is_real() {
             ended.push(("within", start(&COUNTS.replace("LOG", "within"), tree, BTreeMap::new()).await));
         }
         let of_other = start("sleep 600", bench.inside.tree_path(&id("b")), other.env()).await;

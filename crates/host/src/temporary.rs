@@ -18,8 +18,8 @@ use tempfile::NamedTempFile;
 
 use super::tree::{DirHandle, Node};
 
-/// The lock comes just after the name, so that something new is never taken for a leftover.
-const MIN_AGE: Duration = Duration::from_secs(60);
+/// The lock comes just after the name, and earlier versions took none: something new is never taken for a leftover.
+const MIN_AGE: Duration = Duration::from_secs(3600);
 
 /// Entries of a directory that are checked, so that writing one file never waits long.
 const MAX_ENTRIES: usize = 10_000;

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::host::temporary;
 use coracle_runtime::{EngineKind, ImageId, ImageRef};
 
 use crate::Error;
@@ -72,7 +73,7 @@ impl Pins {
         let file = self.file(image);
         let write = || {
             make_private_dir(&self.dir)?;
-            let mut whole = tempfile::NamedTempFile::new_in(&self.dir)?;
+            let mut whole = temporary::file_in(&self.dir)?;
             writeln!(whole, "{id}")?;
             whole.as_file().sync_all()?;
             let placed = if replace { whole.persist(&file) } else { whole.persist_noclobber(&file) };

@@ -208,7 +208,7 @@ mod tests {
         let is_final = |entry: &&&OperationEntry| entry.effect == Effect::Irreversible;
         let names: Vec<_> = tables.into_iter().flatten().collect();
         let names: Vec<_> = names.iter().filter(is_final).map(|entry| entry.name.replace(' ', "_")).collect();
-        insta::assert_snapshot!(names.join(" "), @"copy_out snapshot snapshot_delete snapshot_export snapshot_import destroy_network cache_clear prune destroy destroy_all images_save run_packages_clear sandbox_remove workspace_export workspace_apply workspace_end workflow_apply worktree_export worktree_apply worktree_push worktree_remove");
+        insta::assert_snapshot!(names.join(" "), @"copy_out snapshot snapshot_delete snapshot_export snapshot_import destroy_network cache_clear prune destroy destroy_all run_packages_clear sandbox_remove workspace_apply workspace_end workflow_apply worktree_apply worktree_push worktree_remove");
     }
 
     #[tokio::test]

@@ -117,7 +117,7 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
 /// Makes the file whole or not at all: another server may look for it at this moment.
 fn create(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    let mut file = coracle_runtime::host::temporary::file_in(dir)?;
     writeln!(file, "{}", coracle_runtime::random_hex::<32>())?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{Agent, with_agent, with_real_agent};
-use crate::engines::ran;
+use crate::engines::{is_root, ran, skip};
+use crate::tool::saved::Disk;
 
 /// A directory `p` of the working directory, copied in.
 const COPIED: &str = "[workspace]\n[[workspace.mounts]]\nhost_path = \"p\"\n";
@@ -99,6 +100,33 @@ async fn w13_what_the_patterns_mean_is_copied_byte_for_byte() {
 /// On the fake, files belong to the user of the tests.
 fn owner(told: &str) -> String {
     told.lines().find_map(|it| it.split_once(" 644")).map(|it| it.0.to_owned()).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_apply_on_a_full_disk_changes_nothing() {
+    if !is_root() {
+        return skip(coracle_skips::NEEDS_ROOT);
+    }
+    with_agent(COPIED, async |agent| {
+        let disk = Disk::at(&agent.host("p"), "256k").await;
+        for name in ["a", "gone", "z"] {
+            agent.put(&format!("p/{name}"), "before");
+        }
+        agent.sh("echo after > a; rm gone; mkdir new; head -c 1000000 /dev/zero > new/large; echo after > z").await;
+        let refused = agent.apply(false).await;
+        assert_eq!(refused["code"], "apply_failed", "{refused:#}");
+        assert_eq!((&refused["details"]["path"], &refused["details"]["written"]), (&json!("new/large"), &json!([])));
+        for name in ["a", "gone", "z"] {
+            assert_eq!(agent.has(&format!("p/{name}")), "before", "{name}");
+        }
+        assert_eq!(agent.host("p").read_dir().unwrap().count(), 3, "nothing new stays");
+        agent.sh("rm -r new").await;
+        let applied = agent.apply(false).await;
+        assert_eq!(applied["count"], 3, "{applied:#}");
+        assert!(agent.has("p/a") == "after\n" && !agent.host("p/gone").exists());
+        drop(disk);
+    })
+    .await;
 }
 
 #[tokio::test]

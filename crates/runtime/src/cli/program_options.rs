@@ -1,7 +1,6 @@
 //! The addresses of Docker and Podman, and the environment of their programs.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,9 +71,7 @@ fn write_containers_conf(settings: &EngineSettings) -> Result<PathBuf> {
     }
     let write = || {
         std::fs::create_dir_all(&settings.config_dir)?;
-        let mut file = tempfile::NamedTempFile::new_in(&settings.config_dir)?;
-        file.write_all(merged.as_bytes())?;
-        file.persist(&path).map_err(|err| err.error)
+        crate::host::fs::replace(&path, merged.as_bytes())
     };
     write().map_err(|source| cannot_write(&path, source))?;
     Ok(path)

@@ -68,7 +68,7 @@ impl Operation for LoadImage {
 
 impl Operation for SaveImage {
     const NAME: &'static str = "images save";
-    const EFFECT: Effect = Effect::Irreversible;
+    const EFFECT: Effect = Effect::Mutating;
     type Response = CopiedImage;
 
     async fn run(self, cx: &Context) -> Result<CopiedImage, Failure> {

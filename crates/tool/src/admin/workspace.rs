@@ -126,7 +126,7 @@ pub(super) struct ExportWorkspace {
 
 impl Operation for ExportWorkspace {
     const NAME: &'static str = "workspace export";
-    const EFFECT: Effect = Effect::Irreversible;
+    const EFFECT: Effect = Effect::Mutating;
     type Response = ExportResponse;
 
     async fn run(self, cx: &Context) -> Result<ExportResponse, Failure> {

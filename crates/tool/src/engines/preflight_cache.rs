@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_lifecycle::Store;
+use coracle_runtime::host::fs::replace;
 use coracle_runtime::{ContainerRuntime, EngineKind};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -66,11 +67,7 @@ impl Engines {
             at: jiff::Timestamp::now(),
         };
         let Ok(state) = self.state() else { return };
-        let written = || -> io::Result<()> {
-            let mut file = tempfile::NamedTempFile::new_in(state.root())?;
-            serde_json::to_writer(&mut file, &kept)?;
-            file.persist(state.preflight()).map(|_| ()).map_err(|err| err.error)
-        };
+        let written = || -> io::Result<()> { replace(&state.preflight(), &serde_json::to_vec(&kept)?) };
         if let Err(err) = written() {
             tracing::debug!(%err, "the verdict of preflight is not kept");
         }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use coracle_runtime::host::fs::sync_entry;
+use coracle_runtime::host::temporary;
 use coracle_sandbox::worktree::{ExportReport, PatchFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +41,7 @@ pub(crate) struct WorktreeExportResponse {
 
 impl Operation<Process> for Export {
     const NAME: &'static str = "worktree_export";
-    const EFFECT: Effect = Effect::Irreversible;
+    const EFFECT: Effect = Effect::Mutating;
     type Response = WorktreeExportResponse;
 
     async fn run(self, process: &Process) -> Result<WorktreeExportResponse, Failure> {
@@ -54,12 +56,13 @@ impl Operation<Process> for Export {
                 .hint("name a file that is not there")
         };
         // Written beside it and renamed, so that no reader finds half of it.
-        let mut file = tempfile::NamedTempFile::new_in(&dir).map_err(failed)?;
+        let mut file = temporary::file_in(&dir).map_err(failed)?;
         let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);
         let format = self.format.unwrap_or(PatchFormat::Diff);
         let exported = sandbox.worktrees.export_patch(&open.inside, &self.workflow.0, format, &mut to).await?;
         to.sync_all().await.map_err(failed)?;
         file.persist_noclobber(&path).map_err(|err| failed(err.error))?;
+        sync_entry(&path).map_err(failed)?;
         Ok(WorktreeExportResponse { file: path, exported })
     }
 }

@@ -65,8 +65,8 @@ async fn sweep_doomed(engines: &dyn Engines, store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Whether its making or removal was broken off, if nobody holds its lock: a making holds it to its end, and lets go of it
-/// also when a panic ends it in a server that lives on.
+/// Whether its creation or removal was broken off, if its lock is free: a creation holds the lock to its end, and also
+/// releases it when a panic ends it in a server that lives on.
 fn needs_healing(record: &Record) -> bool {
     record.state != RecordState::Ready
 }

@@ -177,7 +177,7 @@ fn create(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// Checks that nobody else can open the directory. One that the user named may be another program's, or a project: it is
+/// Checks that no other user can open the directory. One that the user named may be another program's, or a project: it is
 /// taken only if it is empty or has our files.
 fn check(root: &Path, uid: u32, is_named: bool) -> Result<(), Unusable> {
     let meta = root.metadata()?;
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(opened(state.root(), &host).unwrap(), state);
         std::fs::remove_file(state.root().join(super::MARKER)).unwrap();
         assert_eq!(opened(state.root(), &host).unwrap(), state);
-        // Where nobody named one, other namespaces lie in it.
+        // The default one has the directories of other namespaces.
         std::fs::create_dir_all(dir.path().join("state/coracle/ns")).unwrap();
         std::fs::set_permissions(dir.path().join("state/coracle"), PermissionsExt::from_mode(0o700)).unwrap();
         assert!(StateDir::open(None, &Config::default(), &host).is_ok());

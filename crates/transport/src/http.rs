@@ -308,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// Admits whoever has an `Authorization`, and answers when it is told to.
+    /// Admits requests with an `Authorization`. Those for `/slow` wait for a notification.
     #[derive(Default)]
     struct Slow(Notify);
 

@@ -30,7 +30,7 @@ struct ContainerSamples {
 /// After this time a container is shown without what it uses.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After this time the page shows the last answer again, and the engine is asked anew by the next request.
+/// After this time the page shows the last answer again, and the next request asks the engine again.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The newest look at all containers, and samples of earlier ones.
@@ -163,9 +163,9 @@ impl HistoryState {
 async fn inspect(process: &Process) -> Map<String, Value> {
     let mut listed = call(process, json!({ "operation": "list" })).await;
     let Some(rows) = listed.get_mut("containers").and_then(Value::as_array_mut) else { return listed };
-    let asked: Vec<Option<Value>> =
+    let running: Vec<Option<Value>> =
         rows.iter().map(|row| (row["running"] == true).then(|| row["name"].clone())).collect();
-    let statuses = futures_util::stream::iter(asked).map(|name| async {
+    let statuses = futures_util::stream::iter(running).map(|name| async {
         let Some(name) = name else { return Map::new() };
         let status = call(process, json!({ "operation": "status", "container": name }));
         timeout(STATUS_TIMEOUT, status).await.unwrap_or_default()

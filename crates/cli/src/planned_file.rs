@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use coracle::{Code, Failure, Host};
 use coracle_runtime::host::fs::replace_as;
 use coracle_runtime::host::temporary;
+use coracle_runtime::host::tree_sweep::sweep_path;
 use similar::TextDiff;
 
 use super::consent;
@@ -94,6 +95,7 @@ fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
     let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
+    sweep_path(folder);
     let backup = file.before.map(|_| back_up(&path)).transpose()?;
     let permissions = match file.before {
         Some(_) => fs::metadata(&path)?.permissions(),

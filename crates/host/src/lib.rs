@@ -34,3 +34,4 @@ pub mod tar_index;
 pub mod temporary;
 pub mod tree;
 pub mod tree_backup;
+pub mod tree_sweep;

@@ -247,7 +247,6 @@ impl DirHandle {
         content: &mut dyn io::Read,
     ) -> io::Result<()> {
         plain(name)?;
-        temporary::sweep(self);
         let temporary = temporary::name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(openat(&*self.0, &temporary, flags, Mode::RUSR | Mode::WUSR)?);

@@ -12,6 +12,7 @@
 mod apply_devcontainer;
 #[cfg(feature = "host")]
 #[cfg(feature = "host")]
+mod checkout_failure;
 mod container;
 #[cfg(feature = "host")]
 pub mod devcontainer;
@@ -55,6 +56,8 @@ mod token;
 mod workflow_records;
 #[cfg(feature = "host")]
 pub mod worktree;
+mod worktree_processes;
+mod worktree_settings;
 
 #[cfg(feature = "host")]
 pub use apply_devcontainer::DevcontainerReport;

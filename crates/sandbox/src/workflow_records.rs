@@ -82,6 +82,21 @@ pub(crate) struct Repository {
 }
 
 impl Workflow {
+    /// What is known without a record. Its branch has to be the usual one: what code inside says of its branch could name
+    /// another workflow's.
+    pub(crate) fn without_record(key: &str, id: &WorkflowId, branch: String) -> Self {
+        Self {
+            id: id.clone(),
+            branch,
+            base: String::new(),
+            base_commit: String::new(),
+            k: 0,
+            compose_project: compose_project(key, id),
+            ready: false,
+            later: Map::new(),
+        }
+    }
+
     pub(crate) fn ports(&self) -> Range<u16> {
         ports(self.k)
     }

@@ -6,10 +6,10 @@
 use std::time::Instant;
 
 use coracle_lifecycle::audit::{self, AuditLog};
+use coracle_workspace::Effect;
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
-use crate::dispatch::Effect;
 use crate::failure::Failure;
 use crate::humanize::millis;
 
@@ -91,9 +91,9 @@ mod tests {
     use serde_json::{Map, Value, json};
     use sha2::{Digest, Sha256};
 
-    use super::intent;
+    use super::{Effect, intent};
     use crate::context::Context;
-    use crate::dispatch::{Effect, OperationEntry};
+    use crate::dispatch::OperationEntry;
     use crate::failure::{Code, Failure};
 
     fn lines(cx: &Context) -> Vec<String> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::sync_entry;
 use coracle_runtime::host::temporary;
+use coracle_runtime::host::tree_sweep::sweep_path;
 use tempfile::NamedTempFile;
 
 use crate::context::Context;
@@ -26,6 +27,7 @@ impl NewFile {
         if path.symlink_metadata().is_ok() {
             return Err(taken(&path));
         }
+        sweep_path(path.parent().unwrap_or(Path::new("/")));
         let beside = temporary::file_in(path.parent().unwrap_or(Path::new("/")));
         let unfinished = beside.map_err(|err| failed(&path, &err))?;
         Ok(Self { path, unfinished })

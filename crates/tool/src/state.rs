@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::SlotRole;
 use coracle_runtime::ContainerName;
+use coracle_runtime::host::tree_sweep::sweep_path;
 
 use crate::config::Config;
 use crate::failure::Failure;
@@ -42,6 +43,7 @@ impl StateDir {
         let is_named = given.is_some() || config.state_dir.is_some();
         let root = create(&path).map_err(|err| refuse(err.into()))?;
         check(&root, host.uid, is_named).map_err(refuse)?;
+        sweep_path(&root);
         let state = Self { root };
         state.create_content().map_err(|err| refuse(err.into()))?;
         Ok(state)

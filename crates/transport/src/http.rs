@@ -130,7 +130,7 @@ impl Listener {
     }
 
     async fn accept_until(self, service: &Arc<impl HttpService>, cancel: &CancellationToken) -> OpenConnections {
-        let (open, places) = (OpenConnections::default(), Arc::new(Places::default()));
+        let (open, places) = (OpenConnections::default(), Arc::new(ConnectionQueue::default()));
         while let Some(accepted) = cancel.run_until_cancelled(self.listener.accept()).await {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -161,30 +161,30 @@ impl Listener {
 /// The connections that are open, oldest first. Any local user can open as many as there are places, so one that was not
 /// admitted gives way to a new one.
 #[derive(Debug, Default)]
-struct Places(Mutex<Vec<Arc<Place>>>);
+struct ConnectionQueue(Mutex<Vec<Arc<ConnectionState>>>);
 
 /// One open connection.
 #[derive(Debug, Default)]
-struct Place {
+struct ConnectionState {
     /// A request of it was not refused.
     is_admitted: AtomicBool,
     gives_way: CancellationToken,
 }
 
-impl Places {
+impl ConnectionQueue {
     /// A place for a new connection; `None` when all others are admitted.
-    fn take(&self) -> Option<Arc<Place>> {
+    fn take(&self) -> Option<Arc<ConnectionState>> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= CONNECTIONS {
             let oldest = places.iter().position(|place| !place.is_admitted.load(Ordering::Relaxed))?;
             places.remove(oldest).gives_way.cancel();
         }
-        let place = Arc::new(Place::default());
+        let place = Arc::new(ConnectionState::default());
         places.push(place.clone());
         Some(place)
     }
 
-    fn give_back(&self, place: &Arc<Place>) {
+    fn give_back(&self, place: &Arc<ConnectionState>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, place));
     }
 }
@@ -208,7 +208,7 @@ impl OpenConnections {
 async fn serve_connection(
     stream: TcpStream,
     service: Arc<impl HttpService>,
-    place: Arc<Place>,
+    place: Arc<ConnectionState>,
     ending: CancellationToken,
 ) -> hyper::Result<()> {
     // An answer is small and waited for.

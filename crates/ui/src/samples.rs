@@ -74,11 +74,11 @@ impl UsageHistory {
 
     /// The containers as they are now, with what they use. `changed` looks anew in any case.
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
-        self.look(changed, inspect(process)).await
+        self.refresh(changed, inspect(process)).await
     }
 
     /// While another request looks, and for an engine that does not answer in time, this is the last answer.
-    async fn look(&self, changed: bool, inspect: impl Future<Output = Map<String, Value>>) -> Map<String, Value> {
+    async fn refresh(&self, changed: bool, inspect: impl Future<Output = Map<String, Value>>) -> Map<String, Value> {
         let (is_fresh, last) = {
             let state = self.state();
             (state.looked.is_some_and(|at| at.elapsed() < FRESH), state.answer.clone())
@@ -233,10 +233,10 @@ mod tests {
     async fn an_engine_that_does_not_answer_holds_no_request_up() {
         let history = UsageHistory::default();
         let answer = |name: &str| Map::from_iter([("containers".to_owned(), json!([{ "name": name }]))]);
-        let at_once = async |name: &str, changed| history.look(changed, async { answer(name) }).await;
+        let at_once = async |name: &str, changed| history.refresh(changed, async { answer(name) }).await;
         assert_eq!(at_once("first", false).await, answer("first"));
         tokio::time::advance(FRESH).await;
-        let hangs = history.look(false, std::future::pending());
+        let hangs = history.refresh(false, std::future::pending());
         tokio::pin!(hangs);
         assert!(hangs.as_mut().now_or_never().is_none());
         let began = Instant::now();
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(began.elapsed(), LOOK_TIMEOUT);
         assert_eq!(at_once("third", true).await, answer("third"));
         let never = UsageHistory::default();
-        assert_eq!(never.look(false, std::future::pending()).await["code"], "engine_unavailable");
+        assert_eq!(never.refresh(false, std::future::pending()).await["code"], "engine_unavailable");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, TransferReport};
 use coracle_runtime::host::temporary;
 use coracle_runtime::host::tree::DirHandle;
+use coracle_runtime::host::tree_sweep::sweep;
 use coracle_runtime::{PolicyRefusal, Problem};
 
 use super::request::{CopyRequest, cannot_spool};
@@ -21,7 +22,7 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
     check_protected(&target, &request.protected)?;
-    temporary::sweep(&DirHandle::from_path(&request.host).map_err(cannot_spool)?);
+    sweep(&DirHandle::from_path(&request.host).map_err(cannot_spool)?);
     let staging = temporary::name();
     dir.create_dir(&staging).map_err(cannot_spool)?;
     let staged = dir.open_dir_nofollow(&staging).map_err(cannot_spool);

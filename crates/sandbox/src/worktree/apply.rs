@@ -9,7 +9,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{GitCommand, IsolatedGit, Peer};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};
+use coracle_runtime::host::tree_backup::TreeBackup;
 use coracle_runtime::{Excerpt, random_hex};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use super::export::PatchFormat;
 use super::git_in_container::{Sink, Workdir};
 use super::{WorktreeManager, git_command};
+use crate::checkout_failure::{not_copied, restored_after};
 use crate::patch::{apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
 use crate::stray_commits::no_commits;
@@ -122,10 +123,7 @@ impl WorktreeManager {
         }
         let copies = self.settings.state.join("apply").join(random_hex::<8>());
         // Git removes all of these files first, and leaves a checkout half-written if it then fails.
-        let backup = TreeBackup::create(checkout, paths, copies).map_err(|BackupError { path, source }| {
-            let message = format!("`{}` cannot be copied first, so nothing was changed: {source}", path.display());
-            Failure::new(Code::ApplyFailed, message)
-        })?;
+        let backup = TreeBackup::create(checkout, paths, copies).map_err(|err| not_copied(&err))?;
         // In a task of its own: a call that is cancelled leaves no half of a patch.
         tokio::spawn(run.write(backup)).await.map_err(Failure::internal)??;
         Ok(done(files))
@@ -154,26 +152,6 @@ impl WorktreeManager {
         let warnings = stray.map(|it| it.warning()).into_iter().collect();
         Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch), warnings })
     }
-}
-
-/// Puts all files back after a patch that could not be written. The failure says whether that worked.
-fn restore_after(backup: &TreeBackup, why: &str) -> Failure {
-    let failed = backup.restore(|_| true);
-    let why = why.trim().trim_end_matches('.');
-    let Some(BackupError { path, source }) = failed.first() else {
-        let message = format!("The patch could not be written: {why}. All files are as they were before.");
-        return Failure::new(Code::ApplyFailed, message)
-            .hint("nothing was changed; see that the files can be written and the disk has room, then try again");
-    };
-    let (path, copies) = (path.display(), backup.copies().display().to_string());
-    let message = format!(
-        "The patch could not be written: {why}. {} of its files could not be put back (`{path}`: {source}); copies of \
-         all that existed before are in `{copies}`.",
-        failed.len()
-    );
-    let written: Vec<String> = failed.iter().map(|it| it.path.display().to_string()).collect();
-    let failure = Failure::new(Code::ApplyFailed, message).detail("written", written).detail("copies", &*copies);
-    failure.hint(format!("copy the files of `written` back from `{copies}`, then remove that directory"))
 }
 
 /// A patch in a repository of its own, and the checkout that it is for.
@@ -217,6 +195,6 @@ impl PatchRun {
                 failure.message
             }
         };
-        Err(restore_after(&backup, &why))
+        Err(restored_after(&backup, &why))
     }
 }

@@ -15,7 +15,6 @@ mod bundle;
 mod create;
 mod diff;
 mod dirty;
-mod end_processes;
 mod export;
 mod git_in_container;
 mod init_repository;
@@ -32,7 +31,6 @@ mod review;
 mod save;
 mod save_remaining;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +38,8 @@ use std::time::Duration;
 use coracle_runtime::host::git::{GitCommand, InspectError, IsolatedGit, Peer};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, Excerpt, ResolveError};
+
+pub use crate::worktree_settings::WorktreeSettings;
 
 pub use self::apply::{ApplyMode, ApplyReport, ApplyRequest};
 pub use self::bundle::DirectoryBundle;
@@ -60,47 +60,6 @@ pub use crate::shared_dir::{READ_ONLY, SharedDir};
 pub use crate::stray_commits::StrayCommits;
 use crate::workflow_records::{Records, Repository, Workflow};
 use crate::{Code, Failure, Result, WorkflowId};
-
-/// What the person decided of worktrees.
-#[derive(Clone, Debug)]
-pub struct WorktreeSettings {
-    /// `$STATE`.
-    pub state: PathBuf,
-    /// All branches of workflows begin with it: `coracle/`.
-    pub branch_prefix: String,
-    /// Directories beneath which a local source, or what a patch is applied to, may lie.
-    pub allow_roots: Vec<PathBuf>,
-    /// Plain `http`, and addresses that are not public (`images.git_allow_private`).
-    pub allow_private: bool,
-    /// A remote that cannot be reached is no failure while there is a mirror of it.
-    pub offline_ok: bool,
-    /// Objects are checked where they come in (`worktree.fsck`).
-    pub fsck: bool,
-    /// Work may be thrown away (`security.allow_discard`).
-    pub allow_discard: bool,
-    /// Bytes of one save (`lifecycle.save_max`).
-    pub save_max: u64,
-    /// The person's environment, for their own credential helper and their ssh.
-    pub person: BTreeMap<String, OsString>,
-}
-
-impl WorktreeSettings {
-    /// The defaults, with nothing allowed that a person has to allow.
-    #[must_use]
-    pub fn new(state: PathBuf) -> Self {
-        Self {
-            state,
-            branch_prefix: "coracle/".into(),
-            allow_roots: Vec::new(),
-            allow_private: false,
-            offline_ok: true,
-            fsck: true,
-            allow_discard: false,
-            save_max: 512 << 20,
-            person: BTreeMap::new(),
-        }
-    }
-}
 
 /// Creates, inspects and removes worktrees, and exports their work.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use super::git_in_container::Workdir;
 use super::item_save::SavedWork;
 use super::save::{WorktreeSave, not_saved};
 use crate::repository_source::branch_of;
-use crate::workflow_records::{Workflow, compose_project};
+use crate::workflow_records::Workflow;
+use crate::worktree_processes::WorktreeProcesses;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Times that the work is saved, if something is started in the worktree meanwhile.
@@ -52,7 +53,11 @@ impl WorktreeManager {
         self.may_discard(ask)?;
         let records = self.records(at)?;
         let _lock = records.lock(&format!("workflow-{id}")).await?;
-        let Some(workflow) = records.workflow_to_remove(id, || self.stand_in(at, id))? else {
+        let Some(workflow) = records.workflow_to_remove(id, || {
+            let branch = branch_of(&self.settings.branch_prefix, id, None)?;
+            Ok(Workflow::without_record(&at.key, id, branch.to_string()))
+        })?
+        else {
             let (saved, also_saved) = (None, Vec::new());
             return Ok(RemovalReport { id: id.clone(), removed: false, saved, kept_branch: None, also_saved });
         };
@@ -69,34 +74,21 @@ impl WorktreeManager {
 
     /// Ends what runs in a worktree and saves its work, until nothing was started there meanwhile.
     async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
+        let (link, tree) = (&at.link, at.tree_path(&workflow.id));
+        let processes = WorktreeProcesses { link, agent: at.agent, tree, workflow: &workflow.id };
         for _ in 0..MAX_SAVES {
-            at.end_processes(&workflow.id).await?;
+            processes.end().await?;
             if ask.discard {
                 return Ok(WorktreeSave::default());
             }
             let save = self.save(at, workflow, ask).await.map_err(not_saved)?;
             // What is the same is not saved twice.
-            if !at.has_processes(&workflow.id).await? {
+            if !processes.exist().await? {
                 return Ok(save);
             }
         }
         let message = format!("Commands are started in `{}` again and again; nothing was removed.", workflow.id);
         Err(Failure::new(Code::Busy, message).hint("stop what starts them, then try again"))
-    }
-
-    /// What is known of a workflow without its record. Its branch is the usual one: what code inside says of its branch
-    /// could name another workflow's.
-    fn stand_in(&self, at: &Workdir, id: &WorkflowId) -> Result<Workflow> {
-        Ok(Workflow {
-            id: id.clone(),
-            branch: branch_of(&self.settings.branch_prefix, id, None)?.to_string(),
-            base: String::new(),
-            base_commit: String::new(),
-            k: 0,
-            compose_project: compose_project(&at.key, id),
-            ready: false,
-            later: serde_json::Map::new(),
-        })
     }
 
     pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {

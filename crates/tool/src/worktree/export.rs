@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::host::fs::sync_entry;
 use coracle_runtime::host::temporary;
+use coracle_runtime::host::tree_sweep::sweep_path;
 use coracle_sandbox::worktree::{ExportReport, PatchFormat};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ impl Operation<Process> for Export {
                 .hint("name a file that is not there")
         };
         // Written beside it and renamed, so that no reader finds half of it.
+        sweep_path(&dir);
         let mut file = temporary::file_in(&dir).map_err(failed)?;
         let mut to = tokio::fs::File::from_std(file.as_file_mut().try_clone().map_err(failed)?);
         let format = self.format.unwrap_or(PatchFormat::Diff);

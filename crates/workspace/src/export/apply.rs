@@ -10,6 +10,7 @@ use coracle_runtime::archive::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{DirHandle, FileIdentity};
 use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};
+use coracle_runtime::host::tree_sweep::sweep;
 use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools, random_hex};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -389,6 +390,7 @@ fn write_all(
 ) -> Result<(), ApplyError> {
     let mut backups = BTreeMap::new();
     for (mount, tree) in trees {
+        sweep(tree);
         let inner = |step: &WriteStep| PathBuf::from(&step.meant.inner);
         let paths = steps.iter().filter(|step| step.meant.mount == *mount).map(inner).collect();
         let copies = scratch.join(format!("apply-{}", random_hex::<8>()));

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coracle_runtime::JobId;
+use coracle_runtime::link::Link;
 use coracle_runtime::link::protocol::{ExecState, JobInfo};
+use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::git_in_container::Workdir;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Between the request to end and the end by force.
@@ -16,6 +16,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// A process that was killed is gone within this time.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A search of all processes takes no longer.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -40,41 +43,56 @@ exit 0
 "#;
 
 /// What runs in a worktree.
-struct Found {
+struct RunningProcesses {
     jobs: Vec<JobInfo>,
     is_empty: bool,
 }
 
-impl Workdir {
+/// What may run in a worktree of a container.
+pub(crate) struct WorktreeProcesses<'a> {
+    pub(crate) link: &'a Link,
+    /// Owns the processes.
+    pub(crate) agent: Ids,
+    /// The worktree's directory.
+    pub(crate) tree: ContainerPath,
+    pub(crate) workflow: &'a WorkflowId,
+}
+
+impl WorktreeProcesses<'_> {
     /// What runs in a worktree: jobs, and other processes, which get that signal.
-    async fn processes(&self, id: &WorkflowId, signal: &str) -> Result<Found> {
-        let mut jobs = self.link.jobs().await.map_err(super::git_in_container::lost)?;
+    async fn processes(&self, signal: &str) -> Result<RunningProcesses> {
+        let mut jobs = self.link.jobs().await.map_err(|err| lost(&err))?;
         jobs.retain(|job| job.end.state == ExecState::Running);
-        let tree = self.tree_path(id);
         let pids: Vec<String> = jobs.iter().map(|job| job.pid.to_string()).collect();
-        let words = ["/bin/sh", "-c", FIND, "sh", tree.as_str(), id.as_str(), signal];
-        let words: Vec<&str> = words.into_iter().chain(pids.iter().map(String::as_str)).collect();
-        let printed = self.run(&words).await?.good()?;
-        let printed = String::from_utf8_lossy(&printed);
+        let words = ["/bin/sh", "-c", FIND, "sh", self.tree.as_str(), self.workflow.as_str(), signal];
+        let words = words.into_iter().map(str::to_owned).chain(pids).collect();
+        let mut exec = Exec::new(Command::Argv(words), self.agent, ContainerPath::root());
+        exec.limits.total = Some(SEARCH_TIMEOUT);
+        let output = self.link.exec(exec).await.map_err(|err| lost(&err))?;
+        let printed = output.stdout.text();
+        if output.exit != Exit::Code(0) {
+            let message = format!("What runs in the worktree cannot be determined: {}", output.stderr.text());
+            return Err(Failure::new(Code::Busy, message));
+        }
         let found: BTreeSet<u32> = printed.lines().filter_map(|line| line.trim().parse().ok()).collect();
         jobs.retain(|job| found.contains(&job.pid));
-        Ok(Found { is_empty: found.is_empty(), jobs })
+        Ok(RunningProcesses { is_empty: found.is_empty(), jobs })
     }
 
     /// Whether anything runs in a worktree.
     ///
     /// # Errors
     /// When that cannot be determined.
-    pub(super) async fn has_processes(&self, id: &WorkflowId) -> Result<bool> {
-        Ok(!self.processes(id, "0").await?.is_empty)
+    pub(crate) async fn exist(&self) -> Result<bool> {
+        Ok(!self.processes("0").await?.is_empty)
     }
 
     /// Ends the commands of a worktree with all that they started, and whatever else works there.
     ///
     /// # Errors
     /// `busy` if something cannot be ended.
-    pub(super) async fn end_processes(&self, id: &WorkflowId) -> Result<()> {
-        let found = self.processes(id, "0").await?;
+    pub(crate) async fn end(&self) -> Result<()> {
+        let found = self.processes("0").await?;
         if found.is_empty {
             return Ok(());
         }
@@ -85,25 +103,30 @@ impl Workdir {
             ending.spawn(async move { link.cancel(&job, GRACE).await });
         }
         ending.join_all().await;
-        if self.gone_after(id, "TERM", GRACE).await? || self.gone_after(id, "KILL", GONE_WITHIN).await? {
+        if self.gone_after("TERM", GRACE).await? || self.gone_after("KILL", GONE_WITHIN).await? {
             return Ok(());
         }
-        let message = format!("Something in the worktree of `{id}` cannot be ended, so nothing was removed.");
+        let message =
+            format!("Something in the worktree of `{}` cannot be ended, so nothing was removed.", self.workflow);
         Err(Failure::new(Code::Busy, message).hint("end its processes, then try again"))
     }
 
     /// Sends a signal, and waits until nothing is left.
-    async fn gone_after(&self, id: &WorkflowId, signal: &str, within: Duration) -> Result<bool> {
+    async fn gone_after(&self, signal: &str, within: Duration) -> Result<bool> {
         let until = Instant::now() + within;
-        if self.processes(id, signal).await?.is_empty {
+        if self.processes(signal).await?.is_empty {
             return Ok(true);
         }
         while Instant::now() < until {
             sleep(INTERVAL).await;
-            if !self.has_processes(id).await? {
+            if !self.exist().await? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
+}
+
+fn lost(err: &Error) -> Failure {
+    Failure::new(Code::SandboxLost, err.to_string())
 }

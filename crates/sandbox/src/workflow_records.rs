@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_lifecycle::{summed_bytes, summed_value};
+use coracle_lifecycle::{BadRecord, summed_bytes, summed_value};
 use coracle_runtime::host::fs::replace;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ const NAMESPACES: u16 = 500;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(700);
 
 /// The format of records. Those without a number are of versions before there was one; they have no sum either.
-const SCHEMA: u64 = 1;
+const SCHEMA: u32 = 1;
 
 /// What is remembered of a workflow until it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,26 +52,25 @@ enum StoredWorkflow {
     Missing,
     Known(Box<Workflow>),
     /// In a format of a later version, which only that one may change.
-    Newer(u64),
+    Newer,
     Damaged(String),
 }
 
 impl StoredWorkflow {
     fn parse(bytes: &[u8]) -> Self {
-        let value: Value = match serde_json::from_slice(bytes) {
-            Ok(value) => value,
-            Err(err) => return Self::Damaged(err.to_string()),
-        };
-        let parsed = match value.get("schema").map(Value::as_u64) {
-            None => serde_json::from_value(value).map_err(|err| err.to_string()),
-            Some(Some(SCHEMA)) => summed_value(bytes).map_err(|err| err.to_string()),
-            Some(Some(newer)) => return Self::Newer(newer),
-            Some(None) => Err("its format has no number".to_owned()),
-        };
-        parsed.map_or_else(Self::Damaged, |mut workflow: Workflow| {
-            workflow.later.remove("schema");
-            Self::Known(Box::new(workflow))
-        })
+        // Before format 1 a record had neither a number nor a sum.
+        let is_first = serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("schema").is_none());
+        let parsed =
+            if is_first { serde_json::from_slice(bytes).map_err(BadRecord::from) } else { summed_value(bytes, SCHEMA) };
+        match parsed {
+            Ok(workflow) => {
+                let mut workflow: Box<Workflow> = workflow;
+                workflow.later.remove("schema");
+                Self::Known(workflow)
+            }
+            Err(BadRecord::Newer) => Self::Newer,
+            Err(err) => Self::Damaged(err.to_string()),
+        }
     }
 }
 
@@ -146,7 +145,7 @@ impl Records {
         match self.stored(id)? {
             StoredWorkflow::Missing => Ok(None),
             StoredWorkflow::Known(workflow) => Ok(Some(*workflow)),
-            StoredWorkflow::Newer(schema) => Err(newer(id, schema)),
+            StoredWorkflow::Newer => Err(newer(id)),
             StoredWorkflow::Damaged(reason) => {
                 let message = format!("The record of workflow `{id}` is damaged: {reason}.");
                 let hint = format!("`coracle worktree remove {id}` saves its work and removes it");
@@ -169,7 +168,7 @@ impl Records {
                 tracing::warn!(%id, reason, "the record of a workflow is damaged; its work is saved without it");
                 stand_in().map(Some)
             }
-            StoredWorkflow::Newer(schema) => Err(newer(id, schema)),
+            StoredWorkflow::Newer => Err(newer(id)),
             StoredWorkflow::Missing => Ok(None),
             StoredWorkflow::Known(workflow) => Ok(Some(*workflow)),
         }
@@ -246,9 +245,8 @@ impl Records {
     }
 }
 
-fn newer(id: &WorkflowId, schema: u64) -> Failure {
-    let message = format!("Workflow `{id}` was recorded by a newer version of Coracle (format {schema}).");
-    Failure::new(Code::Unsupported, message)
+fn newer(id: &WorkflowId) -> Failure {
+    Failure::new(Code::NewerVersion, format!("Workflow `{id}` was recorded by a newer version of Coracle."))
         .hint("use that version for it, or update this one; its record is left as it is")
 }
 

@@ -1,8 +1,9 @@
 //! The subset of tar that we write and accept: regular files, directories, and links that stay inside.
 //!
 //! **Invariant:** nothing is written outside the given directory, whatever an archive contains.
-//! **Invariant:** bytes and entries are bounded by [`Limits`].
+//! **Invariant:** bytes and entries are bounded by [`Limits`], headers and names by [`for_each_entry`] and [`MAX_PATH`].
 
+mod entries;
 mod read;
 mod write;
 
@@ -11,6 +12,7 @@ use std::io;
 use serde::Serialize;
 
 pub use coracle_types::ArchiveError as Error;
+pub use entries::{HeaderLimit, MAX_PATH, UntrustedEntry, for_each_entry};
 pub use read::{plain_name, unpack, unpack_beneath};
 pub use write::{StreamedEntry, Writer};
 
@@ -25,6 +27,9 @@ pub struct Limits {
 
 /// Directories may be nested this deep.
 const MAX_DEPTH: usize = 128;
+
+/// Characters of a name that was left out.
+const MAX_SHOWN: usize = 255;
 
 /// The amounts that a transfer moved, and the entries that it left out with the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,7 +57,8 @@ impl TransferReport {
     fn skip(&mut self, path: &str, reason: &'static str) {
         // A hostile tree must not fill our memory with what was refused.
         if self.skipped.len() < 1000 {
-            self.skipped.push(SkippedEntry { path: path.escape_debug().to_string(), reason });
+            let shown = path.chars().take(MAX_SHOWN).collect::<String>();
+            self.skipped.push(SkippedEntry { path: shown.escape_debug().to_string(), reason });
         }
     }
 

@@ -6,7 +6,9 @@ use std::path::{Component, Path};
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
 
-use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
+use super::{
+    Error, Limits, MAX_DEPTH, MAX_PATH, TransferReport, UntrustedEntry, for_each_entry, io_error, stays_inside,
+};
 
 /// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
 ///
@@ -31,11 +33,22 @@ pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Resu
 fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
     let mut it =
         Unpack { into, name, strip, limits, moved: TransferReport::default(), links: Vec::new(), dirs: Vec::new() };
-    let mut archive = tar::Archive::new(io::BufReader::new(tar));
-    for entry in archive.entries().map_err(io_error("the archive"))? {
-        it.entry(&mut entry.map_err(io_error("the archive"))?)?;
-    }
+    for_each_entry(tar, |entry| it.entry(entry).map_err(EntryError::Refused)).map_err(|err| match err {
+        EntryError::Refused(err) => err,
+        EntryError::Unreadable(err) => io_error("the archive")(err),
+    })?;
     it.finish()
+}
+
+enum EntryError {
+    Refused(Error),
+    Unreadable(io::Error),
+}
+
+impl From<io::Error> for EntryError {
+    fn from(source: io::Error) -> Self {
+        Self::Unreadable(source)
+    }
 }
 
 struct Unpack<'a> {
@@ -52,7 +65,7 @@ struct Unpack<'a> {
 }
 
 impl Unpack<'_> {
-    fn entry<R: io::Read>(&mut self, entry: &mut tar::Entry<'_, R>) -> Result<(), Error> {
+    fn entry(&mut self, entry: &mut UntrustedEntry<'_>) -> Result<(), Error> {
         let told = entry.path().map_err(io_error("the archive"))?.into_owned();
         let Some(inner) = within(&told, self.strip) else {
             self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
@@ -79,7 +92,7 @@ impl Unpack<'_> {
         self.moved.count(&self.limits, 0)
     }
 
-    fn file<R: io::Read>(&mut self, entry: &mut tar::Entry<'_, R>, path: &str, mode: u32) -> Result<(), Error> {
+    fn file(&mut self, entry: &mut UntrustedEntry<'_>, path: &str, mode: u32) -> Result<(), Error> {
         self.moved.files += 1;
         self.moved.count(&self.limits, entry.size())?;
         self.make_parent(path)?;
@@ -97,17 +110,12 @@ impl Unpack<'_> {
         file.set_permissions(Permissions::from_mode(mode)).map_err(io_error(path))
     }
 
-    fn remember_link<R: io::Read>(
-        &mut self,
-        entry: &tar::Entry<'_, R>,
-        inner: &str,
-        path: String,
-    ) -> Result<(), Error> {
+    fn remember_link(&mut self, entry: &UntrustedEntry<'_>, inner: &str, path: String) -> Result<(), Error> {
         let target = entry.link_name().map_err(io_error(inner))?.unwrap_or_default();
         let parent = inner.rsplit_once('/').map_or("", |it| it.0);
         match target.to_str() {
             // The tree itself may be a link; it leads somewhere else by its nature.
-            Some(target) if !inner.is_empty() && stays_inside(parent, target) => {
+            Some(target) if !inner.is_empty() && target.len() <= MAX_PATH && stays_inside(parent, target) => {
                 self.links.push((path, target.to_owned()));
                 self.moved.files += 1;
             }
@@ -116,7 +124,7 @@ impl Unpack<'_> {
         self.moved.count(&self.limits, 0)
     }
 
-    fn hard_link<R: io::Read>(&mut self, entry: &tar::Entry<'_, R>, path: &str) -> Result<(), Error> {
+    fn hard_link(&mut self, entry: &UntrustedEntry<'_>, path: &str) -> Result<(), Error> {
         let target = entry.link_name().map_err(io_error(path))?.unwrap_or_default().into_owned();
         let source = within(&target, self.strip).map(|inner| format!("{}/{inner}", self.name));
         self.make_parent(path)?;
@@ -158,7 +166,7 @@ fn within(told: &Path, strip: usize) -> Option<String> {
     (parts.len() >= strip).then(|| parts[strip..].join("/"))
 }
 
-/// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep, or
+/// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep or long, or
 /// with bytes that no text can say.
 #[must_use]
 pub fn plain_name(told: &Path) -> Option<String> {
@@ -166,6 +174,9 @@ pub fn plain_name(told: &Path) -> Option<String> {
 }
 
 fn plain_parts(told: &Path) -> Option<Vec<&str>> {
+    if told.as_os_str().len() > MAX_PATH {
+        return None;
+    }
     let mut parts = Vec::new();
     for part in told.components() {
         match part {

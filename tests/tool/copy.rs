@@ -1,10 +1,11 @@
 //! Files in and out (containers.md 11).
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Tool, with_engine};
+use super::{Tool, eventually, with_engine};
 use crate::engines::ran;
 
 async fn copy(tool: &Tool<'_>, operation: &str, container: &str, host: &str, inside: &str) -> serde_json::Value {
@@ -66,6 +67,95 @@ async fn paths_that_are_missing_outside_or_in_the_way_are_told_apart() {
         let call = json!({ "operation": "copy_out", "container": name, "host_path": "file", "container_path": "file", "overwrite": false });
         assert_eq!(tool.call(call).await["code"], "path_exists");
         assert_eq!(std::fs::read_to_string(tool.work().join("file")).unwrap(), "new");
+    })
+    .await;
+}
+
+/// A copy out that is killed while it writes. What it left lies beside the target.
+async fn killed_copy(tool: &Tool<'_>, container: &str) -> bool {
+    let left = || std::fs::read_dir(tool.work()).unwrap().any(|it| it.unwrap().file_name().to_str() != Some("small"));
+    let target = format!("{container}:/tmp/large");
+    let mut copying = tool.command(["cp", &target, "./"]).spawn().unwrap();
+    eventually("the copy writes beside its target", Duration::from_secs(60), async || {
+        left() || copying.try_wait().unwrap().is_some()
+    })
+    .await;
+    copying.kill().await.unwrap();
+    left() && !tool.work().join("large").exists()
+}
+
+#[tokio::test]
+async fn what_a_killed_copy_left_goes_with_the_next_copy_and_by_prune() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let many = "mkdir /tmp/large; i=0; while [ $i -lt 4000 ]; do echo $i > /tmp/large/$i; i=$((i + 1)); done; echo x > /tmp/small";
+        tool.prints(&name, many).await;
+        for by_prune in [false, true] {
+            // It may have been done before it could be killed.
+            for _ in 0..10 {
+                let _ = std::fs::remove_dir_all(tool.work().join("large"));
+                if killed_copy(tool, &name).await {
+                    break;
+                }
+            }
+            let names = || {
+                let entries = std::fs::read_dir(tool.work()).unwrap();
+                entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+            };
+            let temporary = names().into_iter().find(|it| it.starts_with(".coracle-")).expect("a copy was killed");
+            if by_prune {
+                let call = json!({ "operation": "prune", "kinds": ["temporary"], "dry_run": false });
+                let pruned = tool.call(call).await;
+                let path = tool.work().canonicalize().unwrap().join(&temporary);
+                let item = pruned["items"].as_array().unwrap().iter().find(|it| it["name"] == path.to_str().unwrap());
+                assert_eq!(item.unwrap_or_else(|| panic!("{pruned:#}"))["removed"], true, "{pruned:#}");
+            } else {
+                let copied = copy(tool, "copy_out", &name, "small", "/tmp/small").await;
+                assert_eq!(copied["success"], true, "{copied:#}");
+            }
+            assert!(!names().contains(&temporary), "{temporary} stays");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_file_in_the_way_of_a_directory_is_answered_by_a_hint_that_helps() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        std::fs::create_dir(tool.work().join("dir")).unwrap();
+        std::fs::write(tool.work().join("file"), "x").unwrap();
+        tool.prints(&name, "mkdir -p there/file; echo x > there/dir").await;
+        for (operation, host, inside) in
+            [("copy_in", "file", "there"), ("copy_in", "dir", "there"), ("copy_out", "file", "there/file")]
+        {
+            let answer = copy(tool, operation, &name, host, inside).await;
+            assert_eq!(answer["code"], "path_exists", "{answer:#}");
+            let hint = answer["hint"].as_str().unwrap();
+            assert!(!hint.contains("overwrite") && hint.contains("another path"), "{hint}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_copy_that_may_replace_nothing_replaces_no_name_however_odd() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let tree = tool.work().join("tree");
+        std::fs::create_dir_all(tree.join("a/b")).unwrap();
+        std::fs::write(tree.join("a/b/two\nlines"), "new").unwrap();
+        tool.prints(&name, "mkdir -p tree/a/b && printf old > 'tree/a/b/two\nlines'").await;
+        let call = json!({ "operation": "copy_in", "container": name, "host_path": "tree", "container_path": ".",
+            "overwrite": false });
+        assert_eq!(tool.call(call.clone()).await["success"], false);
+        assert_eq!(tool.prints(&name, "cat tree/a/b/*").await, "old");
+        tool.prints(&name, "rm -r tree/a/b && touch tree/a/c").await;
+        std::fs::remove_file(tree.join("a/b/two\nlines")).unwrap();
+        std::fs::write(tree.join("a/b/one"), "new").unwrap();
+        let merged = tool.call(call).await;
+        assert_eq!(merged["success"], true, "{merged:#}");
+        assert_eq!(tool.prints(&name, "ls tree/a && cat tree/a/b/one").await, "b\nc\nnew");
     })
     .await;
 }

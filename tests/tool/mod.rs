@@ -21,6 +21,7 @@ mod forward;
 mod golden;
 mod guest;
 mod health;
+mod hostile_programs;
 mod identity;
 mod input;
 mod interrupted_bench;

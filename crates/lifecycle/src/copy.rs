@@ -1,125 +1,106 @@
-//! Files in and out, by our own tar reader and writer (containers.md 11.1 to 11.4).
+//! Files in and out, by our own tar reader and writer.
+//!
+//! **Invariant:** a copy runs no program of the container. The guest looks at paths by its own code, and the bytes travel by
+//! the engine's archive calls or over the link.
 
 mod destination;
 mod host_file;
+mod lookup;
 mod meter;
 mod request;
+mod unfinished;
 mod via_guest;
 
 use std::fs::File;
+use std::path::Path;
 
-use coracle_runtime::archive::{self, Writer};
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Input};
+use coracle_runtime::archive::{self, UntrustedEntry, Writer, for_each_entry};
+use coracle_runtime::{ContainerPath, EngineKind, ExecTarget, Ids};
 
-pub use self::host_file::HostFile;
+pub use self::host_file::{HostFile, HostFileRules};
+use self::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, joined};
 pub use self::meter::{CopyAmount, CopyMeter};
 pub use self::request::{CopyLimits, CopyReport, CopyRequest};
 use self::request::{blocking, cannot_spool, pack, temporary};
-pub use self::via_guest::{copy_in_by, copy_out_by};
-use crate::{Error, ManagedContainer, Result, session};
-
-/// Says what stands at a target. `$1` is the path, `$2` the source's name, `$3` is 1 when the path is a directory.
-/// Answers what stands at the final path, the deepest directory above it, and the final path. It runs at the root and
-/// names everything from there, so that it serves a root that is a directory of something else.
-const LOOK: &str = r#"target=$1 name=$2 final=$1
-if [ -d ".$target" ] || [ "$3" = 1 ]; then final=${target%/}/$name; fi
-if [ -d ".$final" ]; then echo dir; elif [ -e ".$final" ] || [ -L ".$final" ]; then echo file; else echo none; fi
-above=${final%/*}
-while [ -n "$above" ] && [ ! -d ".$above" ]; do above=${above%/*}; done
-printf '%s\n' "${above:-/}" "$final""#;
-
-/// Prints the first path of its input that exists.
-const FIRST_EXISTING: &str = r#"while IFS= read -r path; do
-  if [ ! -d ".$path" ] && { [ -e ".$path" ] || [ -L ".$path" ]; }; then printf '%s\n' "$path"; exit; fi
-done"#;
-
-/// What stands at the target inside.
-struct CopyTarget {
-    kind: String,
-    above: ContainerPath,
-    path: ContainerPath,
-}
+pub use self::unfinished::{AbandonedCopy, abandoned_copies};
+use crate::record::Record;
+use crate::{Error, ManagedContainer, Result, guided_session, session};
 
 /// Copies a file or directory of the host in, as the exec user's.
 ///
 /// # Errors
 /// [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_in(found: &ManagedContainer, request: CopyRequest) -> Result<CopyReport> {
-    let container = found.present()?;
-    let owner = session(found, false)?.user;
-    let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
-    let target = inspect_target(found, &request, &name).await?;
-    let clash = if request.host.is_dir() { "file" } else { "dir" };
-    if target.kind == clash || (target.kind == "file" && !request.overwrite) {
-        return Err(Error::PathExists { path: target.path.to_string(), side: "in the container" });
+pub async fn copy_in(found: &ManagedContainer, inside: &ExecTarget, request: CopyRequest) -> Result<CopyReport> {
+    if let ExecTarget::Guest(link) = inside
+        && !has_untouchable_guest(&found.record)
+    {
+        return Box::pin(via_guest::copy_in(link, &found.record, request)).await;
     }
-    let inside = target.path.as_str().strip_prefix(target.above.as_str()).unwrap_or_default();
-    let inside = inside.trim_start_matches('/').to_owned();
+    let container = found.present()?;
+    let owner = match inside {
+        ExecTarget::Guest(_) => guided_session(&found.record, false)?.user,
+        ExecTarget::Plain(..) => session(found, false)?.user,
+    };
+    let look = lookup(found, inside)?;
+    let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
+    let to = Destination { given: &request.container, name: &name, into_directory: request.into_directory };
+    let (path, occupant) = look.target(to).await?;
+    check_kind(&path, occupant, request.host.is_dir())?;
+    if !request.overwrite {
+        look.ensure_no_file(&path).await?;
+    }
+    let above = look.directory_above(&path).await?;
+    let inner = path.as_str().strip_prefix(above.as_str()).unwrap_or_default().trim_start_matches('/').to_owned();
     let (host, limits, spool) = (request.host.clone(), request.limits, temporary(&request.scratch)?);
     request.meter.fills(&spool);
-    let (tar, moved) = blocking(move || pack(&host, &inside, Writer::new(spool, owner, limits))).await?;
-    if target.kind == "dir" && !request.overwrite {
-        nothing_exists(found, &target, &tar).await?;
+    let (tar, moved) = blocking(move || pack(&host, &inner, Writer::new(spool, owner, limits))).await?;
+    if occupant == Some(Occupant::Dir) && !request.overwrite {
+        ensure_nothing_is_replaced(look, &above, &tar).await?;
     }
     request.meter.sends(&tar);
-    found.runtime.upload(&container.id, &target.above, tar).await?;
-    Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: target.path })
+    found.runtime.upload(&container.id, &above, tar).await?;
+    Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: path })
 }
 
-async fn inspect_target(found: &ManagedContainer, request: &CopyRequest, name: &str) -> Result<CopyTarget> {
-    let into = if request.into_directory { "1" } else { "0" };
-    let answer = run_script(found, LOOK, &[request.container.as_str(), name, into], None).await?;
-    let mut lines = answer.lines();
-    let mut next = || lines.next().unwrap_or_default().to_owned();
-    let (kind, above, path) = (next(), next(), next());
-    let read = |text: String| {
-        let unreadable = |err| coracle_runtime::Error::Unreadable { verb: "copy", detail: format!("{err}") };
-        ContainerPath::parse(text).map_err(unreadable)
+/// Whether nothing that a copy writes as root can be the guest's own program. One that was bound is read-only; one that was
+/// uploaded is a file of the container, and paths inside can be exchanged while the engine unpacks. A guest that is not root
+/// has no root to copy as.
+fn has_untouchable_guest(record: &Record) -> bool {
+    record.guest.as_ref().is_none_or(|guest| guest.socket && guest.own.is_none())
+}
+
+fn lookup<'a>(found: &'a ManagedContainer, inside: &'a ExecTarget) -> Result<Lookup<'a>> {
+    Ok(match inside {
+        ExecTarget::Guest(link) => Lookup::Guest(GuestFiles { link, user: Ids::ROOT }),
+        ExecTarget::Plain(..) => Lookup::Engine { runtime: &*found.runtime, id: &found.present()?.id },
+    })
+}
+
+async fn ensure_nothing_is_replaced(look: Lookup<'_>, above: &ContainerPath, tar: &File) -> Result<()> {
+    let mut names = Vec::new();
+    let visit = |entry: &mut UntrustedEntry<'_>| {
+        let name = entry.path()?;
+        let name = name.to_str().ok_or(std::io::ErrorKind::InvalidData)?.trim_end_matches('/');
+        names.push((name.to_owned(), entry.header().entry_type().is_dir()));
+        Ok::<_, std::io::Error>(())
     };
-    Ok(CopyTarget { kind, above: read(above)?, path: read(path)? })
-}
-
-/// Runs a constant program as root inside and gives what it printed.
-async fn run_script(
-    found: &ManagedContainer,
-    program: &str,
-    arguments: &[&str],
-    stdin: Option<Vec<u8>>,
-) -> Result<String> {
-    let argv = ["/bin/sh", "-c", program, "coracle"].iter().chain(arguments).map(|it| (*it).to_owned()).collect();
-    let mut exec = Exec::new(Command::Argv(argv), Ids::ROOT, ContainerPath::root());
-    exec.stdin = stdin.map(Input::Bytes);
-    exec.keep_bytes = 64 << 10;
-    exec.limits.total = Some(std::time::Duration::from_secs(30));
-    let output = found.runtime.exec(&found.present()?.id, exec).await?;
-    match output.exit {
-        Exit::Code(127) => return Err(coracle_runtime::Error::NoShell.into()),
-        Exit::Code(_) => {}
-        Exit::TimedOut(_) | Exit::Cancelled | Exit::Running(_) => {
-            let after = std::time::Duration::from_secs(30);
-            return Err(coracle_runtime::Error::TimedOut { verb: "copy", after }.into());
+    let again = tar.try_clone().and_then(|mut tar| std::io::Seek::rewind(&mut tar).map(|()| tar));
+    for_each_entry(again.map_err(cannot_spool)?, visit).map_err(cannot_spool)?;
+    std::io::Seek::rewind(&mut &*tar).map_err(cannot_spool)?;
+    let mut missing: Option<&str> = None;
+    for (name, is_dir) in &names {
+        // Nothing is below a directory that is not there.
+        if missing.is_some_and(|dir| Path::new(name).starts_with(dir)) {
+            continue;
+        }
+        let path = joined(above, name)?;
+        match look.ensure_no_file(&path).await? {
+            true if !is_dir => return check_kind(&path, Some(Occupant::Dir), false),
+            true => {}
+            false => missing = Some(name),
         }
     }
-    Ok(output.stdout.text())
-}
-
-async fn nothing_exists(found: &ManagedContainer, target: &CopyTarget, tar: &File) -> Result<()> {
-    use std::io::Seek;
-    let again = |source| coracle_runtime::Error::Host { what: "cannot read the archive".into(), source };
-    let mut tar = tar.try_clone().map_err(again)?;
-    let mut paths = String::new();
-    let mut archive = tar::Archive::new(&tar);
-    for entry in archive.entries().map_err(again)?.flatten() {
-        if let Some(path) = entry.path().ok().as_deref().and_then(std::path::Path::to_str) {
-            paths.push_str(&format!("{}/{path}\n", target.above.as_str().trim_end_matches('/')));
-        }
-    }
-    tar.rewind().map_err(again)?;
-    let first = run_script(found, FIRST_EXISTING, &[], Some(paths.into_bytes())).await?;
-    match first.lines().next() {
-        Some(path) => Err(Error::PathExists { path: path.to_owned(), side: "in the container" }),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Copies a file or directory of the container out, as the person's.
@@ -128,7 +109,12 @@ async fn nothing_exists(found: &ManagedContainer, target: &CopyTarget, tar: &Fil
 ///
 /// # Errors
 /// [`Error::NoSuchPath`], [`Error::PathExists`], [`Error::Copy`] when a bound is reached.
-pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<CopyReport> {
+pub async fn copy_out(found: &ManagedContainer, inside: &ExecTarget, request: CopyRequest) -> Result<CopyReport> {
+    if let ExecTarget::Guest(link) = inside
+        && (found.record.guest.as_ref().is_some_and(|guest| guest.own.is_some()) || has_no_archives(found))
+    {
+        return Box::pin(via_guest::copy_out(link, &found.record, request)).await;
+    }
     let container = found.present()?;
     let spool = temporary(&request.scratch)?;
     let into = spool.try_clone().map_err(cannot_spool)?;
@@ -138,7 +124,7 @@ pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<
     match found.runtime.download(&container.id, &request.container, into, most).await {
         Ok(()) => {}
         Err(failure @ coracle_runtime::Error::Engine { .. }) => {
-            return Err(diagnose(found, &request.container, failure).await);
+            return Err(diagnose(inside, &request.container, failure).await);
         }
         Err(coracle_runtime::Error::TooLarge { .. }) => {
             return Err(Error::Copy(archive::Error::TooLarge(request.limits.max_bytes)));
@@ -150,12 +136,18 @@ pub async fn copy_out(found: &ManagedContainer, request: CopyRequest) -> Result<
     Ok(CopyReport { moved, host_path, container_path: path })
 }
 
-/// The engines fail alike for a path that is missing and for all else, so the container is asked.
-async fn diagnose(found: &ManagedContainer, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
-    const EXISTS: &str = r#"if [ -e ".$1" ] || [ -L ".$1" ]; then echo yes; else echo no; fi"#;
-    match run_script(found, EXISTS, &[path.as_str()], None).await {
-        Ok(answer) if answer.trim() == "no" => Error::NoSuchPath(path.clone()),
-        Ok(_) => failure.into(),
+/// A node has no archive calls: it would run the container's own `tar`.
+fn has_no_archives(found: &ManagedContainer) -> bool {
+    found.runtime.kind() == EngineKind::Kubernetes
+}
+
+/// The engines fail alike for a path that is missing and for all else, so the guest is asked. Without one, the engine's own
+/// words are all there is.
+async fn diagnose(inside: &ExecTarget, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
+    let ExecTarget::Guest(link) = inside else { return failure.into() };
+    match (GuestFiles { link, user: Ids::ROOT }).seen(path, false).await {
+        Ok(None) => Error::NoSuchPath(path.clone()),
+        Ok(Some(_)) => failure.into(),
         Err(err) => err,
     }
 }

@@ -122,6 +122,16 @@ pub enum Error {
         /// Where: inside or on the host.
         side: &'static str,
     },
+    /// Something of another kind is there, which a copy never replaces: a directory for a file, or the other way round.
+    #[error(
+        "`{path}` exists {side}, and is of another kind: a file never replaces a directory, nor a directory a file"
+    )]
+    OtherKind {
+        /// The path.
+        path: String,
+        /// Of which side.
+        side: &'static str,
+    },
     /// A host path cannot be used.
     #[error(transparent)]
     HostPath(#[from] coracle_runtime::host::fs::HostPathError),

@@ -56,7 +56,8 @@ pub use adopt::adopt;
 pub use clock::ClockReading;
 pub use compose_stack::{StackLabels, StackPart};
 pub use copy::{
-    CopyAmount, CopyLimits, CopyMeter, CopyReport, CopyRequest, HostFile, copy_in, copy_in_by, copy_out, copy_out_by,
+    AbandonedCopy, CopyAmount, CopyLimits, CopyMeter, CopyReport, CopyRequest, HostFile, HostFileRules,
+    abandoned_copies, copy_in, copy_out,
 };
 pub use coracle_runtime::host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};

@@ -24,9 +24,9 @@ use crate::reap::{in_use, is_joined};
 use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
-    ContainerEntry, EndOptions, EndReason, Engines, Error, GuestProgram, Links, ManagedContainer, RemoveOptions,
-    Result, SAVE_TIME, SessionContainers, SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole, Store,
-    StoreError, destroy_network, list, reconcile, recorded_engines,
+    AbandonedCopy, ContainerEntry, EndOptions, EndReason, Engines, Error, GuestProgram, Links, ManagedContainer,
+    RemoveOptions, Result, SAVE_TIME, SessionContainers, SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole,
+    Store, StoreError, abandoned_copies, destroy_network, list, reconcile, recorded_engines,
 };
 
 /// Something of ours.
@@ -80,6 +80,7 @@ enum PruneAction {
     Volume(Arc<dyn ContainerRuntime>, String),
     Slot(ContainerName, SlotRole),
     Directory(PathBuf),
+    Copy(AbandonedCopy),
 }
 
 /// What was found.
@@ -158,6 +159,7 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
     }
     if scope.has(PruneKind::Temporary) {
         links_left(store, &mut found)?;
+        copies_left(store, &mut found);
         scope.temp_dirs.iter().for_each(|it| temporary(it, &mut found));
     }
     Ok(found)
@@ -206,6 +208,13 @@ impl PruneItem {
                 let reason = EndReason::LeaseExpired;
                 let ending = EndOptions { saving, reader, grace, within: 2 * SAVE_TIME, tell, reason };
                 slots.end_slot(engines, SlotKey::new(session, *role), &ending).await
+            }
+            Some(PruneAction::Copy(copy)) => {
+                let failed = |source| coracle_runtime::Error::Host {
+                    what: format!("cannot remove `{}`", copy.path.display()),
+                    source,
+                };
+                Ok(copy.remove().map_err(failed)?)
             }
             Some(PruneAction::Directory(path)) => match (path.parent(), path.file_name().and_then(|it| it.to_str())) {
                 (Some(above), Some(name)) => clear_directory(above.to_owned(), name.to_owned()).await,
@@ -449,6 +458,17 @@ fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
         found.add(item.unused("its container is gone", PruneAction::Directory(path)));
     }
     Ok(())
+}
+
+/// What copies left on the host whose process was killed.
+fn copies_left(store: &Store, found: &mut Prune) {
+    for copy in abandoned_copies(&store.unfinished_copies()) {
+        let item = PruneItem {
+            made: copy.path.symlink_metadata().ok().as_ref().and_then(modified),
+            ..PruneItem::new(PruneKind::Temporary, copy.path.display().to_string(), "")
+        };
+        found.add(item.unused("the process that copied it is gone", PruneAction::Copy(copy)));
+    }
 }
 
 /// No call takes more than an hour or two; its directory is left behind only by a process that was killed.

@@ -1,11 +1,13 @@
-//! The exec user and the work directory, made and proven in two commands.
+//! The exec user and the work directory, made and proven: by the guest, or without one by the engine's archive calls and a
+//! command of that user. No program of the image runs as root.
 
-use std::time::{Duration, Instant};
+mod accounts_file;
+mod by_engine;
+
+use std::time::Instant;
 
 use coracle_runtime::link::{Link, protocol::EnsureUser};
-use coracle_runtime::{
-    Command, ContainerId, ContainerPath, ContainerRuntime, Exec, ExecLimits, ExecOutput, ExecTarget, Exit, Ids,
-};
+use coracle_runtime::{ContainerPath, ExecTarget, Ids};
 
 use crate::{Error, Result, Status, StepReport};
 
@@ -35,46 +37,6 @@ pub struct UserSetupReport {
     pub workspace: StepReport,
 }
 
-/// As root: finds the entry of `$1` in the passwd file or adds one, the same for the group `$2`, makes a missing home,
-/// and the work directory `$3` if it is missing. An image needs no `useradd`: only a shell, `mkdir`, `chown` and `chmod`.
-/// It runs at the root and names everything from there, so that it serves a root that is a directory of something else.
-/// Answers name, home and shell.
-const MAKE: &str = r#"uid=$1 gid=$2 workdir=$3
-name= home= shell= taken=' ' known=0
-if [ -f ./etc/passwd ]; then
-  while IFS=: read -r entry _ entry_uid _ _ entry_home entry_shell || [ -n "$entry" ]; do
-    taken="$taken$entry "
-    if [ "$entry_uid" = "$uid" ] && [ $known = 0 ]; then name=$entry home=$entry_home shell=$entry_shell known=1; fi
-  done <./etc/passwd
-fi
-for candidate in "$shell" /bin/bash /bin/zsh /bin/sh; do
-  case $candidate in */bash | */zsh | */sh | */ash | */dash) ;; *) continue ;; esac
-  if [ -x ".$candidate" ]; then shell=$candidate; break; fi
-done
-if [ $known = 0 ]; then
-  name=agent number=1
-  if [ "$uid" = 0 ]; then name=root home=/root; else home=/home/agent; fi
-  while case $taken in *" $name "*) true ;; *) false ;; esac; do number=$((number + 1)) name=agent$number home=/home/agent$number; done
-  mkdir -p ./etc
-  printf '%s:x:%s:%s::%s:%s\n' "$name" "$uid" "$gid" "$home" "$shell" >>./etc/passwd || exit 1
-fi
-group=0
-if [ -f ./etc/group ]; then
-  while IFS=: read -r _ _ entry_gid _ || [ -n "$entry_gid" ]; do [ "$entry_gid" = "$gid" ] && group=1; done <./etc/group
-fi
-[ $group = 1 ] || printf '%s:x:%s:\n' "$name" "$gid" >>./etc/group || exit 1
-case $home in /?*) ;; *) home=/home/$name ;; esac
-if [ ! -d ".$home" ]; then mkdir -p ".$home" && chmod 700 ".$home" && chown "$uid:$gid" ".$home" || exit 1; fi
-if [ ! -d ".$workdir" ]; then mkdir -p ".$workdir" && chown "$uid:$gid" ".$workdir" || exit 1; fi
-printf '%s\n' "$name" "$home" "$shell""#;
-
-/// As the exec user, at the root: who runs, and what it may do in the work directory `$1`.
-const PROBE: &str = r#"while read -r key first _; do
-  case $key in Uid:) uid=$first ;; Gid:) gid=$first ;; esac
-done </proc/self/status
-printf '%s\n' "$uid:$gid" "$HOME"
-if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo ro; fi; else echo no; fi"#;
-
 /// Makes the user and the work directory, and sees both work.
 ///
 /// # Errors
@@ -82,7 +44,7 @@ if [ -r ".$1" ] && [ -x ".$1" ]; then if [ -w ".$1" ]; then echo rw; else echo r
 pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<UserSetupReport> {
     match inside {
         ExecTarget::Guest(link) => by_guest(link, user, workspace).await,
-        ExecTarget::Plain(runtime, id) => by_shell(&**runtime, id, user, workspace).await,
+        ExecTarget::Plain(runtime, id) => by_engine::prepare(&**runtime, id, user, workspace).await,
     }
 }
 
@@ -103,32 +65,6 @@ async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<UserS
     let ids = Ids { uid: seen.uid, gid: seen.gid };
     let probe = UserProbe { ids: ids.to_string(), name: seen.name, home: &seen.home, shell: &seen.shell, access };
     prepared(user, workspace, probe, begun)
-}
-
-async fn by_shell(
-    runtime: &dyn ContainerRuntime,
-    id: &ContainerId,
-    user: Ids,
-    workspace: &Workspace,
-) -> Result<UserSetupReport> {
-    let begun = Instant::now();
-    let arguments = [user.uid.to_string(), user.gid.to_string(), workspace.path.to_string()];
-    let mut make = exec(MAKE, &arguments, Ids::ROOT);
-    make.env.insert("PATH".into(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
-    let output = runtime.exec(id, make).await?;
-    let lines = answered(&output).map_err(Error::User)?;
-    let [name, home, shell] = lines.as_slice() else { return Err(Error::User("the answer is incomplete".into())) };
-    let mut probe = exec(PROBE, &[workspace.path.to_string()], user);
-    probe.env.insert("HOME".into(), home.to_string());
-    let output = runtime.exec(id, probe).await?;
-    let lines = answered(&output).map_err(Error::User)?;
-    let [ids, probed_home, access] = lines.as_slice() else {
-        return Err(Error::User("the probe is incomplete".into()));
-    };
-    if probed_home != home {
-        return Err(Error::User(format!("a process has the home `{probed_home}`")));
-    }
-    prepared(user, workspace, UserProbe { ids: ids.clone(), name: name.clone(), home, shell, access }, begun)
 }
 
 /// What a process of the user reported.
@@ -166,21 +102,4 @@ fn workspace_step(workspace: &Workspace, access: &str) -> Result<StepReport> {
         }
         _ => Err(Error::Workspace(format!("the exec user cannot use {}", workspace.path))),
     }
-}
-
-fn exec(program: &str, arguments: &[String], user: Ids) -> Exec {
-    let argv = ["/bin/sh", "-c", program, "coracle"].map(str::to_owned).into_iter().chain(arguments.iter().cloned());
-    let mut exec = Exec::new(Command::Argv(argv.collect()), user, ContainerPath::root());
-    exec.limits = ExecLimits { total: Some(Duration::from_secs(30)), ..ExecLimits::default() };
-    exec
-}
-
-/// The lines that a constant program printed, or why it failed.
-fn answered(output: &ExecOutput) -> Result<Vec<String>, String> {
-    if output.exit == Exit::Code(0) {
-        return Ok(output.stdout.text().lines().map(str::to_owned).collect());
-    }
-    let words = output.stderr.text();
-    let reason = words.lines().last().unwrap_or("it gave no reason");
-    Err(format!("{reason} ({:?})", output.exit))
 }

@@ -20,6 +20,7 @@ mod apple;
 mod baseline;
 pub mod cli;
 pub mod engines;
+mod entry_kind;
 mod exec_target;
 mod exit;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
@@ -63,6 +64,7 @@ pub use coracle_types::{
     ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor,
     TerminalSize, VolumeName, boot_id, random_hex,
 };
+pub use entry_kind::{EntryKind, entry_kind};
 pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]

@@ -358,7 +358,7 @@ mod tests {
             records.workflow(&known.id).unwrap_err(),
             records.workflow_to_remove(&known.id, || Ok(known.clone())).unwrap_err(),
         ] {
-            assert!(failure.code == Code::Unsupported && failure.message.contains("newer version"), "{failure}");
+            assert!(failure.code == Code::NewerVersion && failure.message.contains("newer version"), "{failure}");
         }
         assert_eq!(records.ids().unwrap().len(), 2);
         assert_ne!(records.remember(|k| workflow("three", k)).await.unwrap().k, known.k);

@@ -4,6 +4,7 @@
 mod code;
 mod forgotten;
 mod homely;
+mod inside;
 mod layers;
 mod macos;
 mod places;

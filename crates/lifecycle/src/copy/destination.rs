@@ -7,12 +7,10 @@ use std::path::{Path, PathBuf};
 use cap_fs_ext::DirExt;
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, TransferReport};
-use coracle_runtime::host::temporary;
-use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::host::tree_sweep::sweep;
 use coracle_runtime::{PolicyRefusal, Problem};
 
 use super::request::{CopyRequest, cannot_spool};
+use super::unfinished::{self, UnfinishedName};
 use crate::{Error, Result};
 
 /// Unpacks beside the target, checks that nothing is in the way, and moves into place.
@@ -22,16 +20,13 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let name = request.host_name.as_deref().unwrap_or(request.container.file_name());
     let target = request.host.real().join(name);
     check_protected(&target, &request.protected)?;
-    sweep(&DirHandle::from_path(&request.host).map_err(cannot_spool)?);
-    let staging = temporary::name();
-    dir.create_dir(&staging).map_err(cannot_spool)?;
-    let staged = dir.open_dir_nofollow(&staging).map_err(cannot_spool);
-    staged.iter().for_each(temporary::mark_in_use);
-    let done = staged.and_then(|from| fill(spool, &DirPair { from: &from, into: &dir }, name, request));
-    // Whatever happened, what is still in it was not asked for.
-    let cleared = dir.remove_dir_all(&staging);
-    let moved = done?;
-    cleared.map_err(cannot_spool)?;
+    unfinished::sweep(&request.notes);
+    // Whatever happens, what is still in it at the end was not asked for.
+    let staging = UnfinishedName::reserve(&request.notes, &dir, request.host.real())?;
+    dir.create_dir(staging.as_str()).map_err(cannot_spool)?;
+    let staged = dir.open_dir_nofollow(staging.as_str()).map_err(cannot_spool)?;
+    let moved = fill(spool, &DirPair { from: &staged, into: &dir }, name, request)?;
+    staging.clear()?;
     Ok((moved, target))
 }
 
@@ -89,10 +84,12 @@ impl Merge<'_> {
             return Ok(());
         }
         let comes = from.symlink_metadata(name).map_err(cannot_spool)?;
-        let in_the_way = if comes.is_dir() { !there.is_dir() } else { there.is_dir() || !self.request.overwrite };
-        if in_the_way {
-            let path = self.request.host.real().join(path).display().to_string();
-            return Err(Error::PathExists { path, side: "on the host" });
+        let on_host = || self.request.host.real().join(&path).display().to_string();
+        if comes.is_dir() != there.is_dir() {
+            return Err(Error::OtherKind { path: on_host(), side: "on the host" });
+        }
+        if !comes.is_dir() && !self.request.overwrite {
+            return Err(Error::PathExists { path: on_host(), side: "on the host" });
         }
         if comes.is_dir() {
             let (from, into) = (open(from, name)?, open(into, name)?);
@@ -186,6 +183,7 @@ mod tests {
             limits: LIMITS,
             protected: vec![".git/hooks".into()],
             scratch: dir.to_owned(),
+            notes: dir.with_extension("notes"),
             meter: crate::CopyMeter::default(),
         }
     }
@@ -215,7 +213,7 @@ mod tests {
         assert!(dir.path().join("out/.git/fine").exists() && !dir.path().join("out/.git/hooks").exists());
         std::fs::remove_dir_all(dir.path().join("out")).unwrap();
         std::os::unix::fs::symlink(other.path(), dir.path().join("out")).unwrap();
-        assert!(matches!(place(spool(&["a"]), &request(dir.path(), true)), Err(Error::PathExists { .. })));
+        assert!(matches!(place(spool(&["a"]), &request(dir.path(), true)), Err(Error::OtherKind { .. })));
         assert_eq!(other.path().read_dir().unwrap().count(), 0);
     }
 }

@@ -2,14 +2,14 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::random_hex;
 
 use super::destination::check_protected;
 use super::request::cannot_spool;
+use super::unfinished::{self, UnfinishedName};
 use crate::{Error, Result};
 
 /// A file that appears under its name when it is complete. Every step is one name in an open directory, so that code
@@ -19,25 +19,37 @@ pub struct HostFile {
     dir: Dir,
     name: String,
     path: PathBuf,
-    unfinished: String,
+    unfinished: UnfinishedName,
     replace: bool,
+}
+
+/// What holds for a file on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct HostFileRules<'a> {
+    /// Paths that are never written, relative to any directory.
+    pub protected: &'a [String],
+    /// Where unfinished names are noted: [`Store::unfinished_copies`](crate::Store::unfinished_copies).
+    pub notes: &'a Path,
 }
 
 impl HostFile {
     /// Begins a file of that name in a directory that the policy allows.
     ///
     /// # Errors
-    /// [`Error::PathExists`] for a directory, and without `replace` for anything of that name; [`Error::Refused`] for a
+    /// [`Error::OtherKind`] for a directory; without `replace` [`Error::PathExists`] for anything else of that name; [`Error::Refused`] for a
     /// protected path; [`Error::Copy`].
-    pub fn create(dir: &HostPath, name: &str, replace: bool, protected: &[String]) -> Result<Self> {
+    pub fn create(dir: &HostPath, name: &str, replace: bool, rules: &HostFileRules<'_>) -> Result<Self> {
         let path = dir.real().join(name);
-        check_protected(&path, protected)?;
-        let dir = dir.dir().map_err(cannot_spool)?;
-        let unfinished = format!(".coracle-{}.tmp", random_hex::<8>());
+        check_protected(&path, rules.protected)?;
+        let (real, dir) = (dir.real(), dir.dir().map_err(cannot_spool)?);
+        unfinished::sweep(rules.notes);
+        let unfinished = UnfinishedName::reserve(rules.notes, &dir, real)?;
         let it = Self { dir, name: name.to_owned(), path, unfinished, replace };
         it.check_free()?;
         let mut options = OpenOptions::new();
-        it.dir.open_with(&it.unfinished, options.write(true).create_new(true).mode(0o600)).map_err(cannot_spool)?;
+        it.dir
+            .open_with(it.unfinished.as_str(), options.write(true).create_new(true).mode(0o600))
+            .map_err(cannot_spool)?;
         Ok(it)
     }
 
@@ -47,7 +59,7 @@ impl HostFile {
     /// When it cannot be opened.
     pub fn open(&self) -> Result<File> {
         let mut options = OpenOptions::new();
-        let file = self.dir.open_with(&self.unfinished, options.read(true).write(true).custom_flags(NO_LINK));
+        let file = self.dir.open_with(self.unfinished.as_str(), options.read(true).write(true).custom_flags(NO_LINK));
         file.map(cap_std::fs::File::into_std).map_err(cannot_spool)
     }
 
@@ -59,11 +71,11 @@ impl HostFile {
         self.open()?.sync_all().map_err(cannot_spool)?;
         self.check_free()?;
         if self.replace {
-            self.dir.rename(&self.unfinished, &self.dir, &self.name).map_err(cannot_spool)?;
+            self.dir.rename(self.unfinished.as_str(), &self.dir, &self.name).map_err(cannot_spool)?;
             return Ok(self.path.clone());
         }
         // Unlike a rename, a link replaces nothing. What was linked loses its first name at the end.
-        match self.dir.hard_link(&self.unfinished, &self.dir, &self.name) {
+        match self.dir.hard_link(self.unfinished.as_str(), &self.dir, &self.name) {
             Ok(()) => Ok(self.path.clone()),
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Err(self.taken()),
             Err(err) => Err(cannot_spool(err)),
@@ -72,7 +84,10 @@ impl HostFile {
 
     fn check_free(&self) -> Result<()> {
         match self.dir.symlink_metadata(&self.name) {
-            Ok(there) if there.is_dir() || !self.replace => Err(self.taken()),
+            Ok(there) if there.is_dir() => {
+                Err(Error::OtherKind { path: self.path.display().to_string(), side: "on the host" })
+            }
+            Ok(_) if !self.replace => Err(self.taken()),
             _ => Ok(()),
         }
     }
@@ -84,12 +99,6 @@ impl HostFile {
 
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
-impl Drop for HostFile {
-    fn drop(&mut self) {
-        let _ = self.dir.remove_file(&self.unfinished);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
@@ -97,7 +106,9 @@ mod tests {
     use super::*;
 
     fn begin(dir: &tempfile::TempDir, name: &str, replace: bool) -> Result<HostFile> {
-        HostFile::create(&HostPath::open(dir.path()).unwrap(), name, replace, &[".git/hooks".into(), ".envrc".into()])
+        let protected = &[".git/hooks".into(), ".envrc".into()];
+        let rules = HostFileRules { protected, notes: &dir.path().with_extension("notes") };
+        HostFile::create(&HostPath::open(dir.path()).unwrap(), name, replace, &rules)
     }
 
     fn names(dir: &tempfile::TempDir) -> Vec<String> {
@@ -132,7 +143,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(dir.path().join("out.tar")).unwrap(), "other");
         drop(begin(&dir, "more.tar", false).unwrap());
         std::fs::create_dir(dir.path().join("dir")).unwrap();
-        assert!(matches!(begin(&dir, "dir", true), Err(Error::PathExists { .. })));
+        assert!(matches!(begin(&dir, "dir", true), Err(Error::OtherKind { .. })));
         assert_eq!(names(&dir), ["dir", "out.tar"]);
     }
 

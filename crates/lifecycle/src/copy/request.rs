@@ -32,6 +32,8 @@ pub struct CopyRequest {
     pub protected: Vec<String>,
     /// Where temporary files go.
     pub scratch: PathBuf,
+    /// Where unfinished names on the host are noted: [`Store::unfinished_copies`](crate::Store::unfinished_copies).
+    pub notes: PathBuf,
     /// Tells how far it is.
     pub meter: CopyMeter,
 }

@@ -1,17 +1,19 @@
-//! The same over the link to the guest, as the container's only user: where nobody is root inside, the engine's own copy
-//! would be, and cannot write what is in memory (security.md 3.2).
+//! The same over the link to the guest, as the exec user: where nobody is root inside, the engine's own copy would be, and
+//! cannot write what is in memory.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use coracle_runtime::archive::{self, SkippedEntry, TransferReport, Writer, plain_name};
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
+use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use tokio::io::AsyncReadExt;
 
 use super::destination;
+use super::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, exists, joined};
 use super::request::{CopyReport, CopyRequest, blocking, cannot_spool, pack, temporary};
 use crate::record::Record;
 use crate::{Error, Result, guided_session};
@@ -25,45 +27,43 @@ const AT_ONCE: u64 = 1 << 20;
 /// Directories are nested no deeper.
 const MAX_DEPTH: usize = 128;
 
-/// Directories whose guest runs everything as its own user.
-struct GuestFiles<'a> {
-    link: &'a Link,
-    user: Ids,
-}
+/// Files that travel at the same time: on another machine each takes a round trip.
+const AT_THE_SAME_TIME: usize = 8;
 
 /// As [`copy_in`](super::copy_in).
 ///
 /// # Errors
 /// As for that one; [`Error::Runtime`] for what the user may not write.
-pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
+pub(super) async fn copy_in(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
     let inside = GuestFiles { link, user: guided_session(record, false)?.user };
+    let look = Lookup::Guest(inside);
     let name = request.host.real().file_name().and_then(|it| it.to_str()).unwrap_or("root").to_owned();
-    let given = &request.container;
-    let is_dir = inside.seen(given, true).await?.is_some_and(|it| it.kind == FileKind::Dir);
-    let path = if is_dir || request.into_directory { parsed(given, &name)? } else { given.clone() };
-    let there = inside.seen(&path, true).await?.map(|it| it.kind == FileKind::Dir);
-    // A link that leads nowhere is there, too.
-    let there = if there.is_none() { inside.seen(&path, false).await?.map(|_| false) } else { there };
-    if there.is_some_and(|dir| dir != request.host.is_dir()) || there == Some(false) && !request.overwrite {
-        return Err(Error::PathExists { path: path.to_string(), side: "in the container" });
+    let to = Destination { given: &request.container, name: &name, into_directory: request.into_directory };
+    let (path, occupant) = look.target(to).await?;
+    check_kind(&path, occupant, request.host.is_dir())?;
+    if occupant == Some(Occupant::File) && !request.overwrite {
+        return Err(exists(&path));
     }
     let (host, top, spool) = (request.host.clone(), name.clone(), temporary(&request.scratch)?);
     request.meter.fills(&spool);
     let writer = Writer::new(spool, inside.user, request.limits);
     let (tar, moved) = blocking(move || pack(&host, &top, writer)).await?;
     request.meter.sends(&tar);
-    let parts = parts(&tar, &name)?;
+    let (dirs, others): (Vec<_>, Vec<_>) =
+        parts(&tar, &name)?.into_iter().partition(|part| matches!(part.what, ArchiveEntryKind::Dir));
     if !request.overwrite {
-        for part in parts.iter().filter(|it| !matches!(it.what, ArchiveEntryKind::Dir)) {
+        for part in &others {
             let at = below(&path, &part.path)?;
             if inside.seen(&at, false).await?.is_some() {
-                return Err(Error::PathExists { path: at.to_string(), side: "in the container" });
+                return Err(exists(&at));
             }
         }
     }
-    for part in parts {
+    for part in dirs {
         inside.put(&below(&path, &part.path)?, &tar, part).await?;
     }
+    let put = async |part: ArchiveEntry| inside.put(&below(&path, &part.path)?, &tar, part).await;
+    stream::iter(others).map(Ok).try_for_each_concurrent(AT_THE_SAME_TIME, put).await?;
     Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: path })
 }
 
@@ -71,7 +71,7 @@ pub async fn copy_in_by(link: &Link, record: &Record, request: CopyRequest) -> R
 ///
 /// # Errors
 /// As for that one.
-pub async fn copy_out_by(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
+pub(super) async fn copy_out(link: &Link, record: &Record, request: CopyRequest) -> Result<CopyReport> {
     let inside = GuestFiles { link, user: guided_session(record, false)?.user };
     let path = request.container.clone();
     let entry = inside.seen(&path, false).await?.ok_or_else(|| Error::NoSuchPath(path.clone()))?;
@@ -130,21 +130,6 @@ fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
 }
 
 impl GuestFiles<'_> {
-    fn at(&self, path: &ContainerPath, follow: bool) -> FileRef {
-        FileRef { user: UserSpec::Ids { uid: self.user.uid, gid: Some(self.user.gid) }, path: path.to_string(), follow }
-    }
-
-    /// What is there, if anything is.
-    async fn seen(&self, path: &ContainerPath, follow: bool) -> Result<Option<FileEntry>> {
-        match self.link.stat(self.at(path, follow)).await {
-            Ok(entry) => Ok(Some(entry)),
-            Err(Engine::Refused(fault)) if matches!(fault.code, ErrorCode::NotFound | ErrorCode::NoDirectory) => {
-                Ok(None)
-            }
-            Err(err) => Err(err.into()),
-        }
-    }
-
     async fn put(&self, path: &ContainerPath, tar: &File, part: ArchiveEntry) -> Result<()> {
         let at = self.at(path, false);
         match part.what {
@@ -244,10 +229,5 @@ impl ArchiveBuilder<'_> {
 }
 
 fn below(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
-    if within.is_empty() { Ok(path.clone()) } else { parsed(path, within) }
-}
-
-fn parsed(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
-    let unreadable = |err| Engine::Unreadable { verb: "copy", detail: format!("{err}") };
-    Ok(path.join(within).map_err(unreadable)?)
+    if within.is_empty() { Ok(path.clone()) } else { joined(path, within) }
 }

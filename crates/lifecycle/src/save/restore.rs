@@ -243,9 +243,10 @@ impl RestoreTarget<'_> {
             limits: LIMITS,
             protected: Vec::new(),
             scratch: self.scratch.clone(),
+            notes: self.scratch.clone(),
             meter: crate::CopyMeter::default(),
         };
-        Ok(copy_in(self.found, request).await?.container_path)
+        Ok(copy_in(self.found, self.inside, request).await?.container_path)
     }
 
     /// Whether a program inside ended well. One that is missing did not.

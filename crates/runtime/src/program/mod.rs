@@ -320,17 +320,20 @@ fn host_error(verb: &'static str, source: std::io::Error) -> Error {
 
 async fn store(pipe: Option<tokio::process::ChildStdout>, mut into: tokio::fs::File, max_bytes: u64) -> Result<()> {
     let Some(mut pipe) = pipe else { return Ok(()) };
-    let (mut buffer, mut stored) = (vec![0; 256 << 10], 0);
+    let (mut buffer, mut stored) = (vec![0; 256 << 10], 0_u64);
     loop {
         let count = pipe.read(&mut buffer).await.map_err(|source| host_error("download", source))?;
         if count == 0 {
             return into.flush().await.map_err(|source| host_error("download", source));
         }
-        stored += count as u64;
-        if stored > max_bytes {
+        let fits = usize::try_from(max_bytes - stored).map_or(count, |left| left.min(count));
+        // What fits is there also when more comes: the first headers say what was asked for.
+        into.write_all(&buffer[..fits]).await.map_err(|source| host_error("download", source))?;
+        stored += fits as u64;
+        if fits < count {
+            into.flush().await.map_err(|source| host_error("download", source))?;
             return Err(Error::TooLarge { max_bytes });
         }
-        into.write_all(&buffer[..count]).await.map_err(|source| host_error("download", source))?;
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::Path;
 use coracle_provision::{ReportItem, StepReport, UserRequest};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::{ByteSize, Command, ContainerPath, Tmpfs};
+use coracle_runtime::link::protocol::EnsureUser;
+use coracle_runtime::{ByteSize, ContainerPath, Ids, Tmpfs};
 use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{Devcontainer, MountKind, RunAs, Variables, run};
 use schemars::JsonSchema;
@@ -29,9 +30,6 @@ const WORKSPACE: &str = "/workspace";
 
 /// Room of a directory in memory.
 const TMPFS: ByteSize = ByteSize::mib(1024);
-
-/// Makes a directory that the exec user owns. `$1` is who that is.
-const MAKE_DIR: &str = r#"mkdir -p -- "$2" && chown -- "$1" "$2""#;
 
 /// What a container gets of its file, beyond the fields of its call.
 #[derive(Debug)]
@@ -220,13 +218,12 @@ impl ProvisionRun<'_> {
         let Some(plan) = self.devcontainer.filter(|it| it.needs_guest()) else { return Ok(()) };
         let mut items = Vec::new();
         for at in plan.volumes() {
-            let words = ["/bin/sh", "-c", MAKE_DIR, "sh", &self.place.user.to_string(), at.as_str()];
-            let command = Command::Argv(words.map(str::to_owned).into());
-            let exec = self.place.exec_as_root(command, &ContainerPath::root(), self.place.timeout);
-            let made = self.place.link.exec(exec).await?;
-            items.push(match made.exit {
-                coracle_runtime::Exit::Code(0) => ReportItem::success(format!("directory {at}")),
-                _ => ReportItem::failed(format!("directory {at}"), made.stderr.text()),
+            let Ids { uid, gid } = self.place.user;
+            let bound = self.found.record.mounts.iter().map(|mount| mount.container.to_string()).collect();
+            let ensure = EnsureUser { uid, gid, workdir: at.to_string(), bound };
+            items.push(match self.place.link.ensure_user(ensure).await {
+                Ok(_) => ReportItem::success(format!("directory {at}")),
+                Err(err) => ReportItem::failed(format!("directory {at}"), err.to_string()),
             });
         }
         let user = RunAs {

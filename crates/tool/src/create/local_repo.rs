@@ -5,7 +5,7 @@ use std::path::Path;
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{RepoBundle, RepoRequest, RepoSource, ReportItem, StepContext};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, random_hex};
+use coracle_runtime::{ContainerPath, ExecTarget, random_hex};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -16,6 +16,7 @@ use crate::sandbox;
 pub(super) async fn brought(
     cx: &Context,
     found: &ManagedContainer,
+    inside: &ExecTarget,
     dir: &Path,
     name: String,
 ) -> Result<RepoBundle, Failure> {
@@ -25,7 +26,7 @@ pub(super) async fn brought(
     let file = ContainerPath::parse(format!("/tmp/coracle-{}.bundle", random_hex::<8>()))?;
     let host = HostPath::open(&packed.file()).map_err(coracle_lifecycle::Error::from)?;
     let copy = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, file.clone())? };
-    copy_in(found, copy).await?;
+    copy_in(found, inside, copy).await?;
     Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })
 }
 

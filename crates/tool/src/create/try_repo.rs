@@ -8,7 +8,7 @@ use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{GitProgram, HostGit, Remote};
-use coracle_runtime::{Command, ContainerPath};
+use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -63,6 +63,7 @@ pub(super) async fn copied(
     cx: &Context,
     request: &Request,
     found: &ManagedContainer,
+    inside: &ExecTarget,
     path: Option<&ContainerPath>,
 ) -> Option<ReportItem> {
     let (Some(TryRepo::Directory(dir)), Some(path)) = (&request.chosen.tried, path) else { return None };
@@ -70,7 +71,7 @@ pub(super) async fn copied(
     let done = async {
         let host = HostPath::open(dir).map_err(coracle_lifecycle::Error::from)?;
         let copy = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, path.clone())? };
-        Ok::<_, Failure>(copy_in(found, copy).await?)
+        Ok::<_, Failure>(copy_in(found, inside, copy).await?)
     };
     Some(match done.await {
         Ok(copied) => ReportItem::success(name).with("path", path.as_str()).with("files", copied.moved.files),

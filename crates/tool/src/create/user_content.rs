@@ -58,7 +58,8 @@ impl ProvisionRun<'_> {
         }
         let mut step = repos(&self.place, &all, Some(&self.reporting.live())).await;
         local_repo::clear(&self.place, &all).await;
-        let copied = try_repo::copied(self.cx, self.request, &self.found, tried).await;
+        let inside = ExecTarget::Guest(self.place.link.clone());
+        let copied = try_repo::copied(self.cx, self.request, &self.found, &inside, tried).await;
         for item in failed.into_iter().rev().chain(copied) {
             step = step.with_first(item);
         }
@@ -81,7 +82,9 @@ impl ProvisionRun<'_> {
         let from = match &asked.from {
             CloneSource::Url(url) => RepoSource::Url(url.clone()),
             CloneSource::Directory(dir) => {
-                RepoSource::Bundle(Box::pin(local_repo::brought(self.cx, &self.found, dir, asked.from.name())).await?)
+                let inside = ExecTarget::Guest(self.place.link.clone());
+                let name = asked.from.name();
+                RepoSource::Bundle(Box::pin(local_repo::brought(self.cx, &self.found, &inside, dir, name)).await?)
             }
         };
         Ok(coracle_provision::RepoRequest {

@@ -53,6 +53,10 @@ impl From<lifecycle::Error> for Failure {
                 .detail("path", path)
                 .detail("side", side)
                 .hint("choose another path, or leave `overwrite` out to replace it"),
+            Error::OtherKind { path, side } => Self::new(Code::PathExists, message)
+                .detail("path", path)
+                .detail("side", side)
+                .hint("choose another path, or remove what is there"),
             Error::HostPath(err) => err.into(),
             Error::Copy(source) => {
                 let failure = Self::from(coracle_runtime::Error::Archive(source));

@@ -3,12 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_lifecycle::{
-    CopyAmount, CopyMeter, CopyReport, CopyRequest, ManagedContainer, copy_in, copy_in_by, copy_out, copy_out_by,
-};
+use coracle_lifecycle::{CopyAmount, CopyMeter, CopyReport, CopyRequest, copy_in, copy_out};
 use coracle_runtime::archive::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, ExecTarget, Handle, Link};
+use coracle_runtime::{ContainerPath, Handle};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -62,7 +60,7 @@ pub(crate) struct CopyOut {
     overwrite: Option<bool>,
 }
 
-/// The answer of both (containers.md 11.4).
+/// The answer of both.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct CopyResponse {
     detail: &'static str,
@@ -103,14 +101,9 @@ impl Operation for CopyIn {
         let into_directory = self.container_path.ends_with('/');
         let overwrite = self.overwrite.unwrap_or(true);
         let request = CopyRequest { into_directory, overwrite, ..copy_request(cx, host, container)? };
-        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
-        let copy = async {
-            match link {
-                Some(link) => Box::pin(copy_in_by(&link, &found.record, request)).await,
-                None => copy_in(&found, request).await,
-            }
-        };
-        let copied = metered(cx, &meter, copy).await?;
+        let meter = request.meter.clone();
+        let inside = cx.links().inside(&cx.store()?, &mut found).await?;
+        let copied = Box::pin(metered(cx, &meter, copy_in(&found, &inside, request))).await?;
         Ok(response(copied, warnings, self.container, Direction::In))
     }
 }
@@ -130,14 +123,9 @@ impl Operation for CopyOut {
         }
         let overwrite = self.overwrite.unwrap_or(true);
         let request = CopyRequest { host_name, overwrite, ..copy_request(cx, host, container)? };
-        let (link, meter) = (only_way(cx, &mut found).await?, request.meter.clone());
-        let copy = async {
-            match link {
-                Some(link) => Box::pin(copy_out_by(&link, &found.record, request)).await,
-                None => copy_out(&found, request).await,
-            }
-        };
-        let copied = metered(cx, &meter, copy).await?;
+        let meter = request.meter.clone();
+        let inside = cx.links().inside(&cx.store()?, &mut found).await?;
+        let copied = Box::pin(metered(cx, &meter, copy_out(&found, &inside, request))).await?;
         Ok(response(copied, warnings, self.container, Direction::Out))
     }
 }
@@ -165,17 +153,6 @@ async fn reporting<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output 
                 cx.call.progress.amount(Amount { done_what, done: bytes, total });
             },
         }
-    }
-}
-
-/// Without root inside, nothing is copied as root either: the guest does it.
-async fn only_way(cx: &Context, found: &mut ManagedContainer) -> Result<Option<Link>, Failure> {
-    if found.record.guest.as_ref().is_none_or(|it| it.own.is_none()) {
-        return Ok(None);
-    }
-    match cx.links().inside(&cx.store()?, found).await? {
-        ExecTarget::Guest(link) => Ok(Some(link)),
-        ExecTarget::Plain(..) => Ok(None),
     }
 }
 

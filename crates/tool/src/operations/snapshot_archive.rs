@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_images::snapshot::ArchivedSnapshot;
-use coracle_lifecycle::HostFile;
+use coracle_lifecycle::{HostFile, HostFileRules};
 use coracle_runtime::SnapshotName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -152,7 +152,9 @@ fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, Failure
     if !dir.is_dir() {
         return Err(Failure::invalid("host_path", "its parent is no directory"));
     }
-    HostFile::create(&dir, name, replace, &cx.config.workspace.protected).map_err(free_path)
+    let notes = cx.store()?.unfinished_copies();
+    let rules = HostFileRules { protected: &cx.config.workspace.protected, notes: &notes };
+    HostFile::create(&dir, name, replace, &rules).map_err(free_path)
 }
 
 /// A nameless file, which goes with the call.
@@ -185,9 +187,10 @@ async fn grows<T>(cx: &Context, files: &[File], whole: Amount, work: impl Future
 
 /// What has the name can be replaced.
 fn free_path(err: coracle_lifecycle::Error) -> Failure {
+    let is_replaceable = matches!(err, coracle_lifecycle::Error::PathExists { .. });
     let failure = Failure::from(err);
     match failure.code {
-        Code::PathExists => failure.hint("choose another path, or say `replace: true`"),
+        Code::PathExists if is_replaceable => failure.hint("choose another path, or say `replace: true`"),
         _ => failure,
     }
 }

@@ -46,6 +46,7 @@ pub(crate) fn copy_request(cx: &Context, host: HostPath, container: ContainerPat
         limits: CopyLimits { max_bytes: cx.config.copy.max_bytes.0, max_entries: cx.config.copy.max_entries },
         protected: cx.config.workspace.protected.clone(),
         scratch: cx.state()?.scratch(),
+        notes: cx.store()?.unfinished_copies(),
         meter: CopyMeter::default(),
     })
 }

@@ -1,0 +1,159 @@
+//! What stands at a path of a container without a guest. Only the engine's archive calls are used: a program of the
+//! container would run as root and past every filter, and the image or an earlier copy can replace any of them.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _};
+
+use crate::{ContainerId, ContainerPath, ContainerRuntime, Error, Result};
+
+/// Bytes that are read of an archive: enough for the headers of its first entry.
+const FIRST_BYTES: u64 = 16 << 10;
+
+/// Links that lead to one another; the kernel's number.
+const MAX_LINKS: usize = 40;
+
+/// What stands at a path, with all links followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A directory.
+    Dir,
+    /// A regular file. Root may execute it, as far as its mode decides.
+    File {
+        /// One of its bits for execution is set.
+        executable: bool,
+    },
+    /// Anything else, also a link that leads nowhere.
+    Other,
+}
+
+/// What stands at a path; nothing for a path that is missing, or that the engine cannot pack: engines do not distinguish the
+/// two, so that nobody may rely on there being nothing.
+///
+/// # Errors
+/// Those of [`ContainerRuntime::download`], except [`Error::Engine`].
+pub async fn entry_kind(
+    runtime: &dyn ContainerRuntime,
+    id: &ContainerId,
+    path: &ContainerPath,
+) -> Result<Option<EntryKind>> {
+    let mut path = path.clone();
+    for step in 0..MAX_LINKS {
+        let Some(header) = first_header(runtime, id, &path).await? else {
+            // The link that led here is there.
+            return Ok((step > 0).then_some(EntryKind::Other));
+        };
+        match header {
+            Found::Entry(kind) => return Ok(Some(kind)),
+            Found::Link(target) => match resolve(&path, &target) {
+                Some(next) => path = next,
+                None => return Ok(Some(EntryKind::Other)),
+            },
+        }
+    }
+    Ok(Some(EntryKind::Other))
+}
+
+enum Found {
+    Entry(EntryKind),
+    Link(String),
+}
+
+async fn first_header(runtime: &dyn ContainerRuntime, id: &ContainerId, path: &ContainerPath) -> Result<Option<Found>> {
+    let cannot = |source| Error::Host { what: "cannot use a temporary file".into(), source };
+    let mut spool = tempfile::tempfile().map_err(cannot)?;
+    let into = spool.try_clone().map_err(cannot)?;
+    match runtime.download(id, path, into, FIRST_BYTES).await {
+        // More than was asked for: the header is there.
+        Ok(()) | Err(Error::TooLarge { .. }) => {}
+        Err(Error::Engine { .. }) => return Ok(None),
+        Err(err) => return Err(err),
+    }
+    spool.rewind().map_err(cannot)?;
+    Ok(Some(read(spool).map_err(|err| Error::Unreadable { verb: "download", detail: err.to_string() })?))
+}
+
+fn read(spool: File) -> std::io::Result<Found> {
+    let mut archive = tar::Archive::new(spool.take(FIRST_BYTES));
+    let entry = archive.entries()?.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
+    let header = entry.header();
+    Ok(match header.entry_type() {
+        kind if kind.is_dir() => Found::Entry(EntryKind::Dir),
+        kind if kind.is_symlink() => {
+            let target = entry.link_name()?.unwrap_or_default();
+            Found::Link(target.to_string_lossy().into_owned())
+        }
+        kind if kind.is_file() || kind.is_hard_link() || kind.is_contiguous() || kind.is_gnu_sparse() => {
+            Found::Entry(EntryKind::File { executable: header.mode()? & 0o111 != 0 })
+        }
+        _ => Found::Entry(EntryKind::Other),
+    })
+}
+
+/// Where a link leads. Links of directories above it are the engine's to follow, so `..` is taken by the names.
+fn resolve(link: &ContainerPath, target: &str) -> Option<ContainerPath> {
+    let mut parts: Vec<&str> = if target.starts_with('/') { Vec::new() } else { link.parts().collect() };
+    if !target.starts_with('/') {
+        parts.pop();
+    }
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    ContainerPath::parse(format!("/{}", parts.join("/"))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FakeRuntime;
+
+    #[test]
+    fn links_are_relative_to_their_directory_and_stay_below_the_root() {
+        let at = |path: &str| ContainerPath::parse(path).unwrap();
+        for (link, target, leads) in [
+            ("/bin/sh", "busybox", "/bin/busybox"),
+            ("/bin", "usr/bin", "/usr/bin"),
+            ("/a/b/c", "../../../../etc/./x", "/etc/x"),
+            ("/a", "/b//c", "/b/c"),
+            ("/a", "/", "/"),
+        ] {
+            assert_eq!(resolve(&at(link), target), Some(at(leads)), "{link} -> {target}");
+        }
+        assert_eq!(resolve(&at("/a"), "b\u{7}"), None);
+    }
+
+    #[tokio::test]
+    async fn a_look_follows_links_and_runs_nothing() {
+        let fake = FakeRuntime::new();
+        let id = fake.runs("web").await;
+        let mut tar = tar::Builder::new(tempfile::tempfile().unwrap());
+        for (name, target) in [("good", "bin/sh"), ("loop", "loop"), ("nowhere", "/none"), ("dir", "/etc")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.set_size(0);
+            tar.append_link(&mut header, name, target).unwrap();
+        }
+        let mut tar = tar.into_inner().unwrap();
+        tar.rewind().unwrap();
+        fake.upload(&id, &ContainerPath::root(), tar).await.unwrap();
+        let executable = EntryKind::File { executable: true };
+        for (path, expected) in [
+            ("/", Some(EntryKind::Dir)),
+            ("/etc/passwd", Some(EntryKind::File { executable: false })),
+            ("/bin/sh", Some(executable)),
+            ("/good", Some(executable)),
+            ("/dir", Some(EntryKind::Dir)),
+            ("/loop", Some(EntryKind::Other)),
+            ("/nowhere", Some(EntryKind::Other)),
+            ("/none", None),
+            ("/etc/passwd/x", None),
+        ] {
+            let seen = entry_kind(&fake, &id, &ContainerPath::parse(path).unwrap()).await.unwrap();
+            assert_eq!(seen, expected, "{path}");
+        }
+        assert!(!fake.calls().contains(&crate::fake::Verb::Exec));
+    }
+}

@@ -1,5 +1,6 @@
 //! Removal, of everything that only this container used.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,13 +25,16 @@ pub struct DestroyReport {
     pub review: Review,
     /// It was adopted, and is left as it is.
     pub forgotten: bool,
+    /// Directories of the host that were bound into it, and are gone or replaced: nothing can be said of what was in them.
+    pub missing: Vec<PathBuf>,
 }
 
 impl DestroyReport {
     /// Nothing was left to remove.
     #[must_use]
     pub fn gone() -> Self {
-        Self { already_gone: true, saved: Vec::new(), review: Review::default(), forgotten: false }
+        let (saved, review, missing) = Default::default();
+        Self { already_gone: true, saved, review, forgotten: false, missing }
     }
 }
 
@@ -120,10 +124,18 @@ async fn destroy_if(
         }
         _ => Vec::new(),
     };
+    let missing = missing_binds(&record);
     let already_gone = destroy_locked(runtime, store, &record).await?;
     record.id.iter().for_each(|id| links.forget(id));
     let review = review(record, swept).await;
-    Ok(Some(DestroyReport { already_gone, saved, review, forgotten: false }))
+    Ok(Some(DestroyReport { already_gone, saved, review, forgotten: false, missing }))
+}
+
+/// What was bound, and is not there any more under the path that was checked.
+fn missing_binds(record: &Record) -> Vec<PathBuf> {
+    let is_there = |host: &Path| host.canonicalize().is_ok_and(|real| real == host);
+    let hosts = record.mounts.iter().map(|mount| mount.host.as_path());
+    hosts.filter(|host| record.state == RecordState::Ready && !is_there(host)).map(Path::to_owned).collect()
 }
 
 /// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can

@@ -29,6 +29,19 @@ impl fmt::Display for ResourceKind {
     }
 }
 
+/// What keeps work from being saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SaveObstacle {
+    /// It is larger than one save may be.
+    Size,
+    /// It takes longer than a removal may.
+    Time,
+    /// The state directory cannot be written.
+    Disk,
+    /// The container cannot be read.
+    Unreadable,
+}
+
 /// Failures, one variant a reaction.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +158,8 @@ pub enum Error {
         paths: Vec<String>,
         /// Why.
         reason: String,
+        /// What stands in the way, as far as somebody can do something about it.
+        obstacle: SaveObstacle,
     },
     /// The state directory cannot be used.
     #[error(transparent)]

@@ -63,7 +63,7 @@ pub use coracle_runtime::host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;
-pub use error::{Error, ResourceKind, Result, StoreError};
+pub use error::{Error, ResourceKind, Result, SaveObstacle, StoreError};
 pub use exec::{
     ExecContext, Hint, OnTerminal, exec_on_terminal, guest_shell, guided_session, hint, may_be_root, on_terminal,
     session,

@@ -47,7 +47,7 @@ use self::via_guest::GuestSave;
 pub(crate) use self::via_guest::end_commands;
 pub use self::writer::{ArchiveWriter, STAGING_PREFIX, SaveWriter};
 use crate::record::{Record, Role};
-use crate::{Error, Links, Result, Store, volume};
+use crate::{Error, Links, Result, SaveObstacle, Store, volume};
 
 /// What was saved of one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -196,12 +196,15 @@ impl SaveContext<'_> {
     }
 
     fn failure(&self, PathError { path, error }: PathError) -> Error {
-        let reason = match error {
-            SaveError::TooLarge => format!("it has more than {} bytes", self.limits.max_bytes),
-            SaveError::TooSlow => format!("it takes longer than {} s", self.limits.time.as_secs()),
-            other => other.to_string(),
+        let (reason, obstacle) = match error {
+            SaveError::TooLarge => (format!("it has more than {} bytes", self.limits.max_bytes), SaveObstacle::Size),
+            SaveError::TooSlow => {
+                (format!("it takes longer than {} s", self.limits.time.as_secs()), SaveObstacle::Time)
+            }
+            other @ SaveError::Disk(_) => (other.to_string(), SaveObstacle::Disk),
+            other => (other.to_string(), SaveObstacle::Unreadable),
         };
-        Error::SaveFailed { reason, paths: vec![path] }
+        Error::SaveFailed { reason, obstacle, paths: vec![path] }
     }
 }
 

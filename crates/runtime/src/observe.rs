@@ -163,6 +163,10 @@ impl ContainerRuntime for ObservedRuntime {
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
         self.observe("download", Some(id.as_str()), self.runtime.download(id, path, into, max_bytes)).await
     }
+
+    async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
+        self.observe("export", Some(id.as_str()), self.runtime.export(id, into, max_bytes)).await
+    }
 }
 
 #[warn(clippy::missing_trait_methods)]

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use coracle_runtime::archive::{Writer, plain_name};
+use coracle_runtime::archive::{MAX_PATH, UntrustedEntry, Writer, for_each_entry, plain_name};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
@@ -29,6 +29,9 @@ const MAX_ENTRIES: usize = 400_000;
 
 /// An archive of the engine's may be that much larger than what is kept of it: it also has what can be had again.
 const SPOOL_FACTOR: u64 = 4;
+
+/// Characters of a name that cannot be kept.
+const MAX_SHOWN: usize = 255;
 
 /// Every container has this file; the engine sees to it.
 const ALWAYS_THERE: &str = "/etc/hostname";
@@ -67,6 +70,15 @@ enum SpooledKind {
     Special,
 }
 
+/// Why an archive of the engine's is not kept.
+struct SpoolError(SaveError);
+
+impl From<io::Error> for SpoolError {
+    fn from(_: io::Error) -> Self {
+        Self(SaveError::Invalid("the engine's archive cannot be read"))
+    }
+}
+
 impl EngineSave<'_> {
     pub(super) async fn save(&self, out: &mut SaveWriter) -> Result<(), PathError> {
         let roots = Roots::from_record(self.record);
@@ -75,13 +87,41 @@ impl EngineSave<'_> {
             workdir.is_some_and(|workdir| it.is_beneath(workdir.as_str()))
         };
         let home = roots.home.iter().filter(|it| !below(it));
+        let mut own_files: Option<Spool> = None;
         for root in roots.workdir.iter().chain(home).chain(&roots.clones) {
             let failed = |error| PathError { path: root.to_string(), error };
             let fetched = timeout_at(self.until, self.fetch(root)).await.map_err(|_| failed(SaveError::TooSlow))?;
-            let Some(spool) = fetched.map_err(failed)? else { continue };
+            let spool = match fetched {
+                Err(SaveError::Inside(failure @ Engine::Engine { .. })) if own_files.is_none() => {
+                    let exported = timeout_at(self.until, self.export(failure)).await;
+                    let exported = exported.map_err(|_| failed(SaveError::TooSlow))?.map_err(failed)?;
+                    own_files.insert(exported).below(root).map_err(failed)?
+                }
+                Err(SaveError::Inside(Engine::Engine { .. })) => match &own_files {
+                    Some(own_files) => own_files.below(root).map_err(failed)?,
+                    None => None,
+                },
+                fetched => fetched.map_err(failed)?,
+            };
+            let Some(spool) = spool else { continue };
             self.keep(out, &spool, &roots).map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// All of the container's own files, where the engine can give out none of its paths: it makes all mounts for that, and
+    /// what was bound from the host may be gone.
+    async fn export(&self, failure: Engine) -> Result<Spool, SaveError> {
+        let id = self.record.id.as_ref().ok_or(SaveError::Invalid("its id is not known"))?;
+        let file = tempfile::tempfile_in(self.store.scratch()).map_err(SaveError::Disk)?;
+        let into = file.try_clone().map_err(SaveError::Disk)?;
+        match self.runtime.export(id, into, self.limits.max_bytes.saturating_mul(SPOOL_FACTOR)).await {
+            Ok(()) => {}
+            Err(Engine::TooLarge { .. }) => return Err(SaveError::TooLarge),
+            Err(_) => return Err(failure.into()),
+        }
+        let read = tokio::task::spawn_blocking(move || Spool::read(ContainerPath::root(), file, 0)).await;
+        read.map_err(|err| SaveError::Disk(io::Error::other(err)))?
     }
 
     /// `None` if the path is missing.
@@ -104,7 +144,7 @@ impl EngineSave<'_> {
             Err(err) => return Err(err.into()),
         }
         let root = root.clone();
-        let read = tokio::task::spawn_blocking(move || Spool::read(root, file)).await;
+        let read = tokio::task::spawn_blocking(move || Spool::read(root, file, 1)).await;
         read.map_err(|err| SaveError::Disk(io::Error::other(err)))?.map(Some)
     }
 
@@ -197,29 +237,31 @@ impl Spool {
         Ok(())
     }
 
-    fn read(root: ContainerPath, file: File) -> Result<Self, SaveError> {
+    /// The entries of an archive, each below as many parts of its name as are left out.
+    fn read(root: ContainerPath, file: File, strip: usize) -> Result<Self, SaveError> {
         use io::Seek;
         let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(SaveError::Disk)?;
-        let mut archive = tar::Archive::new(io::BufReader::new(again));
-        let unreadable = |_| SaveError::Invalid("the engine's archive cannot be read");
         let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
-        for entry in archive.entries().map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
+        let visit = |entry: &mut UntrustedEntry<'_>| {
             if entries.len() + odd.len() >= MAX_ENTRIES {
-                return Err(SaveError::Invalid("there are more files than can be looked at"));
+                return Err(SpoolError(SaveError::Invalid("there are more files than can be looked at")));
             }
-            let told = entry.path().map_err(unreadable)?.into_owned();
+            let told = entry.path()?.into_owned();
             // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
             bare |= entries.is_empty() && odd.is_empty() && told.as_os_str() == "/";
-            let inner = |it: String| it.split_once('/').map_or(String::new(), |it| it.1.to_owned());
+            let inner = |it: String| match strip {
+                0 => it,
+                _ => it.split_once('/').map_or(String::new(), |it| it.1.to_owned()),
+            };
             let inside = |told: &Path| match told.strip_prefix("/") {
                 Ok(rest) if bare && rest.as_os_str().is_empty() => Some(String::new()),
                 Ok(rest) if bare => plain_name(rest),
                 _ => plain_name(told).map(inner),
             };
             let Some(path) = inside(&told) else {
-                odd.push(told.to_string_lossy().escape_debug().to_string());
-                continue;
+                let shown: String = told.to_string_lossy().chars().take(MAX_SHOWN).collect();
+                odd.push(shown.escape_debug().to_string());
+                return Ok(());
             };
             let header = entry.header();
             let kind = header.entry_type();
@@ -230,7 +272,9 @@ impl Spool {
                 kind if kind.is_file() || kind.is_contiguous() => {
                     SpooledKind::File { at: entry.raw_file_position(), size: entry.size() }
                 }
-                kind if kind.is_symlink() => target().map_or(SpooledKind::Special, SpooledKind::Link),
+                kind if kind.is_symlink() => {
+                    target().filter(|it| it.len() <= MAX_PATH).map_or(SpooledKind::Special, SpooledKind::Link)
+                }
                 kind if kind.is_hard_link() => target()
                     .and_then(|it| inside(it.as_ref()))
                     .and_then(|it| entries.get(&it).map(|it: &SpoolEntry| it.what.clone()))
@@ -238,8 +282,19 @@ impl Spool {
                 _ => SpooledKind::Special,
             };
             entries.insert(path, SpoolEntry { what, mode, mtime });
-        }
+            Ok(())
+        };
+        for_each_entry(again, visit).map_err(|SpoolError(err)| err)?;
         Ok(Self { root, file, entries, odd })
+    }
+
+    /// What lies below a directory; `None` if there is nothing.
+    fn below(&self, root: &ContainerPath) -> Result<Option<Self>, SaveError> {
+        let within = root.as_str().trim_start_matches('/');
+        let inner = |(path, entry): (&String, &SpoolEntry)| Some((below(path, within)?.to_owned(), entry.clone()));
+        let entries: BTreeMap<_, _> = self.entries.iter().filter_map(inner).collect();
+        let file = self.file.try_clone().map_err(SaveError::Disk)?;
+        Ok((!entries.is_empty()).then(|| Self { root: root.clone(), file, entries, odd: Vec::new() }))
     }
 
     /// Work trees, outermost ones only: a whole tree has those within.

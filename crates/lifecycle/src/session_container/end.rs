@@ -15,7 +15,9 @@ use super::{
 use crate::clock::ClockReading;
 use crate::slot::{SlotKey, SlotRole};
 use crate::store::LoadOutcome;
-use crate::{Engines, Error, GuestProgram, RemoveOptions, Result, SavePolicy, SaveReport, destroy, volume};
+use crate::{
+    Engines, Error, GuestProgram, RemoveOptions, Result, SaveObstacle, SavePolicy, SaveReport, destroy, volume,
+};
 
 /// How a session is ended.
 #[derive(Clone, Copy)]
@@ -218,7 +220,7 @@ impl SessionContainers {
     ) -> Result<SlotRecord, SlotError> {
         let unread = |reason: &str| {
             let paths = vec![record.volume.at.to_string()];
-            SlotError::from(Error::SaveFailed { paths, reason: reason.to_owned() })
+            SlotError::from(Error::SaveFailed { paths, reason: reason.to_owned(), obstacle: SaveObstacle::Unreadable })
         };
         let (guest, policy) = ending.reader.ok_or_else(|| unread("there is no container to read them from"))?;
         let unknown = || unread("the image of their container is not known");

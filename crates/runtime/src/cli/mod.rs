@@ -275,6 +275,10 @@ impl ContainerRuntime for CliRuntime {
             other => other,
         }
     }
+
+    async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
+        self.client.store("export", args::on("export", [id.as_str()]), into, max_bytes, deadline::COPY).await
+    }
 }
 
 /// What a command line for an engine on this machine depends on.

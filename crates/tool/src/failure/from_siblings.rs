@@ -2,6 +2,7 @@
 
 use coracle_images as images;
 use coracle_lifecycle as lifecycle;
+use coracle_lifecycle::SaveObstacle;
 use coracle_provision as provision;
 use coracle_runtime::InvalidName;
 use coracle_runtime::host::fs::HostPathError;
@@ -63,11 +64,18 @@ impl From<lifecycle::Error> for Failure {
                 let message = format!("{message}: {}", failure.message);
                 failure.with_message(message)
             }
-            Error::SaveFailed { paths, reason } => {
-                Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(
-                    "the container is stopped and kept. Make room and `destroy` it again, or give its work up with \
-                     `discard: true`, where that is granted",
-                )
+            Error::SaveFailed { paths, reason, obstacle } => {
+                let hint = match obstacle {
+                    SaveObstacle::Size => "remove what is not needed from it, or raise `lifecycle.save_max`; then",
+                    SaveObstacle::Time => "remove what is not needed from it; then",
+                    SaveObstacle::Disk => "make room in the state directory; then",
+                    SaveObstacle::Unreadable => "look at the reason, and copy out what you need; then",
+                };
+                let hint = format!(
+                    "the container is stopped and kept: {hint} `destroy` it again, or give its work up with \
+                     `discard: true`, where that is granted"
+                );
+                Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(hint)
             }
             Error::Store(err) => err.into(),
             Error::NoEngine(failure) => (*failure).into(),

@@ -1,5 +1,6 @@
 //! `destroy`: one container, with all that only it used.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use coracle_lifecycle::{
@@ -138,11 +139,21 @@ fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) ->
 }
 
 fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> DestroyResponse {
-    let Removed { already_gone, saved, review, forgotten } = removed;
+    let Removed { already_gone, saved, review, forgotten, missing } = removed;
     let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
-    let warnings = to_review(&review).into_iter().collect();
+    let warnings = to_review(&review).into_iter().chain(bind_missing(&missing)).collect();
     let review = review.findings;
     DestroyResponse { container, detail, already_gone, saved, review, compose_project, warnings }
+}
+
+/// What was bound from the host is gone, so that nothing of it could be looked at.
+fn bind_missing(missing: &[PathBuf]) -> Option<Warning> {
+    let names: Vec<_> = missing.iter().map(|path| format!("`{}`", path.display())).collect();
+    let message = format!(
+        "{} of the host, which the container had mounted, is gone or was replaced: its work was saved without it",
+        names.join(", ")
+    );
+    (!names.is_empty()).then(|| Warning::new("mount_missing", message))
 }
 
 /// `force` of an agent does not reach a container that the person adopted.

@@ -59,7 +59,8 @@ impl HostMounts<'_> {
 
     /// What a container has also at rest: its volumes, and what is still there of what is bound into it.
     pub(crate) fn at_rest(&self) -> std::result::Result<Vec<Step>, TreeError> {
-        self.bind_steps(|source| source.symlink_metadata().is_ok())
+        // Code inside can put a link in the place of a directory that it may write, and nobody mounts what that leads to.
+        self.bind_steps(|source| source.canonicalize().is_ok_and(|real| real == source))
     }
 
     fn bind_steps(&self, is_bound: impl Fn(&Path) -> bool) -> std::result::Result<Vec<Step>, TreeError> {

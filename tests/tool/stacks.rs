@@ -425,3 +425,49 @@ async fn s31_whatever_the_engine_fails_at_nothing_of_a_create_with_a_stack_is_le
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_text_of_a_secret_is_in_memory_and_in_nothing_that_stays() {
+    with_rootful_engine("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
+        let canary = "a-canary-of-a-secret";
+        let script = "cat /run/secrets/key; cat /other; grep -c ' /run/secrets/key .* - tmpfs ' /proc/self/mountinfo";
+        let secrets = json!(["key", { "source": "key", "target": "/other" }]);
+        let db = json!({ "command": on("true"), "user": "1000:1000", "secrets": secrets });
+        let mut file = stack(tool, json!({ "db": db }));
+        file["secrets"] = json!({ "key": { "environment": "KEY" } });
+        let call = json!({ "compose_content": file.to_string(), "env": { "KEY": canary } });
+        let made = tool.create(call).await;
+        assert_eq!(made["success"], true, "{made:#}");
+        let (name, project) = (text(&made, "container"), text(&made, "compose_project"));
+        let service = format!("{project}-db-1");
+        let read = tool.exec(&service, script).await;
+        assert_eq!(read["stdout"], format!("{canary}{canary}1\n"), "{read:#}");
+        if tool.case.engine().has_program() {
+            let (_, inspected) = tool.engine(&["inspect", &service]).await;
+            assert!(inspected.contains("/run/secrets/key") && !inspected.contains(canary), "{inspected}");
+        }
+        // Past what is mounted: the files that an image of the service would have.
+        let own = tool.temp().join("own-files.tar");
+        let into = std::fs::File::create(&own).unwrap();
+        let found = tool.case.runtime.inspect(&coracle_runtime::Handle::parse(&service).unwrap()).await.unwrap();
+        if tool.case.runtime.export(&found.id, into, 1 << 30).await.is_ok() {
+            let bytes = std::fs::read(&own).unwrap();
+            assert!(bytes.len() > 1000 && !bytes.windows(canary.len()).any(|it| it == canary.as_bytes()));
+        }
+        let files = || {
+            let dirs = std::fs::read_dir("/dev/shm").unwrap().map(|dir| dir.unwrap().path().join(project));
+            dirs.filter(|dir| dir.exists()).collect::<Vec<_>>()
+        };
+        let kept = files();
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&kept[0].parent().unwrap().metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700);
+        assert_eq!(tool.call(json!({ "operation": "destroy", "container": name })).await["success"], true);
+        assert_eq!(files(), Vec::<std::path::PathBuf>::new());
+    })
+    .await;
+}

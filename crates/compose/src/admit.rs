@@ -9,6 +9,7 @@ mod networks;
 mod ports;
 mod resources;
 mod schema;
+mod secret_files;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};

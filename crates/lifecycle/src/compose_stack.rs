@@ -166,6 +166,7 @@ pub(crate) fn numbers(user: &str) -> Option<Ids> {
 pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<bool> {
     let there = Parts::inspect(runtime, store, project).await?;
     if there.is_empty() {
+        store.remove_secret_files(project);
         return Ok(false);
     }
     if !there.strangers {
@@ -186,7 +187,10 @@ pub(crate) async fn remove_stack(runtime: &dyn ContainerRuntime, store: &Store, 
         failed.extend(runtime.remove_volume(&name).await.err());
     }
     match failed.is_empty() {
-        true => Ok(true),
+        true => {
+            store.remove_secret_files(project);
+            Ok(true)
+        }
         false => Err(one_or_several(failed.into_iter().map(Error::from).collect())),
     }
 }

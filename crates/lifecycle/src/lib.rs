@@ -45,6 +45,7 @@ mod record_cache;
 mod remove;
 mod restart;
 mod save;
+mod secret_files;
 mod session_container;
 mod shared_mounts;
 mod slot;

@@ -98,5 +98,12 @@ pub(super) fn is_text(secret: &Value) -> bool {
 
 /// A secret's name among configs.
 pub(super) fn as_config(secret: &str) -> String {
-    format!("secret.{secret}")
+    format!("{SECRET}{secret}")
 }
+
+/// The secret that a config stands for.
+pub(super) fn secret_of_config(config: &str) -> Option<&str> {
+    config.strip_prefix(SECRET)
+}
+
+const SECRET: &str = "secret.";

@@ -18,6 +18,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::engines::Backend;
 use crate::failure::{Code, Failure};
+use crate::guest::shares_files;
 use crate::image_build::fetch_settings;
 use crate::resolve::{NewStack, Request, StackRequest};
 use crate::warning::Warning;
@@ -223,6 +224,12 @@ pub(super) async fn bring_up(
     let network = stack.default_network().map(|it| named(&it)).transpose()?;
     let binds: Vec<_> = stack.binds().iter().map(|(_, bind)| bind.clone()).collect();
     making.begin_stack(network.as_ref().and_then(name_of), &binds).await?;
+    let stack = if stack.has_secret_texts() && shares_files(&*ready.runtime) {
+        let dir = store.create_secret_files(stack.project())?;
+        stack.with_secret_files(&dir).map_err(Failure::internal)?
+    } else {
+        stack
+    };
     let names: Vec<_> = stack.services().iter().map(|it| it.service.as_str()).collect();
     cx.call.progress.message(format!("bringing up the services {}", names.join(", "))).await;
     let how = UpOptions {

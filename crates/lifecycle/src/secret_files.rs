@@ -1,0 +1,63 @@
+//! Where the secrets of a stack are while it exists: in memory of this host, never on a disk.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use coracle_runtime::ProjectName;
+
+use crate::store::own_directory;
+use crate::{Store, StoreError};
+
+/// A file system in memory that every Linux has.
+const MEMORY: &str = "/dev/shm";
+
+impl Store {
+    /// An empty directory in memory for the secrets of a stack, closed to other users. What an earlier stack of that name
+    /// left goes.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] on a machine without such a file system.
+    pub fn create_secret_files(&self, project: &ProjectName) -> Result<PathBuf, StoreError> {
+        let above = self.secret_files();
+        let failed = StoreError::io(&above);
+        if !is_in_memory(Path::new(MEMORY)) {
+            return Err(failed(io::Error::other("it is no file system in memory")));
+        }
+        own_directory(&above)?;
+        std::fs::set_permissions(&above, PermissionsExt::from_mode(0o700)).map_err(&failed)?;
+        self.remove_secret_files(project);
+        let dir = above.join(project.as_str());
+        std::fs::create_dir(&dir).map_err(&failed)?;
+        Ok(dir)
+    }
+
+    /// Removes them. The stack is gone.
+    pub(crate) fn remove_secret_files(&self, project: &ProjectName) {
+        let dir = self.secret_files().join(project.as_str());
+        match std::fs::remove_dir_all(&dir) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(dir = %dir.display(), %err, "the secrets of a stack stay in memory");
+            }
+            _ => {}
+        }
+    }
+
+    /// Nobody without the key of this state directory knows the name, so nobody else can take it.
+    fn secret_files(&self) -> PathBuf {
+        let digest = self.signer().digest(b"files of secrets");
+        Path::new(MEMORY).join(format!("coracle-{}", digest.get(..32).unwrap_or(&digest)))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn is_in_memory(dir: &Path) -> bool {
+    /// The kernel's number of tmpfs.
+    const TMPFS: u64 = 0x0102_1994;
+    rustix::fs::statfs(dir).is_ok_and(|stat| u64::try_from(stat.f_type).is_ok_and(|kind| kind == TMPFS))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_memory(_: &Path) -> bool {
+    false
+}

@@ -8,6 +8,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use coracle::agent_run::{self, AgentExit, AgentReport, AgentTask, PreparedAgent};
 use coracle::coding_agents;
+use coracle::document::sanitize;
 use coracle::worktree::AgentWorktree;
 use coracle::{Code, Context, Effect, Failure, Host, Options, Process, audit};
 use coracle_runtime::{Exec, Exit, random_hex};
@@ -170,7 +171,7 @@ fn answer(task: &AgentTask, workflow: &WorkflowId, ended: &AgentExit, report: &A
 /// What a person wants to know at the end, beside what the agent printed.
 fn report_to_person(task: &AgentTask, workflow: &WorkflowId, report: &AgentReport) {
     for warning in &report.warnings {
-        render::note(&warning.message);
+        render::note(&sanitize(&warning.message));
     }
     let profile = &task.profile;
     let commits = match report.commits.len() {
@@ -178,7 +179,7 @@ fn report_to_person(task: &AgentTask, workflow: &WorkflowId, report: &AgentRepor
         1 => "1 commit".to_owned(),
         some => format!("{some} commits"),
     };
-    let branch = &report.branch;
+    let branch = sanitize(&report.branch);
     render::note(&match &report.applied {
         Some(applied) => format!("{commits}: branch {branch} is in {}", applied.to.display()),
         None => format!("{commits} on {branch}, in the sandbox"),

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::process::ExitCode;
 
+use coracle::document::shell_word;
 use coracle::{Code, Failure, Process};
 use serde_json::{Map, Value};
 
@@ -61,6 +62,6 @@ fn no_file(asked: &Value) -> Failure {
     let path = asked["container_path"].as_str().unwrap_or_default();
     let message = format!("`{}` is no file, and only one file can be written to standard output", path.escape_debug());
     let container = asked["container"].as_str().unwrap_or_default();
-    let line = format!("coracle exec {container} -- tar -c {path}");
+    let line = format!("coracle exec {} -- tar -c {}", shell_word(container), shell_word(path));
     Failure::new(Code::InvalidInput, message).hint(format!("copy it to a directory, or pack it: `{line}`"))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use coracle::document::sanitize as plain;
-use coracle::humanize::{duration, is_bidirectional, millis};
+use coracle::humanize::{duration, millis};
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
@@ -118,15 +118,10 @@ fn conflicts(answer: &Value) -> Vec<String> {
 /// Prints a patch. A pipe gets it as it is, since colours of the text itself are part of it.
 pub(crate) fn print_patch(patch: &str, terminal: bool) {
     if terminal {
-        print(&harmless(patch));
+        print(&plain(patch));
     } else if !patch.is_empty() {
         printed(&format!("{patch}\n"), "");
     }
-}
-
-fn harmless(text: &str) -> String {
-    let odd = |c: char| (c.is_control() && c != '\n' && c != '\t') || is_bidirectional(c);
-    text.chars().map(|c| if odd(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Facts below a heading, their names in one column. Those without a value are left out.
@@ -176,7 +171,7 @@ mod tests {
     #[test]
     fn a_patch_is_harmless_on_a_terminal() {
         let patch = "-a\n+\u{1b}]52;c;x\u{7}\u{202e}";
-        assert_eq!(super::harmless(patch), "-a\n+\u{fffd}]52;c;x\u{fffd}\u{fffd}");
+        assert_eq!(super::plain(patch), "-a\n+\u{fffd}]52;c;x\u{fffd}\u{fffd}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use coracle::document::sanitize;
 use coracle::{Context, Event, Host, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -51,6 +52,7 @@ impl Reporter {
 
     /// Shows what is done now.
     pub(super) fn message(&mut self, text: &str) {
+        let text = &*sanitize(text);
         match &self.line {
             Some(line) => {
                 line.enable_steady_tick(Duration::from_millis(100));

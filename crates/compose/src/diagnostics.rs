@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use coracle_runtime::host::fs::{HostPath, HostPathError};
-use coracle_runtime::{Policy, PolicyRefusal, Problem};
+use coracle_runtime::{Policy, PolicyRefusal, Problem, is_deceptive};
 
 macro_rules! rules {
     ($($key:ident)*) => { &[$((stringify!($key), concat!("compose.", stringify!($key)))),*] };
@@ -160,7 +160,7 @@ fn plain(path: &Path) -> PathBuf {
 pub(crate) fn short(text: &str) -> String {
     let mut told = String::new();
     for c in text.chars().take(200) {
-        if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_deceptive(c) {
             told.extend(c.escape_default());
         } else {
             told.push(c);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use coracle::Event;
+use coracle::document::is_deceptive;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use serde_json::Value;
@@ -85,7 +86,7 @@ fn line(event: &Event) -> Option<String> {
             let text = String::from_utf8_lossy(&chunk.bytes);
             let complete = text.rsplit_once('\n')?.0;
             let last = complete.lines().rev().find(|it| !it.trim().is_empty())?;
-            Some(last.chars().filter(|it| !it.is_control()).take(500).collect())
+            Some(last.chars().filter(|it| !is_deceptive(*it)).take(500).collect())
         }
     }
 }

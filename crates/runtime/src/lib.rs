@@ -36,6 +36,7 @@ pub mod plain_exec;
 mod policy;
 mod program;
 mod protect;
+mod shell_word;
 mod spec;
 mod stacks;
 mod volumes;
@@ -62,7 +63,7 @@ pub use coracle_types::{
     ContainerStatus, EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef,
     Input, InvalidName, InvalidPath, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind, NetworkName,
     ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor,
-    TerminalSize, VolumeName, boot_id, random_hex,
+    TerminalSize, VolumeName, boot_id, escape, is_deceptive, random_hex, sanitize,
 };
 pub use entry_kind::{EntryKind, entry_kind};
 pub use exec_target::ExecTarget;
@@ -80,6 +81,7 @@ pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
 pub use program::EngineProgram;
 pub use protect::{git_files, hold_in_place, is_trusted_by_tools, leads_to_protected, mounts_over};
+pub use shell_word::shell_word;
 pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
     Protocol, Tmpfs, Ulimits, VolumeMount,

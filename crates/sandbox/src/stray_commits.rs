@@ -1,6 +1,7 @@
 //! Commits of a worktree that are not on its workflow's branch, which is all that is pushed and fetched.
 
 use coracle_lifecycle::RepoStatus;
+use coracle_runtime::shell_word;
 
 use crate::names::is_plain_word;
 use crate::workflow_records::Workflow;
@@ -47,11 +48,11 @@ impl StrayCommits {
     pub fn remedy(&self) -> String {
         let exec = format!("coracle worktree exec {} -- git", self.workflow);
         if !self.expected_exists {
-            return format!("`{exec} switch -c {}`", self.expected);
+            return format!("`{exec} switch -c {}`", shell_word(&self.expected));
         }
         // Code inside chooses the name of its branch; the command is copied to a shell of the host.
         let from = self.branch.as_ref().filter(|it| is_plain_word(it)).unwrap_or(&self.commit);
-        format!("`{exec} switch {}`, then `{exec} merge {from}`", self.expected)
+        format!("`{exec} switch {}`, then `{exec} merge {from}`", shell_word(&self.expected))
     }
 
     /// A warning that names both branches.

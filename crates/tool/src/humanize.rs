@@ -24,11 +24,6 @@ pub fn bytes(amount: u64) -> String {
     }
 }
 
-/// Characters that change the order in which others are shown.
-pub fn is_bidirectional(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
 /// A duration, as `cargo` and `make` print it.
 pub fn duration(ms: u64) -> String {
     match ms {

@@ -505,15 +505,7 @@ impl Excerpt {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
-        let mut kept = String::new();
-        for c in without_url_users(text.trim()).chars() {
-            match c {
-                '\n' => kept.push('\n'),
-                c if c.is_control() => kept.extend(c.escape_default()),
-                c => kept.push(c),
-            }
-        }
-        Self(kept)
+        Self(crate::escape(&without_url_users(text.trim())))
     }
 
     /// The words.

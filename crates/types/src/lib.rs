@@ -24,6 +24,7 @@ pub mod replacement;
 mod secret;
 mod size;
 mod slot_role;
+mod terminal_text;
 mod user;
 
 pub use archive_error::ArchiveError;
@@ -41,4 +42,5 @@ pub use redact::{Redactor, StreamRedactor};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use slot_role::SlotRole;
+pub use terminal_text::{escape, is_deceptive, sanitize};
 pub use user::Ids;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use coracle_runtime::ByteSize;
+use coracle_runtime::{ByteSize, is_deceptive};
 
 use crate::ImportEstimate;
 
@@ -102,8 +102,7 @@ fn filter(include: &[String], exclude: &[String]) -> String {
 fn quoted(name: &str) -> String {
     let mut text = String::from("`");
     for c in name.chars() {
-        let is_plain = !c.is_control()
-            && !matches!(c, '`' | '|' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let is_plain = !is_deceptive(c) && !matches!(c, '`' | '|');
         if is_plain { text.push(c) } else { text.extend(c.escape_unicode()) }
     }
     text + "`"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::Chunk;
+use coracle_runtime::{Chunk, is_deceptive};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -59,7 +59,7 @@ impl<'a> OutputTail<'a> {
         let line = whole.rsplit(|it| matches!(it, b'\n' | b'\r')).find(|it| !it.trim_ascii().is_empty());
         if let Some(line) = line {
             let text = String::from_utf8_lossy(&line[..line.len().min(LINE)]);
-            let plain: String = text.trim().chars().filter(|it| !it.is_control()).collect();
+            let plain: String = text.trim().chars().filter(|it| !is_deceptive(*it)).collect();
             (self.progress)(&plain);
             self.shown = Instant::now();
         }

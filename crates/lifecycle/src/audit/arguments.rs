@@ -152,16 +152,7 @@ fn names(argument: &Value) -> Vec<String> {
 fn text_of(text: &str) -> String {
     let without_query = if text.contains("://") { text.split(['?', '#']).next().unwrap_or_default() } else { text };
     let cut: String = without_query.chars().take(MAX_CHARS).collect();
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut plain = String::new();
-    for c in Excerpt::from_bytes(cut.as_bytes()).as_str().chars() {
-        if turns(c) {
-            plain.extend(c.escape_unicode());
-        } else {
-            plain.push(c);
-        }
-    }
-    plain
+    Excerpt::from_bytes(cut.as_bytes()).as_str().to_owned()
 }
 
 fn first_word(command: &Value) -> String {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use coracle_runtime::host::rotating_log::RotatingLog;
+use coracle_runtime::is_deceptive;
 use serde::Serialize;
 
 /// A file of more bytes is put aside.
@@ -73,7 +74,7 @@ impl ProxyLog {
 
 /// A text that came from inside, fit for a log.
 pub(super) fn shown(text: &str) -> String {
-    text.chars().take(LONGEST).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+    text.chars().take(LONGEST).map(|it| if is_deceptive(it) { '\u{fffd}' } else { it }).collect()
 }
 
 /// Now, as logs write it.

@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use coracle_runtime::host::process::Stdin;
-use coracle_runtime::{BranchName, Excerpt};
+use coracle_runtime::{BranchName, Excerpt, shell_word};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -153,7 +153,9 @@ impl WorktreeManager {
             return no_commits(workflow, &at.workflow_arguments(id), Some(&stray), None);
         }
         let arguments = at.workflow_arguments(id);
-        Failure::new(Code::WorktreeMissing, format!("There is no branch `{branch}` inside."))
+        let message = format!("There is no branch `{branch}` inside.");
+        let branch = shell_word(branch);
+        Failure::new(Code::WorktreeMissing, message)
             .hint(format!("`coracle worktree exec {arguments} -- git switch -c {branch}` creates it"))
     }
 

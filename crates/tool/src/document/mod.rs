@@ -9,8 +9,9 @@ mod text;
 use jiff::Timestamp;
 
 pub use self::table::{Column, DocumentTable};
-pub use self::text::{Span, Style, StyledText, Symbol, sanitize};
+pub use self::text::{Span, Style, StyledText, Symbol};
 pub(crate) use self::text::{joined, optional, word};
+pub use coracle_runtime::{is_deceptive, sanitize, shell_word};
 
 /// A response that a person can read.
 pub trait Render {

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display};
 
+use coracle_runtime::sanitize;
 use serde::Serialize;
 
 /// How a part of a text is meant.
@@ -160,12 +161,6 @@ impl Display for StyledText {
     }
 }
 
-/// Replaces control characters, which a terminal would obey.
-#[must_use]
-pub fn sanitize(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
-}
-
 /// Items with a comma between them.
 pub(crate) fn joined<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|it| it.to_string()).collect::<Vec<_>>().join(", ")
@@ -188,5 +183,7 @@ mod tests {
     #[test]
     fn a_text_cannot_steer_a_terminal() {
         assert_eq!(StyledText::new().name("x\u{1b}[2J").plain("\n\ty\r").to_string(), "x\u{fffd}[2J\n\ty\u{fffd}");
+        let turned = StyledText::new().bad("a\u{202e}b").dim("\u{200b}c\u{2066}").to_string();
+        assert_eq!(turned, "a\u{fffd}b\u{fffd}c\u{fffd}", "what turns text around, or cannot be seen");
     }
 }

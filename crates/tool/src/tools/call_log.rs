@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use coracle_lifecycle::audit;
-use coracle_runtime::Redactor;
+use coracle_runtime::{Redactor, is_deceptive};
 use serde_json::{Map, Value, json};
 
 use super::chosen_container;
 use crate::dispatch::{CallResponse, OperationEntry};
 use crate::event_log::EventLog;
-use crate::humanize::{is_bidirectional, millis};
+use crate::humanize::millis;
 use crate::process::Process;
 
 /// Characters of a preview.
@@ -91,18 +91,14 @@ fn shown(redactor: &Redactor, text: &str) -> String {
     let begin: String = text.chars().take(8 * PREVIEW).collect();
     let (mut shown, mut left) = (String::new(), PREVIEW);
     for c in redactor.clean_strictly(&begin).chars() {
-        let length = if is_harmless(c) { 1 } else { c.escape_unicode().len() };
+        let length = if is_deceptive(c) { c.escape_unicode().len() } else { 1 };
         if length > left {
             break;
         }
         left -= length;
-        if is_harmless(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+        if is_deceptive(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
     }
     shown
-}
-
-fn is_harmless(c: char) -> bool {
-    !c.is_control() && !is_bidirectional(c)
 }
 
 #[cfg(test)]

@@ -70,9 +70,7 @@ async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>
         _ if record.engine == EngineKind::Fake => return Ok(Vec::new()),
         _ => {
             let message = "the guest does not tell what has to be taken out of the output";
-            return Err(
-                Failure::new(Code::GuestFailed, message).hint("make the container anew, or switch `exec.redact` off")
-            );
+            return Err(Failure::new(Code::GuestFailed, message).hint("`destroy` the container and `create` another"));
         }
     }
     let bytes = output.stdout.bytes();

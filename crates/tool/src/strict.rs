@@ -66,7 +66,7 @@ pub(crate) fn check(ready: &Ready, limits: &Limits) -> Result<(), Failure> {
         Failure::new(Code::Unsupported, what)
             .detail("capability", capability)
             .detail("setting", "policy")
-            .hint("use another engine, or `policy = \"standard\"`")
+            .hint("use another engine: `preflight` names those that keep what `strict` promises")
     };
     let asked = [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
     let ignored = |name: &str| ready.ignored_limits.iter().any(|it| it == name);

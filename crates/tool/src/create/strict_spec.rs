@@ -29,8 +29,7 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) ->
             .detail("log", log)
             .detail("setting", "security.network")
             .hint_setting(
-                "under `strict` packages come with the image alone: name an image that has them, or let image builds \
-                 fetch them with `security.network = \"open\"`, which gives this container no network",
+                "under `strict` packages come with the image alone: name an image that has them",
                 "security.network",
             ));
     }

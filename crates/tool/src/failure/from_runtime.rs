@@ -105,10 +105,7 @@ impl From<Error> for Failure {
                 .detail("job_id", job)
                 .hint("`jobs` shows the jobs there are; one that ended long ago, or before a restart, is forgotten"),
             Error::MountChanged { targets } => failure.detail("targets", targets).hint(MOUNT_CHANGED),
-            Error::GuestFailed { reason } => failure.detail("reason", reason).hint_setting(
-                "try once more; if it fails again, `guest = \"never\"` works without it, but has no jobs",
-                "guest",
-            ),
+            Error::GuestFailed { reason } => failure.detail("reason", reason).hint(GUEST_FAILED),
             Error::GuestVersion { guest, host } => {
                 failure.detail("guest_version", guest).detail("version", host).hint(OTHER_VERSION)
             }
@@ -134,6 +131,8 @@ const YOU_START_APPLE: &str = "run `container system start`, then try again";
 const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
 const MOUNT_CHANGED: &str = "a link, or nothing, is in the place of a mounted host directory; look at it on the host and put \
      the directory back, or `destroy` the container, which saves its work";
+const GUEST_FAILED: &str = "try once more; if it fails again, `destroy` the container and `create` another: code inside may \
+     have replaced what the guest needs";
 const FILES_REMOVED: &str = "nothing can run in it any more; `destroy` it and `create` another. What `destroy` saved \
      before is kept, and a directory of the host that was mounted has lost what was removed in it";
 const WARM_POOL: &str = "docs/kubernetes.md says what a pool needs; without the setting each container has its own Pod";

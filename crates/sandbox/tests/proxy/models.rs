@@ -135,7 +135,7 @@ async fn x56_a_key_that_a_provider_shows_does_not_come_back() {
         let server = Server::start(shows(status)).await;
         bench.proxy.grant(Some(bench.with_provider(ProviderKind::OpenAi, server.port)));
         let answer = bench.chats("gpt-x").await;
-        assert_eq!((answer.status, &*answer.body), (status, "you sent Bearer [redacted] and [redacted]"));
+        assert_eq!((answer.status, &*answer.body), (status, "you sent Bearer [redacted:key] and [redacted:key]"));
         assert!(answer.head.contains("x-request-id: 42") && !answer.head.contains("canary"), "{answer:?}");
         assert!(!answer.head.contains("set-cookie"), "{answer:?}");
     }

@@ -9,7 +9,7 @@ use coracle_runtime::Secret;
 use futures_util::{StreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use url::Url;
 
@@ -145,7 +145,15 @@ pub(super) async fn pass(
         status if status.is_redirection() => return Err(Rejection::Failed),
         _ => {}
     }
-    let headers = body::only(&parts.headers, &RESPONSE);
+    if scrub.cannot_read(&parts.headers) {
+        return Err(Rejection::Failed);
+    }
+    let mut headers = body::only(&parts.headers, &RESPONSE);
+    for name in RESPONSE {
+        if headers.get_all(name).iter().any(|value| scrub.is_in(value.as_bytes())) {
+            headers.remove(name);
+        }
+    }
     let passing = UpstreamResponse { status: parts.status, headers, body, scrub, reader: None, place: None };
     Ok(Accepted::Passing(Box::new(passing)))
 }
@@ -165,6 +173,8 @@ async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, pa
     if let Ok(mut value) = HeaderValue::from_bytes(basic.reveal()) {
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
+        // The password could not be found in a compressed answer.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     Scrub::new(login.password)
 }

@@ -169,6 +169,9 @@ pub(super) async fn pass(
         return Err(Rejection::Failed);
     }
     let scrub = Scrub::new(key);
+    if scrub.cannot_read(&parts.headers) {
+        return Err(Rejection::Failed);
+    }
     let mut headers = HeaderMap::new();
     for (name, value) in &body::passing(&parts.headers) {
         if !scrub.is_in(value.as_bytes()) {

@@ -1,6 +1,7 @@
 //! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
 
 mod agent_tools;
+mod argument_limits;
 mod bind;
 mod cache;
 mod canary;

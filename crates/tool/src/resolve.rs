@@ -14,16 +14,18 @@ mod strict;
 
 use std::collections::BTreeMap;
 
+use coracle_images::Pull;
 use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
 use coracle_provision::UserRequest;
 use coracle_runtime::{
     Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkRequest,
-    Port, Protocol,
+    PolicyRefusal, Port, Problem, Protocol,
 };
 
 use crate::config::Config;
 use crate::context::Context;
+use crate::document::word;
 use crate::failure::{Code, Failure};
 use crate::requests::Create;
 use crate::strict::USER;
@@ -45,7 +47,7 @@ pub(crate) struct Request {
     pub(crate) draft: NewRecord,
     /// The image was named, so nothing else will do.
     pub(crate) image_named: bool,
-    pub(crate) pull: coracle_images::Pull,
+    pub(crate) pull: Pull,
     /// Who runs commands, as far as it can be said without the image.
     pub(crate) user: UserRequest,
     /// The call said so.
@@ -171,7 +173,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         spec,
         draft,
         image_named: args.image.is_some(),
-        pull: args.pull.unwrap_or(config.images.pull),
+        pull: pull(args, config)?,
         user,
         user_given: args.user.is_some() || config.is_strict(),
         unmounted,
@@ -185,6 +187,18 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         provisioning,
         stack,
     })
+}
+
+/// When the image is fetched. Where the configuration allows no registry, an argument cannot ask for one.
+fn pull(args: &Create, config: &Config) -> Result<Pull, Failure> {
+    let pull = args.pull.unwrap_or(config.images.pull);
+    if config.images.pull != Pull::Never || pull == Pull::Never {
+        return Ok(pull);
+    }
+    let value = word(pull);
+    let message = format!("`pull: \"{value}\"` asks a registry, which the configuration does not allow");
+    let problem = Problem { rule: "images.pull", setting: Some("images.pull"), value, message };
+    Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
 fn main_program(args: &Create) -> Result<Option<MainRequest>, Failure> {

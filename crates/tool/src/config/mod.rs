@@ -285,6 +285,14 @@ table! {
     }
 }
 
+impl Images {
+    /// When an image is fetched that no call decides about.
+    #[must_use]
+    pub fn pull_missing(&self) -> Pull {
+        if self.pull == Pull::Never { Pull::Never } else { Pull::Missing }
+    }
+}
+
 impl Lifecycle {
     /// How long things are kept.
     #[must_use]

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use coracle_compose::{
     AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
 };
-use coracle_images::{BaseRequest, Pull};
+use coracle_images::BaseRequest;
 use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_provision::StepReport;
 use coracle_runtime::{
@@ -260,7 +260,7 @@ async fn images(
     stack: &AdmittedStack,
 ) -> Result<BTreeMap<ImageRef, Image>, Failure> {
     let settings = fetch_settings(cx);
-    let pull = if cx.config.images.pull == Pull::Never { Pull::Never } else { Pull::Missing };
+    let pull = cx.config.images.pull_missing();
     let progress = cx.call.progress.clone();
     let mut found = BTreeMap::new();
     for image in stack.images() {

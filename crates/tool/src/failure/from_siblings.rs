@@ -141,7 +141,7 @@ impl From<images::Error> for Failure {
             Error::NotFound(image) => Self::new(Code::ImageNotFound, message)
                 .detail("image", image)
                 .detail("stage", "find")
-                .hint("say `pull: \"missing\"` to fetch it, or name an image that is here"),
+                .hint("name an image that is here: `images.pull` or `pull` says that none is fetched"),
             Error::PullFailed { image, excerpt } => coracle_runtime::Error::PullFailed { image, excerpt }.into(),
             Error::PullTimeout { image, .. } => Self::new(Code::PullTimeout, message)
                 .detail("image", image)

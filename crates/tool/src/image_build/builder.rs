@@ -2,7 +2,7 @@
 
 use coracle_images::cache::Cache;
 use coracle_images::profile::Profile;
-use coracle_images::{Bootstrap, BuildFailure, FetchSettings, ImageBuilder, ImageRequest, Pull, Recipe};
+use coracle_images::{Bootstrap, BuildFailure, FetchSettings, ImageBuilder, ImageRequest, Recipe};
 use coracle_lifecycle::Store;
 use coracle_provision::certs::ExtraCertificates;
 
@@ -79,7 +79,7 @@ pub(super) fn request(cx: &Context, profile: &Profile, certs: &Requested<ExtraCe
         purpose: None,
         image: profile.image.clone(),
         explicit: false,
-        pull: Pull::Missing,
+        pull: cx.config.images.pull_missing(),
         rebuild: false,
         stands_in: false,
         recipe: profile.recipe.clone(),

@@ -42,7 +42,8 @@ pub(crate) struct Create {
     /// Build the image of the purpose anew.
     #[schemars(extend("default" = false))]
     pub(crate) cache_bust: Option<bool>,
-    /// When to fetch the image: `missing`, `always` or `never`.
+    /// When to fetch the image: `missing`, `always` or `never`. Where the configuration has `images.pull = "never"`, only
+    /// that.
     #[schemars(with = "Option<String>", extend("enum" = ["missing", "always", "never"]))]
     pub(crate) pull: Option<Pull>,
     /// Where commands run, and where the working directory is mounted. Made if missing.

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::archive::{Limits, unpack_beneath};
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::devcontainer::{Artifact, Registries, lock_file};
 use flate2::read::GzDecoder;
 
+use crate::config::Pull;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 
@@ -38,13 +40,19 @@ impl FetchedFeature {
 /// The feature of that digest, else the one that its registry has now.
 pub(super) async fn fetch(
     cx: &Context,
-    artifact: &Artifact,
+    (feature, artifact): (&str, &Artifact),
     digest: Option<&String>,
 ) -> Result<FetchedFeature, Failure> {
     let all = cx.state()?.root().join("features");
     std::fs::create_dir_all(&all).map_err(Failure::internal)?;
     if let Some(digest) = digest.filter(|it| dir_of(&all, it).is_dir()) {
         return Ok(FetchedFeature { dir: dir_of(&all, digest), digest: digest.clone() });
+    }
+    if cx.config.images.pull == Pull::Never {
+        let value = feature.to_owned();
+        let message = format!("the feature `{value}` is in a registry, which the configuration does not allow to ask");
+        let problem = Problem { rule: "images.pull", setting: Some("images.pull"), value, message };
+        return Err(PolicyRefusal { problems: vec![problem] }.into());
     }
     let registries = Registries::new()?;
     let artifact = digest.map_or_else(|| artifact.clone(), |it| artifact.at(it));

@@ -19,6 +19,7 @@ mod env;
 mod exec;
 mod first_hour;
 mod forward;
+mod git_guard;
 mod golden;
 mod guest;
 mod health;

@@ -71,7 +71,7 @@ async fn x30_all_but_what_is_ignored_is_in_a_diff_and_the_index_stays() {
 }
 
 fn ask(to: &Path) -> ApplyRequest {
-    ApplyRequest { to: to.to_owned(), mode: ApplyMode::Files, protected: false, bound: false }
+    ApplyRequest { to: to.to_owned(), mode: ApplyMode::Files, protected: false, programs: Vec::new(), bound: false }
 }
 
 #[tokio::test]

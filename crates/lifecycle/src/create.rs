@@ -289,6 +289,7 @@ impl Creation<'_> {
     async fn cover(&mut self, spec: &CreateSpec) -> Result<Vec<Mount>> {
         let mounts = &spec.mounts;
         check_mounts(self.runtime.kind(), mounts)?;
+        outside_of_programs(mounts, &self.protected)?;
         let _lock = self.store.common_lock("placeholders").await?;
         let others = self.others()?;
         if let Some(refused) = shared_problem(mounts, &others) {
@@ -469,6 +470,19 @@ impl Creation<'_> {
         }
         self.store.forget(&self.record.name).err().map(Error::from).into_iter().collect()
     }
+}
+
+/// Refuses writable binds of what programs of the host act on by their configuration: nothing lies over such a bind.
+fn outside_of_programs(mounts: &[Mount], protected: &[String]) -> Result<()> {
+    let lies_in = |mount: &&Mount| protected.iter().any(|it| it.starts_with('/') && mount.host.real().starts_with(it));
+    let problem = |mount: &Mount| {
+        let value = mount.host.real().display().to_string();
+        let message = format!("git on the host runs files of `{value}`: mount it read-only, or the directory above it");
+        Problem { rule: "files.protected", setting: Some("workspace.protected"), value, message }
+    };
+    let writable = mounts.iter().filter(|mount| mount.access == Access::ReadWrite);
+    let problems: Vec<_> = writable.filter(lies_in).map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }.into()) }
 }
 
 fn recorded(mount: &Mount) -> RecordedMount {

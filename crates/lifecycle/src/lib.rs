@@ -82,7 +82,7 @@ pub use networks::{
     slot_networks,
 };
 pub use packages::{SharedPackage, SharedPackages};
-pub use protected_paths::DEFAULT_PROTECTED;
+pub use protected_paths::{GUARDED, Guard, GuardedPath, Placeholder, default_protected};
 pub use prune::{Prune, PruneItem, PruneKind, PruneScope, prunable};
 pub use reap::reap;
 pub use reconcile::reconcile;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use coracle_runtime::{Error as Engine, mount_identities};
 
-use crate::{Links, ManagedContainer, Result, Store};
+use crate::{Links, ManagedContainer, Result, Store, protected_paths};
 
 /// Starts a stopped container and gives it as it is now.
 ///
@@ -15,6 +15,7 @@ use crate::{Links, ManagedContainer, Result, Store};
 /// # Errors
 /// [`Engine::MountChanged`]; then the container is stopped.
 pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) -> Result<ManagedContainer> {
+    protected_paths::place_again(&found.record.placeholders);
     let expected = mount_identities(found.present()?)?;
     store.lend_link(&found.record)?;
     let id = found.present()?.id.clone();

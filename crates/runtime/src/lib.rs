@@ -80,7 +80,9 @@ pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
 pub use program::EngineProgram;
-pub use protect::{git_files, hold_in_place, is_trusted_by_tools, leads_to_protected, mounts_over};
+pub use protect::{
+    git_dirs, git_files, guarded_paths, hold_in_place, is_trusted_by_tools, leads_to_protected, mounts_over,
+};
 pub use shell_word::shell_word;
 pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,

@@ -10,15 +10,17 @@ use crate::host::index::submodules;
 use crate::host::tree::{DirHandle, Node};
 use crate::{Access, ContainerPath, Mount};
 
-/// Submodules, and worktrees, whose `.git` is looked for. Each is a mount or more.
+/// Submodules and worktrees whose `.git` is protected. Each adds at least one mount.
 const MAX_GIT_FILES: usize = 50;
 
 /// The file with the location of a worktree contains a path.
 const MAX_PATH: u64 = 4096;
 
+const GIT: &str = ".git";
+
 /// Mounts over a writable bind: each protected path and each file `.git` read-only, and every directory above one over
-/// itself, since a directory that is a mount point cannot be renamed away. `taken` is where other mounts are: what lies
-/// there is not the bind's.
+/// itself, since a directory that is a mount point cannot be renamed away. An absolute path of the host is protected where
+/// the bind shows it. `taken` is where other mounts are: what lies there is not the bind's.
 #[must_use]
 pub fn mounts_over<'a>(
     bind: &Mount,
@@ -29,16 +31,12 @@ pub fn mounts_over<'a>(
     if bind.access == Access::ReadOnly || !bind.host.is_dir() {
         return over;
     }
-    for path in protected {
-        cover(bind, path, Access::ReadOnly, &mut over);
-    }
-    // What lies in something read-only is covered, and would be writable again if it was mounted over itself.
-    let covered = over.iter().filter(|it| it.access == Access::ReadOnly).map(|it| it.at.clone());
-    let taken = taken.into_iter().filter(|it| **it != bind.at && it.is_beneath(bind.at.as_str())).cloned();
-    let elsewhere: Vec<ContainerPath> = covered.chain(taken).collect();
-    for path in git_files(&bind.host, protected) {
+    let is_inside = |at: &&ContainerPath| **at != bind.at && at.is_beneath(bind.at.as_str());
+    let taken: Vec<&ContainerPath> = taken.into_iter().filter(is_inside).collect();
+    let names = guarded_paths(bind.host.real(), &git_dirs(&bind.host, protected), protected);
+    for path in names.into_iter().chain(git_files(&bind.host, protected)) {
         let Ok(at) = bind.at.join(&path) else { continue };
-        if !elsewhere.iter().any(|it| at.is_beneath(it.as_str())) {
+        if !taken.iter().any(|mount| at.is_beneath(mount.as_str())) {
             cover(bind, &path, Access::ReadOnly, &mut over);
         }
     }
@@ -60,9 +58,41 @@ pub fn hold_in_place<'a>(bind: &Mount, directories: impl IntoIterator<Item = &'a
     }
 }
 
+/// Protected paths of one tree, relative to it: the names as they are, those of `.git` once more for every other git
+/// directory of the tree, and absolute paths of the host that lie in it.
+#[must_use]
+pub fn guarded_paths(root: &Path, git_dirs: &[String], protected: &[String]) -> Vec<String> {
+    let mut paths: Vec<String> = protected.iter().filter_map(|it| path_in(root, it)).collect();
+    for dir in git_dirs.iter().filter(|dir| *dir != GIT) {
+        let names = protected.iter().filter_map(|path| path.strip_prefix(GIT));
+        paths.extend(names.filter(|it| it.is_empty() || it.starts_with('/')).map(|name| format!("{dir}{name}")));
+    }
+    paths
+}
+
+/// A protected path relative to a tree; none for an absolute one that lies elsewhere, or that no engine can mount.
+fn path_in(root: &Path, path: &str) -> Option<String> {
+    let path = path.trim_end_matches('/');
+    if !path.starts_with('/') {
+        return Some(path.to_owned());
+    }
+    let inside = Path::new(path).strip_prefix(root).ok()?.to_str()?;
+    (!inside.is_empty() && is_mountable(inside)).then(|| inside.to_owned())
+}
+
+/// Whether the options of every engine's program can carry the name.
+fn is_mountable(name: &str) -> bool {
+    !name.contains([',', ':', '"'])
+}
+
 /// Mounts one path over itself with that access, and the directories above it writable.
 fn cover(bind: &Mount, path: &str, access: Access, over: &mut Vec<Mount>) {
     let Some(target) = plain(bind.host.real(), path) else { return };
+    let at = bind.at.join(path).expect("a protected path is plain");
+    // What lies in something read-only is covered, and would be writable again if it was mounted over itself.
+    if over.iter().any(|it| it.access == Access::ReadOnly && at.is_beneath(it.at.as_str())) {
+        return;
+    }
     let parents: Vec<_> = Path::new(path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty()).collect();
     for parent in parents.iter().rev().filter_map(|it| it.to_str()) {
         let Some(host) = plain(bind.host.real(), parent) else { continue };
@@ -71,7 +101,6 @@ fn cover(bind: &Mount, path: &str, access: Access, over: &mut Vec<Mount>) {
             over.push(Mount { host, at, access: Access::ReadWrite });
         }
     }
-    let at = bind.at.join(path).expect("a protected path is plain");
     if access == Access::ReadOnly || !over.iter().any(|mount| mount.at == at) {
         over.push(Mount { host: target, at, access });
     }
@@ -84,26 +113,70 @@ fn plain(root: &Path, path: &str) -> Option<HostPath> {
 }
 
 /// Files named `.git` in a tree, which point git to a repository: the tree's own, those of the submodules in its index,
-/// and those of its worktrees that lie in it. Write access to one decides which programs the person's git runs. None
+/// and those of its worktrees that lie in it. Write access to one decides which programs the user's git runs. None
 /// where nothing of git's is protected.
 #[must_use]
 pub fn git_files(root: &HostPath, protected: &[String]) -> Vec<String> {
-    if !protected.iter().any(|it| it == ".git" || it.starts_with(".git/")) {
+    git_entries(root, protected)
+        .into_iter()
+        .filter(|it| plain(root.real(), it).is_some_and(|it| !it.is_dir()))
+        .collect()
+}
+
+/// Git directories of a tree, relative to it: its own `.git`, those of submodules, and those in the tree that a file
+/// `.git` points to, with the directory that holds their configuration. None where nothing of git's is protected.
+#[must_use]
+pub fn git_dirs(root: &HostPath, protected: &[String]) -> Vec<String> {
+    let mut dirs = Vec::new();
+    for entry in git_entries(root, protected) {
+        let Some(found) = plain(root.real(), &entry) else { continue };
+        if found.is_dir() {
+            dirs.push(entry);
+            continue;
+        }
+        let target = pointed_to(root, &entry, "gitdir: ");
+        let common = target.as_deref().and_then(|it| pointed_to(root, &format!("{it}/commondir"), ""));
+        dirs.extend(common.or(target));
+    }
+    // What lies in `.git` is protected with it.
+    dirs.retain(|it| it == GIT || !it.starts_with(".git/"));
+    dirs.sort();
+    dirs.dedup();
+    dirs
+}
+
+/// The directory of the tree that a file of git's names, relative to the tree.
+fn pointed_to(root: &HostPath, file: &str, prefix: &str) -> Option<String> {
+    let path = Path::new(file);
+    let above = path.parent().unwrap_or(Path::new(""));
+    let names = above.components().map(|it| it.as_os_str());
+    let opened = DirHandle::from_path(root).and_then(|tree| tree.descend(names)).ok()?.open(path.file_name()?);
+    let mut text = String::new();
+    opened.ok()?.file.take(MAX_PATH).read_to_string(&mut text).ok()?;
+    let target = root.real().join(above).join(text.strip_prefix(prefix)?.trim_end());
+    let real = HostPath::open(&target).ok().filter(HostPath::is_dir)?;
+    let inside = real.real().strip_prefix(root.real()).ok()?.to_str()?;
+    (!inside.is_empty() && is_mountable(inside)).then(|| inside.to_owned())
+}
+
+/// Entries named `.git` in a tree, of any kind.
+fn git_entries(root: &HostPath, protected: &[String]) -> Vec<String> {
+    if !protected.iter().any(|it| it == GIT || it.starts_with(".git/")) {
         return Vec::new();
     }
-    let git = DirHandle::from_path(root).and_then(|it| it.enter(".git".as_ref())).ok();
+    let git = DirHandle::from_path(root).and_then(|it| it.enter(GIT.as_ref())).ok();
     let listed = git.map(|git| [modules(&git), worktrees(&git, root.real())].concat()).unwrap_or_default();
-    let mut files: Vec<String> = [PathBuf::new()]
+    let mut entries: Vec<String> = [PathBuf::new()]
         .into_iter()
         .chain(listed)
-        // Code inside may have written the index: no name of it leads out. What no engine's words can carry is not mounted.
+        // Code inside may have written the index: no name of it leads out.
         .filter(|it| it.components().all(|part| matches!(part, Component::Normal(_))))
-        .filter_map(|it| it.join(".git").to_str().filter(|it| !it.contains([',', ':', '"'])).map(str::to_owned))
-        .filter(|it| plain(root.real(), it).is_some_and(|it| !it.is_dir()))
+        .filter_map(|it| it.join(GIT).to_str().filter(|it| is_mountable(it)).map(str::to_owned))
+        .filter(|it| plain(root.real(), it).is_some())
         .collect();
-    files.sort();
-    files.dedup();
-    files
+    entries.sort();
+    entries.dedup();
+    entries
 }
 
 fn modules(git: &DirHandle) -> Vec<PathBuf> {
@@ -131,7 +204,9 @@ pub fn leads_to_protected(real: &Path, protected: &[String]) -> bool {
     let real = PathBuf::from(real.to_string_lossy().to_lowercase());
     let protected: Vec<PathBuf> = protected.iter().map(|it| it.to_lowercase().into()).collect();
     let mut ends = real.ancestors().filter_map(|it| real.strip_prefix(it).ok()).filter(|it| !it.as_os_str().is_empty());
-    ends.any(|end| protected.iter().any(|path| end.starts_with(path) || path.starts_with(end)))
+    // An absolute path of the host is one place. What only leads to it is covered by a mount over it.
+    protected.iter().any(|path| real.starts_with(path))
+        || ends.any(|end| protected.iter().any(|path| end.starts_with(path) || path.starts_with(end)))
 }
 
 /// Names that decide what a person's programs run, wherever they lie: of hooks, editors, builds and agents. Whatever
@@ -144,6 +219,13 @@ const ACTED_ON: &[&str] = &[
     ".idea",
     ".vs",
     ".zed",
+    ".jj",
+    ".hg",
+    ".hgrc",
+    ".hgsub",
+    ".lfsconfig",
+    "lefthook.yml",
+    ".lefthook.yml",
     ".nvim.lua",
     ".exrc",
     ".editorconfig",

@@ -31,20 +31,23 @@ fn patch_effects(patch: &[u8]) -> PatchEffects {
     patch_effects
 }
 
-/// Refuses a patch that the person has to allow: it changes protected names, or makes links.
-pub(crate) fn check_patch(patch: &[u8], files: &[String], leave: bool) -> Result<()> {
+/// Refuses a patch that the user has to allow: it changes protected names or `programs` of the host's git, or makes links.
+pub(crate) fn check_patch(patch: &[u8], files: &[String], programs: Vec<String>, leave: bool) -> Result<()> {
     let patch_effects = patch_effects(patch);
     if patch_effects.renames {
         return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
     }
-    let guarded: Vec<String> = files.iter().filter(|it| is_trusted_by_tools(it)).cloned().collect();
+    let mut guarded: Vec<String> = files.iter().filter(|it| is_trusted_by_tools(it)).cloned().collect();
+    guarded.extend(programs);
+    guarded.sort();
+    guarded.dedup();
     if leave || (!patch_effects.links && guarded.is_empty()) {
         return Ok(());
     }
     let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };
     let failure = Failure::new(Code::PolicyDenied, format!("The patch {what}."));
     let failure = failure.detail("rule", "apply.protected").detail("files", guarded);
-    Err(failure.hint("look at the diff, then apply it with `protected: true` if it is meant"))
+    Err(failure.hint("only the user can apply it, after a look at the diff: `coracle worktree apply … --protected`"))
 }
 
 /// The names that `git apply --numstat -z` prints, as `added\tdeleted\tname` each. All of them or none: a protected name

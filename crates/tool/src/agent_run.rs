@@ -266,7 +266,7 @@ async fn deliver(
         report.branch = stray.branch.unwrap_or(stray.commit);
         return Ok(report);
     }
-    let request = CheckoutRequest { to: None, mode: ApplyMode::Branch, protected: false }.resolve(cx, sandbox)?;
+    let request = CheckoutRequest { to: None, mode: ApplyMode::Branch, protected: false }.resolve(cx, sandbox).await?;
     match sandbox.worktrees.apply(&open.inside, &worktree.id, &request).await {
         Ok(applied) => report.applied = Some(applied),
         Err(failure) => {

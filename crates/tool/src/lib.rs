@@ -48,6 +48,7 @@ mod facade;
 pub mod failure;
 mod forwards;
 pub mod frontend;
+mod git_programs;
 pub mod guest;
 mod host;
 mod host_identity;

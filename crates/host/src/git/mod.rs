@@ -1,6 +1,7 @@
 //! Git on the host, where neither a repository nor a container decides what runs (security.md 6).
 //!
-//! **Invariant:** git works in our own directories only, never in one that a container could write.
+//! **Invariant:** git works in our own directories only, never in one that a container could write; there only
+//! `git config` lists what is configured.
 //! **Invariant:** a clone sees no configuration, no credential and no variable of the person.
 
 mod clone;
@@ -8,6 +9,7 @@ mod credential;
 mod limited;
 mod own;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -129,12 +131,32 @@ impl GitProgram {
     }
 }
 
-#[async_trait]
-impl HostGit for GitProgram {
-    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
+impl GitProgram {
+    /// The configuration that the user's git has in a directory, as `git config --list --show-origin -z` prints it:
+    /// `file:origin\0key\nvalue\0`. Relative origins are relative to the directory. `git config` runs no program that a
+    /// configuration names.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub async fn effective_config(
+        &self,
+        dir: &Path,
+        home: &Path,
+        xdg_config_home: Option<&Path>,
+    ) -> Result<Vec<u8>, ConfigError> {
+        // The owner of the directory may be another user than this process: it is their git that is asked about.
+        let words = ["-c", "safe.directory=*", "config", "--list", "--includes", "--show-origin", "-z"];
+        let words = [OsStr::new("-C"), dir.as_os_str()].into_iter().chain(words.map(OsStr::new));
+        self.config(words, home, xdg_config_home).await
+    }
+
+    async fn config<'a>(
+        &self,
+        words: impl IntoIterator<Item = &'a OsStr>,
+        home: &Path,
+        xdg_config_home: Option<&Path>,
+    ) -> Result<Vec<u8>, ConfigError> {
         let program = self.program.as_ref().ok_or(ConfigError::NoGit)?;
-        // From the root directory: where we were started may be a repository that a container writes.
-        let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
         let mut asks = Invocation::new(program, words);
         asks.env.insert("PATH".into(), "/usr/bin:/bin".into());
         asks.env.insert("HOME".into(), home.into());
@@ -146,11 +168,24 @@ impl HostGit for GitProgram {
         }
         match (told.ok(), told.stdout.total_bytes()) {
             (true, 1..) => Ok(told.stdout.bytes()),
-            // Git fails where there is no file, and where it cannot read one: whether there is one is ours to look.
-            (false, _) if has_config(home, xdg_config_home) => {
+            // Git fails where there is no file, and where it cannot read one.
+            (false, _) if !told.stderr.bytes().is_empty() => {
                 Err(ConfigError::Broken(Excerpt::from_bytes(&told.stderr.bytes())))
             }
             _ => Err(ConfigError::Empty),
+        }
+    }
+}
+
+#[async_trait]
+impl HostGit for GitProgram {
+    async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
+        // From the root directory: where we were started may be a repository that a container writes.
+        let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
+        match self.config(words.map(OsStr::new), home, xdg_config_home).await {
+            // Whether there is a file is ours to look.
+            Err(ConfigError::Broken(_)) if !has_config(home, xdg_config_home) => Err(ConfigError::Empty),
+            read => read,
         }
     }
 
@@ -197,6 +232,23 @@ mod tests {
         std::fs::write(xdg.path().join("git/config"), "[user]\n\tname = X\n").unwrap();
         let found = GitProgram::of_this_host().global_config(empty.path(), Some(xdg.path())).await.unwrap();
         assert_eq!(found, b"user.name\nX\0");
+    }
+
+    #[tokio::test]
+    async fn what_a_repository_and_the_user_configure_is_read_together_with_its_files() {
+        let home = home("[core]\n\thooksPath = scripts\n");
+        let work = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(work.path().join(".git/objects")).unwrap();
+        std::fs::create_dir_all(work.path().join(".git/refs")).unwrap();
+        std::fs::write(work.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+        std::fs::write(work.path().join(".git/config"), "[include]\n\tpath = ../more\n").unwrap();
+        std::fs::write(work.path().join("more"), "[core]\n\tfsmonitor = ./watch\n").unwrap();
+        let read = GitProgram::of_this_host().effective_config(work.path(), home.path(), None).await.unwrap();
+        let global = format!("file:{}\0core.hookspath\nscripts\0", home.path().join(".gitconfig").display());
+        let text = String::from_utf8(read).unwrap();
+        assert!(text.contains(&global), "{text:?}");
+        assert!(text.contains("file:.git/config\0include.path\n../more\0"), "{text:?}");
+        assert!(text.contains("file:.git/../more\0core.fsmonitor\n./watch\0"), "{text:?}");
     }
 
     #[tokio::test]

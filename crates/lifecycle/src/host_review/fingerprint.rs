@@ -27,8 +27,7 @@ impl Fingerprint {
         let Some(ResolvedEntry { above, name, seen }) = ResolvedEntry::resolve(root, path) else {
             return (None, false);
         };
-        // A directory that git works in is another one after every command; what counts in it is protected by itself.
-        let whole = path != ".git" || FileType::from_raw_mode(seen.st_mode) != FileType::Directory;
+        let whole = !is_written_by_git(path) || FileType::from_raw_mode(seen.st_mode) != FileType::Directory;
         let mut sum = TreeHasher { hash: Sha256::new(), left: MAX_ENTRIES, bounds, cut: false };
         let summed = if whole { sum.add(above.as_fd(), &name, &seen, MAX_DEPTH) } else { Some(()) };
         let kind = match FileType::from_raw_mode(seen.st_mode) {
@@ -64,6 +63,12 @@ impl Fingerprint {
             false => Some(Change::Replaced),
         }
     }
+}
+
+/// Whether a directory at that path differs after every command of git's: what counts in it is protected by itself, or is
+/// looked for.
+fn is_written_by_git(path: &str) -> bool {
+    path == ".git" || path == ".jj/repo" || path.ends_with("/worktrees")
 }
 
 /// A path that is there, with no link on the way.

@@ -1,9 +1,9 @@
-//! What a person looks at before the host acts on a directory that a container could write (containers.md 4.10,
-//! security.md 5.3).
+//! What a user looks at before the host acts on a directory that a container could write.
 //!
-//! What was protected is compared with what it was when the container was made. What could not be protected is looked for
-//! when the container is gone: only what changed since it was made, by a time that nothing inside can set. Names are taken
-//! in open directories, and no link is followed.
+//! What was protected is compared with what it was when the container was created, and so is what commands inside have to
+//! write (`Guard::Reviewed`). Git directories are searched at each look, everything else when the container is gone: only
+//! what changed since it was created, by a time that nothing inside can set. Names are taken in open directories, and no
+//! link is followed.
 
 mod finding;
 mod fingerprint;
@@ -13,37 +13,50 @@ mod setid;
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Access, Mount, git_files};
+use coracle_runtime::{Access, Mount, git_dirs, git_files, guarded_paths};
 
 pub(crate) use self::finding::MOST;
 pub use self::finding::{Change, Finding, Review};
 use self::limits::ScanLimits;
 pub(crate) use self::setid::{SetIdReport, take_off};
+use crate::protected_paths;
 use crate::record::{Fingerprint, PathFingerprint, Record};
+
+const GIT: &str = ".git";
+
+/// A file in its place names another repository.
+const JJ_REPOSITORY: &str = ".jj/repo";
 
 /// Remembers what is protected beneath writable binds. What that would read too much of is known by its place alone.
 pub(crate) fn watch(mounts: &[Mount], protected: &[String]) -> Vec<PathFingerprint> {
-    let binds = mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir());
-    let each = binds.flat_map(|bind| {
-        let nested = git_files(&bind.host, protected).into_iter().filter(|it| it != ".git");
-        let paths = protected.iter().cloned().chain([".git".to_owned()]).chain(nested);
-        paths.map(|path| (bind.host.real().to_owned(), path))
-    });
-    let mut bounds = ScanLimits::new();
-    let was = |(root, path): (PathBuf, String)| PathFingerprint {
-        was: Fingerprint::read(&root, &path, &mut bounds).0,
-        root,
-        path,
-    };
-    each.map(was).collect()
+    let reviewed = protected_paths::reviewed(protected);
+    let mut limits = ScanLimits::new();
+    let mut watched = Vec::new();
+    for bind in mounts.iter().filter(|mount| mount.access == Access::ReadWrite && mount.host.is_dir()) {
+        let root = bind.host.real();
+        let git_dirs = git_dirs(&bind.host, protected);
+        let pointers = git_files(&bind.host, protected).into_iter().filter(|path| path != GIT);
+        let always = [GIT, JJ_REPOSITORY].map(str::to_owned);
+        let read_only = guarded_paths(root, &git_dirs, protected).into_iter().chain(always).chain(pointers);
+        let paths = read_only.map(|path| (path, false));
+        let writable = guarded_paths(root, &git_dirs, &reviewed).into_iter().map(|path| (path, true));
+        for (path, writable) in paths.chain(writable) {
+            let was = Fingerprint::read(root, &path, &mut limits).0;
+            watched.push(PathFingerprint { root: root.to_owned(), path, was, writable });
+        }
+    }
+    watched
 }
 
-/// Protected paths that lay in writable binds when the container was made: inside, each is a read-only mount. Relative to
-/// their bind, in the order of the configuration.
+/// Protected paths that lay in writable binds when the container was created: inside, each is a read-only mount. Relative
+/// to their bind, in the order of the configuration. Placeholders are among them.
 #[must_use]
 pub fn read_only_paths(record: &Record) -> Vec<String> {
-    // A directory `.git` only leads to protected paths.
-    let is_mounted = |it: &&PathFingerprint| it.was.is_some() && (it.path != ".git" || it.root.join(".git").is_file());
+    // A directory `.git` or `.jj/repo` only leads to protected paths.
+    let is_mounted = |it: &&PathFingerprint| {
+        let is_pointer = it.path == GIT || it.path == JJ_REPOSITORY;
+        !it.writable && it.was.is_some() && (!is_pointer || it.root.join(&it.path).is_file())
+    };
     let mut paths = Vec::new();
     for it in record.watched.iter().filter(is_mounted) {
         if !paths.contains(&it.path) {
@@ -62,7 +75,7 @@ pub fn compared(record: &Record) -> Review {
 
 fn compared_within(record: &Record, bounds: &mut ScanLimits) -> Review {
     let (mut findings, mut more) = (setuid(&record.swept), false);
-    for PathFingerprint { root, path, was } in &record.watched {
+    for PathFingerprint { root, path, was, .. } in &record.watched {
         let change = match was {
             // What is new can be made as large as one likes, and nothing in it is compared.
             None => Fingerprint::is_there(root, path).then_some(Change::New),
@@ -74,7 +87,19 @@ fn compared_within(record: &Record, bounds: &mut ScanLimits) -> Review {
         };
         findings.extend(change.map(|change| Finding { path: root.join(path), change }));
     }
+    for root in writable(record) {
+        let (found, cut) = scan::walk_git(root, record.created, bounds);
+        findings.extend(found.into_iter().filter(|it| it.change != Change::Submodule || !is_guarded(record, &it.path)));
+        more |= cut;
+    }
     Review::from_findings(findings, more)
+}
+
+/// Whether the submodule at that path is what it was: its `.git` was read-only, or it has none.
+fn is_guarded(record: &Record, submodule: &Path) -> bool {
+    let git = submodule.join(GIT);
+    git.symlink_metadata().is_err()
+        || record.watched.iter().any(|it| it.was.is_some() && it.root.join(&it.path).starts_with(&git))
 }
 
 /// The same, and what a walk through all that could be written finds. The container is gone.
@@ -121,7 +146,7 @@ mod tests {
         fs::write(root.join("was/a"), [b'x'; 100]).unwrap();
         let watched = |path: &str| {
             let was = Fingerprint::read(root, path, &mut ScanLimits::new()).0;
-            PathFingerprint { root: root.to_owned(), path: path.to_owned(), was }
+            PathFingerprint { root: root.to_owned(), path: path.to_owned(), was, writable: false }
         };
         let record = Record { watched: ["was", "large", "late"].map(watched).into(), ..record("web") };
         let swept = Record { swept: vec![root.join("tool")], ..super::super::record::tests::record("web") };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
+use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -26,24 +27,31 @@ const LAG_MS: i64 = 20;
 
 const SET_ID: u32 = 0o6000;
 
-/// What in a repository says which programs git runs.
-const DECIDES: [&str; 4] = ["config", "config.worktree", "commondir", "hooks"];
+/// Names in a git directory that decide which programs git runs and what it reads.
+const DECIDES: [&str; 8] =
+    ["config", "config.worktree", "commondir", "gitdir", "hooks", "attributes", "alternates", "git-rebase-todo"];
+
+/// Directories that hold the data of other repositories and programs: their names at any depth are tried.
+const REPOSITORY_DIRS: [&str; 3] = [".git", ".jj", ".hg"];
+
+/// A repository of its own, without `.git`: git takes a directory with these for one.
+const BARE: [&CStr; 3] = [c"HEAD", c"objects", c"refs"];
 
 /// What changed there since then, and whether not all was seen.
 pub(super) fn walk(root: &Path, since: Timestamp, bounds: &mut ScanLimits) -> (Vec<Finding>, bool) {
+    let Some(mut scan) = Scan::new(root, since) else { return (Vec::new(), true) };
     let Some(dir) = open(CWD, root.as_os_str()) else { return (Vec::new(), true) };
-    let Ok(owner) = dir.fd().and_then(fstat) else { return (Vec::new(), true) };
-    let Some(beneath) = dir.fd().ok().and_then(|it| it.try_clone_to_owned().ok()) else { return (Vec::new(), true) };
-    let mut walk = Scan {
-        root,
-        beneath,
-        since_ms: since.as_millisecond() - LAG_MS,
-        roots: owner.st_uid == 0,
-        found: BTreeMap::new(),
-        cut: false,
-    };
-    walk.go(dir, bounds);
-    (walk.found.into_values().flatten().collect(), walk.cut)
+    scan.go(dir, PathBuf::new(), bounds);
+    scan.found()
+}
+
+/// The same of the git directory alone, without its objects.
+pub(super) fn walk_git(root: &Path, since: Timestamp, bounds: &mut ScanLimits) -> (Vec<Finding>, bool) {
+    let Some(mut scan) = Scan::new(root, since) else { return (Vec::new(), true) };
+    let Some(dir) = open(scan.beneath.as_fd(), OsStr::new(".git")) else { return (Vec::new(), false) };
+    scan.passed_over = Some(Path::new(".git/objects"));
+    scan.go(dir, PathBuf::from(".git"), bounds);
+    scan.found()
 }
 
 fn open(from: BorrowedFd<'_>, name: &OsStr) -> Option<Dir> {
@@ -58,13 +66,33 @@ struct Scan<'a> {
     since_ms: i64,
     /// The directory is root's, and so is what is in it.
     roots: bool,
+    /// A directory that is not entered.
+    passed_over: Option<&'static Path>,
     found: BTreeMap<Change, Vec<Finding>>,
     cut: bool,
 }
 
-impl Scan<'_> {
-    fn go(&mut self, root: Dir, bounds: &mut ScanLimits) {
-        let mut levels = vec![(root, PathBuf::new())];
+impl<'a> Scan<'a> {
+    fn new(root: &'a Path, since: Timestamp) -> Option<Self> {
+        let dir = open(CWD, root.as_os_str())?;
+        let owner = dir.fd().and_then(fstat).ok()?;
+        Some(Self {
+            root,
+            beneath: dir.fd().ok()?.try_clone_to_owned().ok()?,
+            since_ms: since.as_millisecond() - LAG_MS,
+            roots: owner.st_uid == 0,
+            passed_over: None,
+            found: BTreeMap::new(),
+            cut: false,
+        })
+    }
+
+    fn found(self) -> (Vec<Finding>, bool) {
+        (self.found.into_values().flatten().collect(), self.cut)
+    }
+
+    fn go(&mut self, root: Dir, at: PathBuf, bounds: &mut ScanLimits) {
+        let mut levels = vec![(root, at)];
         loop {
             let room = levels.len() < DEPTH;
             let Some((dir, at)) = levels.last_mut() else { return };
@@ -93,7 +121,8 @@ impl Scan<'_> {
             if path == Path::new(".git/index") && FileType::from_raw_mode(seen.st_mode) == FileType::RegularFile {
                 self.submodules(fd, name);
             }
-            if FileType::from_raw_mode(seen.st_mode) == FileType::Directory {
+            let is_passed = self.passed_over.is_some_and(|passed| passed == path);
+            if FileType::from_raw_mode(seen.st_mode) == FileType::Directory && !is_passed {
                 match room.then(|| open(fd, OsStr::from_bytes(name.to_bytes()))).flatten() {
                     Some(below) => levels.push((below, path)),
                     None => self.cut = true,
@@ -123,7 +152,7 @@ impl Scan<'_> {
         self.add(path, change);
         // That of the directory itself is compared with what it was.
         let named = match name.to_bytes() {
-            b".git" if path.components().count() > 1 => Some(Change::Repository),
+            b".git" | b".jj" | b".hg" if path.components().count() > 1 => Some(Change::Repository),
             b".gitattributes" => Some(Change::Gitattributes),
             b".gitmodules" => Some(Change::Gitmodules),
             _ => None,
@@ -131,6 +160,12 @@ impl Scan<'_> {
         self.add(path, named);
         if let Some(repository) = decided_by(path) {
             self.add(repository, Some(Change::Repository));
+        }
+        if let Some(worktree) = worktree_of(path).filter(|_| decides_elsewhere(dir, name)) {
+            self.add(worktree, Some(Change::Repository));
+        }
+        if may_be_bare(path) && BARE.iter().all(|it| statat(dir, *it, AtFlags::SYMLINK_NOFOLLOW).is_ok()) {
+            self.add(path.parent().unwrap_or(path), Some(Change::Repository));
         }
         let set_id = kind == FileType::RegularFile && seen.st_uid == 0 && seen.st_mode & SET_ID != 0;
         self.add(path, set_id.then_some(Change::Setuid));
@@ -205,10 +240,51 @@ fn may_lead_out(path: &Path, target: &Path) -> bool {
 
 /// The repository in the repository that runs other programs when that path changed.
 fn decided_by(path: &Path) -> Option<&Path> {
-    let git = path.ancestors().find(|it| it.file_name().is_some_and(|it| it == ".git"))?;
-    let first = path.strip_prefix(git).ok()?.components().next()?;
-    let decides = DECIDES.iter().any(|it| first.as_os_str() == *it);
-    (decides && git.components().count() > 1).then_some(git)
+    let is_repository = |it: &&Path| it.file_name().is_some_and(|name| REPOSITORY_DIRS.iter().any(|dir| name == *dir));
+    let repository = path.ancestors().find(is_repository)?;
+    let inside = path.strip_prefix(repository).ok()?;
+    let decides = match repository.file_name()?.as_bytes() {
+        b".git" => decides_in_git(inside),
+        b".hg" => inside.file_name().is_some_and(|name| name != "dirstate") && inside.components().count() == 1,
+        _ => inside.extension().is_some_and(|it| it == "toml") || inside.ends_with("git_target"),
+    };
+    (decides && repository.components().count() > 1).then_some(repository)
+}
+
+/// Whether a path in a git directory decides something: also in one of a submodule or a worktree.
+fn decides_in_git(path: &Path) -> bool {
+    let mut parts = path.components().map(|it| it.as_os_str());
+    let is_decisive = |part: &OsStr| DECIDES.iter().any(|it| part == *it);
+    match parts.next() {
+        Some(first) if first == "modules" || first == "worktrees" || first == "info" => parts.any(is_decisive),
+        Some(first) if first == "objects" => path.ends_with("info/alternates"),
+        Some(first) => is_decisive(first) || first == "rebase-merge",
+        None => false,
+    }
+}
+
+/// The worktree that a file in the directory's own git directory decides about.
+fn worktree_of(path: &Path) -> Option<&Path> {
+    let worktree = path.parent()?;
+    (worktree.parent()? == Path::new(".git/worktrees")).then_some(worktree)
+}
+
+/// Whether a file of a worktree makes git read another configuration than the repository's.
+fn decides_elsewhere(dir: BorrowedFd<'_>, name: &CStr) -> bool {
+    let mut text = String::new();
+    let read = |text: &mut String| open_file(dir, name)?.take(64).read_to_string(text).ok();
+    match name.to_bytes() {
+        b"commondir" => read(&mut text).is_none() || text.trim_end() != "../..",
+        b"config.worktree" => read(&mut text) != Some(0),
+        _ => false,
+    }
+}
+
+/// Whether an entry can make its directory a repository without `.git`.
+fn may_be_bare(path: &Path) -> bool {
+    let is_named =
+        |name: &OsStr| ["HEAD", "objects", "refs"].iter().any(|it| name == *it) || decides_in_git(name.as_ref());
+    path.file_name().is_some_and(is_named) && !path.components().any(|it| it.as_os_str() == ".git")
 }
 
 /// For who looks at a file of the tree.

@@ -13,6 +13,9 @@ pub struct PathFingerprint {
     pub(crate) path: String,
     /// Nothing, if it was not there.
     pub(crate) was: Option<Fingerprint>,
+    /// It is writable inside, and only compared.
+    #[serde(default)]
+    pub(crate) writable: bool,
 }
 
 /// A file, a directory, a link or something else.

@@ -55,6 +55,8 @@ pub struct ApplyRequest {
     pub mode: ApplyMode,
     /// Names that decide what the person's programs run may change, too: the person says so.
     pub protected: bool,
+    /// Absolute paths that git on the host runs or reads its configuration from.
+    pub programs: Vec<String>,
     /// A container of ours has that checkout bound, and could write what git on the host reads.
     pub bound: bool,
 }
@@ -88,7 +90,7 @@ impl WorktreeManager {
         }
         beneath(to.real(), &self.settings.allow_roots)?;
         match ask.mode {
-            ApplyMode::Files => self.apply_files(at, id, &to, ask.protected).await,
+            ApplyMode::Files => self.apply_files(at, id, &to, ask).await,
             ApplyMode::Branch if ask.bound => {
                 let message = format!("A container can write the repository of `{}`.", to.real().display());
                 Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
@@ -97,7 +99,13 @@ impl WorktreeManager {
         }
     }
 
-    async fn apply_files(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, leave: bool) -> Result<ApplyReport> {
+    async fn apply_files(
+        &self,
+        at: &Workdir,
+        id: &WorkflowId,
+        to: &HostPath,
+        ask: &ApplyRequest,
+    ) -> Result<ApplyReport> {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
@@ -116,7 +124,12 @@ impl WorktreeManager {
         }
         let paths = patched_names(&numbers.stdout)?;
         let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        check_patch(&patch, &files, leave)?;
+        let is_program = |file: &&String| {
+            let path = to.real().join(file);
+            ask.programs.iter().any(|program| path.starts_with(program))
+        };
+        let programs = files.iter().filter(is_program).cloned().collect();
+        check_patch(&patch, &files, programs, ask.protected)?;
         let checked = run.apply(&["--check"]).await?;
         if !checked.ok() {
             return Err(apply_conflict(&checked));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use coracle_lifecycle::DEFAULT_PROTECTED;
+use coracle_lifecycle::default_protected;
 use coracle_runtime::{ByteSize, ImageRef};
 use coracle_workspace::{EnvKeys, Language, PathCharset};
 use serde::Deserialize;
@@ -23,7 +23,7 @@ table! {
         /// Further directories that may be mounted and copied from and to.
         allow_roots: Vec<PathBuf>,
         /// Paths in a bind that are mounted read-only over it.
-        protected: Vec<String> = texts(DEFAULT_PROTECTED),
+        protected: Vec<String> = default_protected(),
         /// Directories of the host that a session's workspace gets.
         mounts: Vec<HostMount>,
         /// Tools that an agent gets.

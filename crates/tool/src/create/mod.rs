@@ -18,7 +18,7 @@ mod user_content;
 
 use std::time::Instant;
 
-use coracle_lifecycle::{Creation, find_network};
+use coracle_lifecycle::{Creation, NewRecord, find_network};
 use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
 use serde::Serialize;
@@ -37,6 +37,7 @@ use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
 use crate::engines::Backend;
 use crate::failure::{Failure, root_refused};
+use crate::git_programs;
 use crate::humanize::millis;
 use crate::maintenance::upkeep;
 use crate::requests::Create;
@@ -135,7 +136,9 @@ async fn create_with(
     let stack = cx.unless_cancelled(Box::pin(stack::prepare(cx, backend, &request))).await?;
     upkeep(cx).await?;
     cx.unless_cancelled(std::future::ready(Ok(()))).await?; // it may have taken a while
-    let mut making = match Creation::begin(&*ready.runtime, &store, request.draft.clone()).await {
+    let protected = git_programs::protected(cx, request.spec.mounts.iter().map(|it| it.host.real())).await;
+    let draft = NewRecord { protected, ..request.draft.clone() };
+    let mut making = match Creation::begin(&*ready.runtime, &store, draft).await {
         Ok(making) => making,
         // Another call may have created it since it was looked for.
         Err(err @ coracle_lifecycle::Error::NameTaken { .. }) => {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
 
 use coracle_compose::{
     AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
@@ -18,6 +19,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::engines::Backend;
 use crate::failure::{Code, Failure};
+use crate::git_programs;
 use crate::guest::shares_files;
 use crate::image_build::fetch_settings;
 use crate::resolve::{NewStack, Request, StackRequest};
@@ -133,6 +135,9 @@ async fn admitted(
 ) -> Result<AdmittedStack, Failure> {
     let (config, policy) = (&cx.config, cx.policy()?);
     let (our_networks, our_volumes) = ours(cx, Backend { ready, store }).await?;
+    let project_dir = stack.file.as_deref().and_then(Path::parent);
+    let working_dir = config.working_dir(&cx.host);
+    let protected = git_programs::protected(cx, [&*working_dir].into_iter().chain(project_dir)).await;
     let rules = Rules {
         policy: &policy,
         label_namespace: &config.label_namespace,
@@ -141,7 +146,7 @@ async fn admitted(
         max_services: config.compose.max_services as usize,
         default_limits: config.default_limits(),
         root_is_host: !ready.runtime.endpoint().rootless,
-        protected: &config.workspace.protected,
+        protected: &protected,
         env,
         is_free: &|port, protocol| is_free((policy.ports_bind, port).into(), protocol),
         our_networks: &our_networks,

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, Symbol};
 use crate::failure::Failure;
+use crate::git_programs;
 use crate::humanize::{bytes, count};
 use crate::progress::Amount;
 use crate::resolve::{copy_request, copyable, host_path};
@@ -122,7 +123,8 @@ impl Operation for CopyOut {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
         }
         let overwrite = self.overwrite.unwrap_or(true);
-        let request = CopyRequest { host_name, overwrite, ..copy_request(cx, host, container)? };
+        let protected = git_programs::protected(cx, [host.real()]).await;
+        let request = CopyRequest { host_name, overwrite, protected, ..copy_request(cx, host, container)? };
         let meter = request.meter.clone();
         let inside = cx.links().inside(&cx.store()?, &mut found).await?;
         let copied = Box::pin(metered(cx, &meter, copy_out(&found, &inside, request))).await?;

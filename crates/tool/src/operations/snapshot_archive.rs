@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
+use crate::git_programs;
 use crate::humanize::bytes;
 use crate::image_build::not_for_snippets;
 use crate::progress::Amount;
@@ -92,7 +93,7 @@ impl Operation for SnapshotExport {
         let snapshots = snapshots(cx, &cx.store()?)?;
         let snapshot = snapshots.find(&*runtime, &self.snapshot).await?;
         may_use_snapshot(cx, &snapshot)?;
-        let file = new_file(cx, &self.host_path, self.replace.unwrap_or(false))?;
+        let file = new_file(cx, &self.host_path, self.replace.unwrap_or(false)).await?;
         let spool = spool(cx)?;
         // The engine's archive, and then ours.
         let whole = Amount { done_what: "written", done: 0, total: Some(snapshot.image.size_bytes * 2) };
@@ -144,7 +145,7 @@ impl Operation for SnapshotImport {
 }
 
 /// A file of the host in a directory that the person allows.
-fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, Failure> {
+async fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, Failure> {
     let path = host_path(text, cx);
     let name = path.file_name().and_then(|it| it.to_str()).filter(|_| !text.ends_with('/'));
     let name = name.ok_or_else(|| Failure::invalid("host_path", "it names no file"))?;
@@ -153,7 +154,8 @@ fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, Failure
         return Err(Failure::invalid("host_path", "its parent is no directory"));
     }
     let notes = cx.store()?.unfinished_copies();
-    let rules = HostFileRules { protected: &cx.config.workspace.protected, notes: &notes };
+    let protected = git_programs::protected(cx, [dir.real()]).await;
+    let rules = HostFileRules { protected: &protected, notes: &notes };
     HostFile::create(&dir, name, replace, &rules).map_err(free_path)
 }
 

@@ -22,7 +22,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, owned, sandbox_image};
 use crate::preflight::ensure_ready;
-use crate::{container_guest, egress, resolve, strict};
+use crate::{container_guest, egress, git_programs, resolve, strict};
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";
@@ -194,6 +194,10 @@ impl Plan {
         if self.transport == Transport::Tcp && ready.runtime.kind() == EngineKind::Embedded {
             spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
         }
+        let mut protected = self.protected.clone();
+        let writable = self.binds.iter().filter(|it| it.2 == Access::ReadWrite);
+        let named = git_programs::protected(cx, writable.map(|it| it.0.as_path())).await;
+        protected.extend(named.into_iter().filter(|it| it.starts_with('/')));
         Ok(ContainerTemplate {
             spec,
             policy: self.policy(cx, sockets)?,
@@ -205,7 +209,7 @@ impl Plan {
             env: variables(&[("HOME", &self.home), ("LANG", "C.UTF-8")]),
             volume_size: None,
             fill: None,
-            protected: self.protected.clone(),
+            protected,
             max_containers_total: cx.config.max_containers_total as usize,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         })

@@ -21,7 +21,7 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
-use crate::{container_guest, egress, strict, workspace_mounts};
+use crate::{container_guest, egress, git_programs, strict, workspace_mounts};
 
 /// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
 /// a type or a field here replaces every container.
@@ -191,6 +191,7 @@ pub(super) async fn template(
         mounts.push(egress::mount(sockets)?);
         egress::admit(&mut policy, sockets);
     }
+    let protected = git_programs::protected(cx, mounts.iter().map(|it| it.host.real())).await;
     let template = ContainerTemplate {
         spec: CreateSpec { mounts, volumes, ..plan.spec()? },
         policy,
@@ -202,7 +203,7 @@ pub(super) async fn template(
         env: plan.env,
         volume_size: (role == SlotRole::Workspace).then_some(cx.config.workspace.max_bytes),
         fill,
-        protected: cx.config.workspace.protected.clone(),
+        protected,
         max_containers_total: cx.config.max_containers_total as usize,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
     };

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::provider::Provider;
 use crate::context::Context;
 use crate::failure::{Code, Failure, slot_failure};
+use crate::git_programs;
 use crate::new_file::NewFile;
 use crate::workspace_mounts::ROOT;
 
@@ -118,8 +119,9 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failu
     }
     still_allowed(cx, &state.baseline)?;
     let changes = coracle_workspace::changes(&state.baseline, &state.digests);
+    let mounts = state.baseline.mounts.iter().map(|it| it.host.as_path());
     let options = ApplyOptions {
-        protected: cx.config.workspace.protected.clone(),
+        protected: git_programs::protected(cx, mounts).await,
         also_protected: protected,
         scratch: cx.state()?.scratch(),
         limits: limits(cx),

@@ -36,7 +36,7 @@ impl Operation<Process> for WorkflowApply {
         let found = OpenWorkflow::find(process, &self.workflow).await?;
         has_ended(&found.run)?;
         let request = CheckoutRequest { to: None, mode: self.mode.unwrap_or_default(), protected: false };
-        let request = request.resolve(cx, &found.sandbox)?;
+        let request = request.resolve(cx, &found.sandbox).await?;
         // A container could put a link in the way while files are written, and its agent is who calls.
         if request.bound {
             let message = format!("a container can write in `{}`", request.to.display());

@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
+use crate::git_programs;
 use crate::humanize::count;
 use crate::process::Process;
 use jiff::Timestamp;
@@ -43,12 +44,14 @@ pub(crate) struct CheckoutRequest {
 
 impl CheckoutRequest {
     /// Decides the checkout: the directory that the workflow began from, or the working directory.
-    pub(crate) fn resolve(self, cx: &Context, sandbox: &SandboxHandle) -> Result<ApplyRequest, Failure> {
+    pub(crate) async fn resolve(self, cx: &Context, sandbox: &SandboxHandle) -> Result<ApplyRequest, Failure> {
         let begun_from = || sandbox.repository().map(PathBuf::from).filter(|it| it.is_absolute());
         let to = self.to.map(|it| cx.host.path(&it)).or_else(begun_from);
         let to = to.unwrap_or_else(|| cx.config.working_dir(&cx.host));
         let bound = cx.store()?.is_written_inside(&to.canonicalize().unwrap_or_else(|_| to.clone()))?;
-        Ok(ApplyRequest { to, mode: self.mode, protected: self.protected, bound })
+        let programs = git_programs::protected(cx, [&*to.canonicalize().unwrap_or_else(|_| to.clone())]).await;
+        let programs = programs.into_iter().filter(|it| it.starts_with('/')).collect();
+        Ok(ApplyRequest { to, mode: self.mode, protected: self.protected, programs, bound })
     }
 }
 
@@ -61,7 +64,7 @@ impl Operation<Process> for Apply {
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
         let mode = if self.branch.unwrap_or(false) { ApplyMode::Branch } else { ApplyMode::Files };
         let request = CheckoutRequest { to: self.to, mode, protected: self.protected.unwrap_or(false) };
-        let ask = request.resolve(&process.context, &sandbox)?;
+        let ask = request.resolve(&process.context, &sandbox).await?;
         Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
     }
 }

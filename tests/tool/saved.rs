@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::debian::debian;
 use super::{Tool, with_engine, with_rootful_engine, with_tool};
-use crate::engines::{GitServer, Lack, engine_program, git, is_root, ran, skip};
+use crate::engines::{GitServer, Lack, engine_program, git, is_root, ran, skip, tries_git};
 
 /// The server of a test listens on this host, which has a private address and no certificate.
 const PRIVATE: &str = "[images]\ngit_allow_private = true\n";
@@ -315,6 +315,49 @@ async fn where_nobody_can_ask_git_whole_trees_are_saved() {
         assert_eq!(destroy(tool, &name).await["saved"], json!([]), "nothing was written in it");
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_restored_repository_is_inert_until_the_user_activates_it() {
+    with_engine("", async |tool| {
+        let mark = tool.temp().canonicalize().unwrap().join("ran");
+        let name = tool.created(json!({})).await;
+        let plant = format!(
+            "for git in app/.git bare; do mkdir -p $git/objects $git/refs $git/hooks && echo 'ref: refs/heads/main' >$git/HEAD \
+             && printf '[core]\\n\\tfsmonitor = touch {0}\\n' >$git/config \
+             && printf '#!/bin/sh\\ntouch {0}\\n' >$git/hooks/pre-commit && chmod 755 $git/hooks/pre-commit; done; \
+             printf '\\tworktree = ..\\n' >>bare/config; echo x >app/f",
+            mark.display()
+        );
+        tool.prints(&name, &plant).await;
+        assert_eq!(destroy(tool, &name).await["success"], true);
+        let output = tool.run(["saved", "restore", &name, "--into", "./back", "--json"], b"").await;
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|err| panic!("{err}: {output:?}"));
+        let back = tool.work().join("back/workspace");
+        let acts = async || {
+            for dir in ["app", "app/.git.inert", "bare"] {
+                for words in [&["status"][..], &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-mx"]] {
+                    let _ = tries_git(&back.join(dir), words, "").await;
+                }
+            }
+            mark.exists()
+        };
+        assert!(!acts().await, "git on the host ran what was saved: {answer:#}");
+        assert!(!back.join("app/.git").exists() && back.join("app/.git.inert/config").exists(), "{answer:#}");
+        // The command of the answer makes repositories of them again, and then git does run it.
+        let commands: Vec<_> =
+            answer["restored"].as_array().unwrap().iter().filter_map(|it| it["activate"].as_str()).collect();
+        assert!(run_in_shell(&commands.join(" && ")).await, "{commands:?}");
+        let _ = std::fs::create_dir(back.join("app/.git.inert"));
+        assert!(acts().await, "{answer:#}");
+        ran("inert", tool.case.engine());
+    })
+    .await;
+}
+
+#[expect(clippy::disallowed_methods, reason = "the user copies a command into a shell")]
+async fn run_in_shell(line: &str) -> bool {
+    tokio::process::Command::new("/bin/sh").args(["-c", line]).status().await.unwrap().success()
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@
 mod error;
 mod git;
 mod guest_git;
+mod inert;
 mod limits;
 mod manifest;
 mod repo_status;

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub use coracle_types::ArchiveError as Error;
 pub use entries::{HeaderLimit, MAX_PATH, UntrustedEntry, for_each_entry};
-pub use read::{plain_name, unpack, unpack_beneath};
+pub use read::{plain_name, unpack, unpack_beneath, unpack_renamed};
 pub use write::{StreamedEntry, Writer};
 
 /// Bounds of one transfer.

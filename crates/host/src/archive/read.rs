@@ -19,7 +19,20 @@ use super::{
 /// # Errors
 /// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
 pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
-    unpacked((tar, 1), into, name, limits)
+    unpacked((tar, 1), into, name, (limits, str::to_owned))
+}
+
+/// The same with names that programs of the host give no meaning to: `rename` maps each path in the tree.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_renamed(
+    tar: File,
+    into: &Dir,
+    name: &str,
+    (limits, rename): (Limits, fn(&str) -> String),
+) -> Result<TransferReport, Error> {
+    unpacked((tar, 1), into, name, (limits, rename))
 }
 
 /// The same for an archive of what lies in a directory: its names are beneath `name` as they are.
@@ -27,12 +40,17 @@ pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<Trans
 /// # Errors
 /// As [`unpack`].
 pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
-    unpacked((tar, 0), into, name, limits)
+    unpacked((tar, 0), into, name, (limits, str::to_owned))
 }
 
-fn unpacked((tar, strip): (File, usize), into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
-    let mut it =
-        Unpack { into, name, strip, limits, moved: TransferReport::default(), links: Vec::new(), dirs: Vec::new() };
+fn unpacked(
+    (tar, strip): (File, usize),
+    into: &Dir,
+    name: &str,
+    (limits, rename): (Limits, fn(&str) -> String),
+) -> Result<TransferReport, Error> {
+    let moved = TransferReport::default();
+    let mut it = Unpack { into, name, strip, limits, rename, moved, links: Vec::new(), dirs: Vec::new() };
     for_each_entry(tar, |entry| it.entry(entry).map_err(EntryError::Refused)).map_err(|err| match err {
         EntryError::Refused(err) => err,
         EntryError::Unreadable(err) => io_error("the archive")(err),
@@ -57,6 +75,8 @@ struct Unpack<'a> {
     /// Parts of each name that are left out.
     strip: usize,
     limits: Limits,
+    /// The path of the host for one of the archive.
+    rename: fn(&str) -> String,
     moved: TransferReport,
     /// Path and target of symbolic links.
     links: Vec<(String, String)>,
@@ -71,6 +91,7 @@ impl Unpack<'_> {
             self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
             return self.moved.count(&self.limits, 0);
         };
+        let inner = (self.rename)(&inner);
         let path = if inner.is_empty() { self.name.to_owned() } else { format!("{}/{inner}", self.name) };
         let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
         match entry.header().entry_type() {
@@ -126,7 +147,7 @@ impl Unpack<'_> {
 
     fn hard_link(&mut self, entry: &UntrustedEntry<'_>, path: &str) -> Result<(), Error> {
         let target = entry.link_name().map_err(io_error(path))?.unwrap_or_default().into_owned();
-        let source = within(&target, self.strip).map(|inner| format!("{}/{inner}", self.name));
+        let source = within(&target, self.strip).map(|inner| format!("{}/{}", self.name, (self.rename)(&inner)));
         self.make_parent(path)?;
         match source.map(|source| self.into.hard_link(&source, self.into, path)) {
             Some(Ok(())) => self.moved.files += 1,

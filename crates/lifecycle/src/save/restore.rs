@@ -15,6 +15,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
 
+use super::inert::{InertRepositories, renamed};
 use super::manifest::{NameList, PartKind, SavedItem};
 use super::{Save, SavedKind};
 use crate::{CopyRequest, Error, ExecContext, ManagedContainer, Result, copy_in};
@@ -45,6 +46,10 @@ pub struct RestoredItem {
     pub commits: Commits,
     /// The patch of what was staged, where it is now.
     pub staged: Option<String>,
+    /// Its repositories cannot be used as such: nobody has looked at their configuration and hooks.
+    pub inert: bool,
+    /// The shell command that makes them repositories again; none if they are too many for one.
+    pub activate: Option<String>,
 }
 
 /// What became of the commits of a save.
@@ -62,7 +67,8 @@ pub enum Commits {
 }
 
 impl Save {
-    /// Unpacks it below an empty directory of the host, each place under its path inside.
+    /// Unpacks it below an empty directory of the host, each place under its path inside. Repositories are inert there: git
+    /// of the host would run what their configuration says.
     ///
     /// # Errors
     /// [`Error::PathExists`] when the directory is not empty; [`Error::Copy`] when it is damaged, or cannot be written.
@@ -77,16 +83,21 @@ impl Save {
 
     fn unpack_item(&self, item: &SavedItem, dir: &Dir, into: &Path) -> Result<RestoredItem> {
         let above = item.path.parent().unwrap_or_else(ContainerPath::root);
-        let above = above.as_str().trim_start_matches('/');
-        let place = match above {
+        let above = renamed(above.as_str().trim_start_matches('/'));
+        let place = match above.as_str() {
             "" => dir.try_clone(),
             above => dir.create_dir_all(above).and_then(|()| dir.open_dir(above)),
         };
-        let (place, real) = (place.map_err(disk)?, into.join(above));
-        let moved = self.unpack_archive(item, &place)?;
+        let (place, real) = (place.map_err(disk)?, into.join(&above));
+        let top = renamed(item.top());
+        let moved = match self.checked(item, PartKind::Archive)? {
+            Some(tar) => archive::unpack_renamed(tar, &place, &top, (LIMITS, renamed)).map_err(Error::Copy)?,
+            None => archive::TransferReport::default(),
+        };
+        let repositories = InertRepositories::find(&place, &top).map_err(disk)?;
         let beside = |what: PartKind| -> Result<Option<String>> {
             let Some(from) = self.checked(item, what)? else { return Ok(None) };
-            let name = format!("{}.saved.{}", item.top(), what.ending());
+            let name = format!("{top}.saved.{}", what.ending());
             let options = cap_std::fs::OpenOptions::new().write(true).create_new(true).clone();
             let mut to = place.open_with(&name, &options).map_err(disk)?;
             io::copy(&mut &from, &mut to).map_err(disk)?;
@@ -94,9 +105,21 @@ impl Save {
         };
         let commits = beside(PartKind::Bundle)?.map_or(Commits::None, Commits::Bundle);
         let staged = beside(PartKind::Staged)?;
-        let path = real.join(item.top()).display().to_string();
+        let path = real.join(&top).display().to_string();
         let (from, kind) = (item.path.clone(), item.kind);
-        Ok(RestoredItem { from, path, kind, files: moved.files, skipped: moved.skipped, commits, staged })
+        let inert = !repositories.is_empty();
+        let activate = repositories.activation(&real);
+        Ok(RestoredItem {
+            from,
+            path,
+            kind,
+            files: moved.files,
+            skipped: moved.skipped,
+            commits,
+            staged,
+            inert,
+            activate,
+        })
     }
 
     fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::TransferReport> {
@@ -168,7 +191,8 @@ impl RestoreTarget<'_> {
             None => None,
         };
         let (from, path, kind) = (item.path.clone(), item.path.to_string(), item.kind);
-        Ok(RestoredItem { from, path, kind, files: moved.files, skipped, commits, staged })
+        let (inert, activate) = (false, None);
+        Ok(RestoredItem { from, path, kind, files: moved.files, skipped, commits, staged, inert, activate })
     }
 
     async fn commits(&self, item: &SavedItem, bundle: File, temp: &Path) -> Result<Commits> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText};
+use crate::document::{Column, Document, Render, StyledText, shell_word};
 use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count};
 use crate::suggest;
@@ -184,11 +184,16 @@ fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
         Commits::CheckedOut => lines.push("  cloned, and its branch is checked out".into()),
         Commits::Bundle(bundle) => {
             lines.push(format!("  commits are in {bundle}: `git clone` it,").into());
-            lines.push(format!("  or in a clone `git fetch {bundle} '+refs/*:refs/coracle/saved/*'`").into());
+            let word = shell_word(bundle);
+            lines.push(format!("  or in a clone `git fetch {word} '+refs/*:refs/coracle/saved/*'`").into());
         }
     }
     let staged = item.staged.as_ref().filter(|it| !it.is_empty());
     lines.extend(staged.map(|it| format!("  what was staged is the patch {it}: `git apply --cached` takes it").into()));
+    if item.inert {
+        lines.push("  its repositories are inert (`.git.inert`): look at their `config` and `hooks` first".into());
+        lines.extend(item.activate.as_ref().map(|it| format!("  then activate them with: {it}").into()));
+    }
     lines.extend(
         item.skipped
             .iter()
@@ -241,10 +246,18 @@ mod tests {
             skipped: Vec::new(),
             commits,
             staged: staged.map(str::to_owned),
+            inert: false,
+            activate: None,
         };
         let bundle = Commits::Bundle("/d/app.saved.bundle".into());
         let skipped = vec![SkippedEntry { path: "x".into(), reason: "the link leads out of the tree" }];
-        let by_hand = RestoredItem { skipped, ..item("/d/app", 0, bundle, Some("/d/app.saved.staged.patch")) };
+        let activate = Some("mv -- /d/app/.git.inert /d/app/.git".to_owned());
+        let by_hand = RestoredItem {
+            skipped,
+            inert: true,
+            activate,
+            ..item("/d/app", 0, bundle, Some("/d/app.saved.staged.patch"))
+        };
         let restored = vec![item("/workspace/app", 2, Commits::Fetched, None), by_hand];
         let response = RestoreSaveResponse { save: "web/x".into(), restored, into: "web2".into() };
         assert_snapshot!(rendered(&response, "2026-11-22T12:15:00Z"), @r"
@@ -254,6 +267,8 @@ mod tests {
           commits are in /d/app.saved.bundle: `git clone` it,
           or in a clone `git fetch /d/app.saved.bundle '+refs/*:refs/coracle/saved/*'`
           what was staged is the patch /d/app.saved.staged.patch: `git apply --cached` takes it
+          its repositories are inert (`.git.inert`): look at their `config` and `hooks` first
+          then activate them with: mv -- /d/app/.git.inert /d/app/.git
           left out `x`: the link leads out of the tree
         ");
     }

@@ -83,4 +83,23 @@ mod tests {
         // The later word holds for both.
         check(&failure().hint_setting("a", "b").hint("c"), "c", "c");
     }
+
+    /// The page is generated from the hints of the code.
+    #[test]
+    fn no_hint_advises_to_take_protection_away() {
+        let page = include_str!("../../../../docs/reference/errors.md");
+        let weaker = [
+            "guest = \"never\"",
+            "policy = \"standard\"",
+            "network = \"open\"",
+            "network = \"bridge\"",
+            "`exec.redact` off",
+            "allow_root = true",
+            "fsck = false",
+            "protected = []",
+            "protected: true",
+        ];
+        let found: Vec<_> = weaker.iter().filter(|it| page.contains(**it)).collect();
+        assert!(found.is_empty(), "{found:?}");
+    }
 }

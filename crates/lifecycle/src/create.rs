@@ -9,8 +9,8 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, ProcessId, ProjectName, check_mounts, hold_in_place,
-    mounts_over, random_hex,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, PolicyRefusal, Problem, ProcessId, ProjectName,
+    check_mounts, hold_in_place, mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 

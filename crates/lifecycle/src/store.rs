@@ -440,8 +440,11 @@ fn key(path: &Path) -> Result<Secret, StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::record::tests::record;
+    use crate::summed_bytes;
 
     fn store(dir: &Path) -> Store {
         Store::open(dir, LabelNamespace::parse("coracle").unwrap()).unwrap()
@@ -511,19 +514,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
         store.save(&record("old")).unwrap();
-        let newer = [
-            ("schema", Box::new(|value: &mut Value| value["schema"] = 2.into()) as Box<dyn Fn(&mut Value)>),
-            ("word", Box::new(|value| value["role"] = "invented_later".into())),
-            ("shape", Box::new(|value| value["image"] = json!({ "name": "busybox" }))),
+        let later = [
+            ("schema", "schema", json!(2)),
+            ("word", "role", json!("invented_later")),
+            ("shape", "image", json!({ "name": "busybox" })),
         ];
-        for (name, change) in &newer {
+        for (name, field, content) in later {
             let mut value = serde_json::to_value(record(name)).unwrap();
-            change(&mut value);
+            value[field] = content;
             let file = dir.path().join("containers").join(name).join("metadata.json");
             std::fs::create_dir(file.parent().unwrap()).unwrap();
             std::fs::write(&file, summed_bytes(&value)).unwrap();
             let before = std::fs::read(&file).unwrap();
-            let name = ContainerName::parse(*name).unwrap();
+            let name = ContainerName::parse(name).unwrap();
             assert!(matches!(store.load(&name), Err(StoreError::Newer(found)) if found == file));
             assert_eq!(std::fs::read(&file).unwrap(), before);
         }

@@ -149,7 +149,7 @@ pub fn git_dirs(root: &HostPath, protected: &[String]) -> Vec<String> {
 fn pointed_to(root: &HostPath, file: &str, prefix: &str) -> Option<String> {
     let path = Path::new(file);
     let above = path.parent().unwrap_or(Path::new(""));
-    let names = above.components().map(|it| it.as_os_str());
+    let names = above.components().map(Component::as_os_str);
     let opened = DirHandle::from_path(root).and_then(|tree| tree.descend(names)).ok()?.open(path.file_name()?);
     let mut text = String::new();
     opened.ok()?.file.take(MAX_PATH).read_to_string(&mut text).ok()?;

@@ -253,7 +253,7 @@ fn decided_by(path: &Path) -> Option<&Path> {
 
 /// Whether a path in a git directory decides something: also in one of a submodule or a worktree.
 fn decides_in_git(path: &Path) -> bool {
-    let mut parts = path.components().map(|it| it.as_os_str());
+    let mut parts = path.components().map(std::path::Component::as_os_str);
     let is_decisive = |part: &OsStr| DECIDES.iter().any(|it| part == *it);
     match parts.next() {
         Some(first) if first == "modules" || first == "worktrees" || first == "info" => parts.any(is_decisive),

@@ -130,8 +130,6 @@ pub(crate) enum Lack {
     HostAddress,
     /// Limits that the kernel enforces: no control groups are delegated to the person.
     EnforcedLimits,
-    /// Root inside is another user in files of the host, so that nothing guards them.
-    GuardOfSetId,
 }
 
 impl Case {
@@ -141,30 +139,22 @@ impl Case {
             EngineKind::Container => match what {
                 Lack::Images | Lack::Binds | Lack::Restart | Lack::FilesAtRest => false,
                 Lack::PlainUsers | Lack::MemoryModes => false,
-                Lack::NamedNetworks | Lack::HostAddress | Lack::GuardOfSetId | Lack::EnforcedLimits => false,
+                Lack::NamedNetworks | Lack::HostAddress | Lack::EnforcedLimits => false,
                 Lack::Carriers | Lack::Ulimits => self.scripted.is_some(),
                 _ => true,
             },
             EngineKind::Embedded => match what {
                 // Its guest's socket is always there, so there is no stream.
                 Lack::Build | Lack::Stream => true,
-                Lack::NamedNetworks | Lack::Carriers | Lack::Compose | Lack::HostAddress | Lack::GuardOfSetId => {
-                    self.is_rootless()
-                }
+                Lack::NamedNetworks | Lack::Carriers | Lack::Compose | Lack::HostAddress => self.is_rootless(),
                 Lack::Pause | Lack::EnforcedLimits => !self.keeps_limits(),
                 _ => false,
             },
             EngineKind::Kubernetes => !matches!(
                 what,
-                Lack::Processes
-                    | Lack::Stream
-                    | Lack::ExactLimits
-                    | Lack::NamedNetworks
-                    | Lack::EnforcedLimits
-                    | Lack::GuardOfSetId
+                Lack::Processes | Lack::Stream | Lack::ExactLimits | Lack::NamedNetworks | Lack::EnforcedLimits
             ),
             _ => match what {
-                Lack::GuardOfSetId => self.is_rootless(),
                 Lack::EnforcedLimits => !self.keeps_limits(),
                 _ => false,
             },

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 use super::{AGENT, add_perl, argv, perl, sh, until};
-use crate::engines::{Case, Lack, Running, Way, with_real_engines};
+use crate::engines::{Case, Running, Way, with_real_engines};
 
 #[cfg(target_arch = "x86_64")]
 mod call {
@@ -61,16 +61,6 @@ fn set_id(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Engines on which root inside is root in files of the host, so that something guards them.
-async fn with_guarded_engines(check: impl AsyncFn(&Case)) {
-    with_real_engines(async |case| {
-        if !case.lacks(Lack::GuardOfSetId) {
-            check(case).await;
-        }
-    })
-    .await;
-}
-
 /// The mode of a file that a command made, or how the command failed.
 async fn mode(running: &Running<'_>, file: &str, exec: Exec) -> String {
     let it = running.ran(exec).await;
@@ -97,7 +87,7 @@ const WAYS: [(&str, &str, &str); 10] = [
 
 #[tokio::test]
 async fn no_way_leaves_a_set_id_bit_on_the_host_and_all_work_on_the_containers_own() {
-    with_guarded_engines(async |case| {
+    with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         for (way, own, hosts) in WAYS {
             for (dir, expected) in [(OWN, own), (BOUND, hosts)] {
@@ -156,7 +146,7 @@ const CALLS: [(&str, &str, [&str; 2]); 14] = [
 
 #[tokio::test]
 async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
-    with_guarded_engines(async |case| {
+    with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         for (program, expected, modes) in CALLS {
             for (dir, mode) in [OWN, BOUND].into_iter().zip(modes) {
@@ -175,7 +165,7 @@ async fn a_call_with_such_a_mode_answers_as_the_kernel_would_or_is_refused() {
 
 #[tokio::test]
 async fn a_mode_is_changed_as_who_asks() {
-    with_guarded_engines(async |case| {
+    with_real_engines(async |case| {
         let (running, _host) = bound(case).await;
         for (dir, expected) in [(OWN, "4755"), (BOUND, "755")] {
             let roots = format!("{dir}/roots");
@@ -200,7 +190,7 @@ async fn a_mode_is_changed_as_who_asks() {
 /// A path to one of the guest's open files leads nowhere.
 #[tokio::test]
 async fn a_path_through_proc_is_never_the_guests() {
-    with_guarded_engines(async |case| {
+    with_real_engines(async |case| {
         let (running, _host) = bound(case).await;
         let script = "cd /own; for n in 0 1 2 3 4 5 6 7 8 9 10 11 12; do ln -sfn /proc/self/fd/$n link; \
                       chmod 4755 link 2>&- && echo changed $n; done; chmod 4755 /proc/self/exe 2>&- && echo changed; \
@@ -213,7 +203,7 @@ async fn a_path_through_proc_is_never_the_guests() {
 /// Many such calls at once are answered one after the other, while commands run.
 #[tokio::test]
 async fn a_flood_of_such_calls_leaves_room_for_others() {
-    with_guarded_engines(async |case| {
+    with_real_engines(async |case| {
         let (running, host) = bound(case).await;
         let flood = "chdir '/bound'; fork; fork; fork; open T, '>', $$; my $n = 0; \
                      while (!-e 'stop') { chmod(06755, $$) or die $!; $n++ } print \"$n\n\"; 1 while wait > 0";

@@ -20,7 +20,6 @@ mod apple;
 mod baseline;
 pub mod cli;
 pub mod engines;
-mod entry_kind;
 mod exec_target;
 mod exit;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
@@ -32,6 +31,7 @@ mod limits;
 mod mounts;
 mod networks;
 mod observe;
+mod path_kind;
 pub mod plain_exec;
 mod policy;
 mod program;
@@ -65,7 +65,6 @@ pub use coracle_types::{
     ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, Stream, StreamRedactor,
     TerminalSize, VolumeName, boot_id, escape, is_deceptive, random_hex, sanitize,
 };
-pub use entry_kind::{EntryKind, entry_kind};
 pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
@@ -78,6 +77,7 @@ pub use limits::{Limits, UnenforcedLimit};
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
+pub use path_kind::{PathKind, path_kind};
 pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
 pub use program::EngineProgram;
 pub use protect::{

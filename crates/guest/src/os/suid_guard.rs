@@ -1,7 +1,8 @@
 //! Root inside a container of a rootful engine is root outside, or its files are root's where a directory of the host is
-//! mounted with mapped ids: a set-id file that it leaves in such a directory is available to all users of the host. So no command sets such a bit itself. Its filter refuses the calls that would
-//! create a file with one, and suspends those that would change a file's mode to have one until the guest has answered
-//! them.
+//! mounted with mapped ids, and without root a command is the person outside: a set-id file that it leaves in a directory
+//! of the host makes any other user of the host root or that person. So no command sets such a bit itself. Its filter
+//! refuses the calls that would create a file with one, and suspends those that would change a file's mode to have one
+//! until the guest has answered them.
 //!
 //! The guest makes the change itself, with the caller's ids: it opens the file, checks which mount that is on, and sets
 //! the mode through the open descriptor. On the container's own files the bits stay, so that packages with set-id files
@@ -38,13 +39,13 @@ const REFUSED: Errno = Errno::PERM;
 /// Whether commands are kept from leaving set-id files, and how.
 #[derive(Clone, Debug)]
 pub(crate) enum SuidPolicy {
-    /// Uid 0 inside is another user outside, in files of the host, too.
+    /// This kernel cannot, but uid 0 inside is another user outside, in files of the host, too.
     Needless,
     /// No process inside is root, PID 1 included.
     Rootless,
     /// By a filter with notifications.
     Kept(Arc<SuidBroker>),
-    /// This kernel cannot.
+    /// This kernel cannot, and root inside is root in files of the host.
     Impossible,
 }
 
@@ -72,18 +73,14 @@ impl SuidPolicy {
         if !rustix::process::geteuid().is_root() {
             return Self::Rootless;
         }
-        // Without the first file the kernel has no user namespaces. Whoever mounts with mapped ids may map back.
-        let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
-        let is_needless = read("uid_map").is_ok_and(|it| is_mapped_away(&it))
-            && read("mountinfo").is_ok_and(|it| !has_mapped_mount(&it));
-        if is_needless {
-            return Self::Needless;
-        }
         // Kernels with flags for a listener can give callers files, too.
-        let keeper = listener::flags().and_then(|flags| Ok((flags, OwnMount::find(flags != 0)?)));
-        keeper.map_or(Self::Impossible, |(flags, own)| {
-            Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(MAX_CALLS)) }))
-        })
+        match listener::flags().and_then(|flags| Ok((flags, OwnMount::find(flags != 0)?))) {
+            Ok((flags, own)) => {
+                Self::Kept(Arc::new(SuidBroker { own, flags, places: Arc::new(Semaphore::new(MAX_CALLS)) }))
+            }
+            Err(_) if is_another_user() => Self::Needless,
+            Err(_) => Self::Impossible,
+        }
     }
 
     /// The filter of every command.
@@ -155,6 +152,13 @@ impl SuidBroker {
             let _ = listener::reply(listener, call.id, Some(errno));
         }
     }
+}
+
+/// Whether root inside is another user in files of the host. Without the first file the kernel has no user namespaces.
+/// Whoever mounts with mapped ids may map back.
+fn is_another_user() -> bool {
+    let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}"));
+    read("uid_map").is_ok_and(|it| is_mapped_away(&it)) && read("mountinfo").is_ok_and(|it| !has_mapped_mount(&it))
 }
 
 /// Whether uid 0 inside is no uid 0 outside, by lines of "inside outside count".

@@ -19,11 +19,12 @@ pub type UntrustedEntry<'a> = tar::Entry<'a, HeaderLimit>;
 /// Calls `visit` with each entry of an archive, from the file's present offset on.
 ///
 /// # Errors
-/// The first error of `visit`; an archive that cannot be read, or has more than 1 MiB of headers for one entry.
+/// The first error of `visit`; an archive that cannot be read, breaks off, or has more than 1 MiB of headers for one entry.
 pub fn for_each_entry<E: From<io::Error>>(
     tar: File,
     mut visit: impl FnMut(&mut UntrustedEntry<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
+    let (begin, end) = ((&tar).stream_position()?, tar.metadata()?.len());
     let left = Rc::new(Cell::new(u64::MAX));
     let mut archive = tar::Archive::new(HeaderLimit { tar: BufReader::new(tar), left: Rc::clone(&left) });
     // Content that was not read is skipped by a seek, so that between two entries only headers are read.
@@ -33,8 +34,18 @@ pub fn for_each_entry<E: From<io::Error>>(
         let Some(entry) = entries.next() else { return Ok(()) };
         let mut entry = entry?;
         left.set(u64::MAX);
+        // A seek beyond the end is no error, and neither is content that is short.
+        let content_end = entry.raw_file_position().saturating_add(stored_size(&entry)?);
+        if begin.saturating_add(content_end) > end {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive breaks off").into());
+        }
         visit(&mut entry)?;
     }
+}
+
+/// Bytes that an entry takes in the archive: a file with holes is longer than they are.
+fn stored_size(entry: &UntrustedEntry<'_>) -> io::Result<u64> {
+    if entry.header().entry_type().is_gnu_sparse() { entry.header().entry_size() } else { Ok(entry.size()) }
 }
 
 /// A reader that fails when more is read than is left.

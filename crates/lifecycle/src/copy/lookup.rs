@@ -4,7 +4,7 @@
 use coracle_runtime::link::Link;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::{
-    Capability, ContainerId, ContainerPath, ContainerRuntime, EntryKind, Error as Engine, Ids, entry_kind,
+    Capability, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, Ids, PathKind, path_kind,
 };
 
 use crate::{Error, Result};
@@ -54,8 +54,8 @@ impl Lookup<'_> {
                 Ok(seen.map(|entry| if entry.kind == FileKind::Dir { Occupant::Dir } else { Occupant::File }))
             }
             Self::Engine { runtime, id } => {
-                let kind = entry_kind(*runtime, id, path).await?;
-                Ok(kind.map(|kind| if kind == EntryKind::Dir { Occupant::Dir } else { Occupant::File }))
+                let kind = path_kind(*runtime, id, path).await?;
+                Ok(kind.map(|kind| if kind == PathKind::Dir { Occupant::Dir } else { Occupant::File }))
             }
         }
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use coracle_runtime::archive::{Error as ArchiveError, Limits, UntrustedEntry, Writer, for_each_entry};
 use coracle_runtime::{
-    Command, ContainerId, ContainerPath, ContainerRuntime, EntryKind, Error as Engine, Exec, ExecLimits, ExecOutput,
-    Exit, Ids, entry_kind,
+    Command, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, Exec, ExecLimits, ExecOutput, Exit, Ids,
+    PathKind, path_kind,
 };
 
 use super::accounts_file::{PasswdEntry, add_group, add_user, find_user};
@@ -61,7 +61,7 @@ struct EngineFiles<'a> {
 }
 
 /// A file that was read, with the permission bits to write it back with.
-struct Table {
+struct AccountTable {
     text: Vec<u8>,
     mode: u32,
 }
@@ -90,7 +90,7 @@ impl EngineFiles<'_> {
     }
 
     /// A table of accounts; an empty one where it is missing.
-    async fn table(&self, name: &str) -> Result<Table> {
+    async fn table(&self, name: &str) -> Result<AccountTable> {
         let at = path(&format!("/etc/{name}"))?;
         let spool = tempfile::tempfile().map_err(spooled)?;
         let into = spool.try_clone().map_err(spooled)?;
@@ -98,8 +98,8 @@ impl EngineFiles<'_> {
             Ok(()) => {}
             // Engines fail alike for a file that is missing and for all else, and a table must not be replaced by an empty one.
             Err(failure @ Engine::Engine { .. }) => {
-                return match entry_kind(self.runtime, self.id, &ContainerPath::root()).await? {
-                    Some(_) => Ok(Table { text: Vec::new(), mode: 0o644 }),
+                return match path_kind(self.runtime, self.id, &ContainerPath::root()).await? {
+                    Some(_) => Ok(AccountTable { text: Vec::new(), mode: 0o644 }),
                     None => Err(failure.into()),
                 };
             }
@@ -113,7 +113,7 @@ impl EngineFiles<'_> {
         let of_entry = Some(of_entry).filter(|shell| !shell.ends_with("/nologin") && !shell.ends_with("/false"));
         for shell in of_entry.into_iter().chain(SHELLS) {
             let Ok(at) = path(shell) else { continue };
-            if entry_kind(self.runtime, self.id, &at).await? == Some(EntryKind::File { executable: true }) {
+            if path_kind(self.runtime, self.id, &at).await? == Some(PathKind::File { executable: true }) {
                 return Ok(shell.to_owned());
             }
         }
@@ -124,8 +124,8 @@ impl EngineFiles<'_> {
     async fn ensure_dir(&self, dir: &ContainerPath, mode: u32, owner: Ids) -> Result<()> {
         let (mut above, mut missing) = (dir.clone(), Vec::new());
         while above != ContainerPath::root() {
-            match entry_kind(self.runtime, self.id, &above).await? {
-                Some(EntryKind::Dir) => break,
+            match path_kind(self.runtime, self.id, &above).await? {
+                Some(PathKind::Dir) => break,
                 Some(_) => return Err(Error::User(format!("`{above}` is no directory"))),
                 None => missing.push(above.file_name().to_owned()),
             }
@@ -150,7 +150,7 @@ impl EngineFiles<'_> {
 }
 
 /// The only file of an archive; `None` for anything that is none.
-fn read_table(mut spool: File) -> std::io::Result<Option<Table>> {
+fn read_table(mut spool: File) -> std::io::Result<Option<AccountTable>> {
     spool.rewind()?;
     let mut table = None;
     let visit = |entry: &mut UntrustedEntry<'_>| {
@@ -159,7 +159,7 @@ fn read_table(mut spool: File) -> std::io::Result<Option<Table>> {
             let mode = entry.header().mode()? & 0o777;
             let mut text = Vec::new();
             entry.take(MAX_TABLE).read_to_end(&mut text)?;
-            table = Some(Table { text, mode });
+            table = Some(AccountTable { text, mode });
         }
         Ok::<_, std::io::Error>(())
     };

@@ -14,7 +14,7 @@ const MAX_LINKS: usize = 40;
 
 /// What stands at a path, with all links followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntryKind {
+pub enum PathKind {
     /// A directory.
     Dir,
     /// A regular file. Root may execute it, as far as its mode decides.
@@ -31,34 +31,38 @@ pub enum EntryKind {
 ///
 /// # Errors
 /// Those of [`ContainerRuntime::download`], except [`Error::Engine`].
-pub async fn entry_kind(
+pub async fn path_kind(
     runtime: &dyn ContainerRuntime,
     id: &ContainerId,
     path: &ContainerPath,
-) -> Result<Option<EntryKind>> {
+) -> Result<Option<PathKind>> {
     let mut path = path.clone();
     for step in 0..MAX_LINKS {
         let Some(header) = first_header(runtime, id, &path).await? else {
             // The link that led here is there.
-            return Ok((step > 0).then_some(EntryKind::Other));
+            return Ok((step > 0).then_some(PathKind::Other));
         };
         match header {
-            Found::Entry(kind) => return Ok(Some(kind)),
-            Found::Link(target) => match resolve(&path, &target) {
+            FirstHeader::Entry(kind) => return Ok(Some(kind)),
+            FirstHeader::Link(target) => match resolve(&path, &target) {
                 Some(next) => path = next,
-                None => return Ok(Some(EntryKind::Other)),
+                None => return Ok(Some(PathKind::Other)),
             },
         }
     }
-    Ok(Some(EntryKind::Other))
+    Ok(Some(PathKind::Other))
 }
 
-enum Found {
-    Entry(EntryKind),
+enum FirstHeader {
+    Entry(PathKind),
     Link(String),
 }
 
-async fn first_header(runtime: &dyn ContainerRuntime, id: &ContainerId, path: &ContainerPath) -> Result<Option<Found>> {
+async fn first_header(
+    runtime: &dyn ContainerRuntime,
+    id: &ContainerId,
+    path: &ContainerPath,
+) -> Result<Option<FirstHeader>> {
     let cannot = |source| Error::Host { what: "cannot use a temporary file".into(), source };
     let mut spool = tempfile::tempfile().map_err(cannot)?;
     let into = spool.try_clone().map_err(cannot)?;
@@ -72,20 +76,20 @@ async fn first_header(runtime: &dyn ContainerRuntime, id: &ContainerId, path: &C
     Ok(Some(read(spool).map_err(|err| Error::Unreadable { verb: "download", detail: err.to_string() })?))
 }
 
-fn read(spool: File) -> std::io::Result<Found> {
+fn read(spool: File) -> std::io::Result<FirstHeader> {
     let mut archive = tar::Archive::new(spool.take(FIRST_BYTES));
     let entry = archive.entries()?.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
     let header = entry.header();
     Ok(match header.entry_type() {
-        kind if kind.is_dir() => Found::Entry(EntryKind::Dir),
+        kind if kind.is_dir() => FirstHeader::Entry(PathKind::Dir),
         kind if kind.is_symlink() => {
             let target = entry.link_name()?.unwrap_or_default();
-            Found::Link(target.to_string_lossy().into_owned())
+            FirstHeader::Link(target.to_string_lossy().into_owned())
         }
         kind if kind.is_file() || kind.is_hard_link() || kind.is_contiguous() || kind.is_gnu_sparse() => {
-            Found::Entry(EntryKind::File { executable: header.mode()? & 0o111 != 0 })
+            FirstHeader::Entry(PathKind::File { executable: header.mode()? & 0o111 != 0 })
         }
-        _ => Found::Entry(EntryKind::Other),
+        _ => FirstHeader::Entry(PathKind::Other),
     })
 }
 
@@ -139,19 +143,19 @@ mod tests {
         let mut tar = tar.into_inner().unwrap();
         tar.rewind().unwrap();
         fake.upload(&id, &ContainerPath::root(), tar).await.unwrap();
-        let executable = EntryKind::File { executable: true };
+        let executable = PathKind::File { executable: true };
         for (path, expected) in [
-            ("/", Some(EntryKind::Dir)),
-            ("/etc/passwd", Some(EntryKind::File { executable: false })),
+            ("/", Some(PathKind::Dir)),
+            ("/etc/passwd", Some(PathKind::File { executable: false })),
             ("/bin/sh", Some(executable)),
             ("/good", Some(executable)),
-            ("/dir", Some(EntryKind::Dir)),
-            ("/loop", Some(EntryKind::Other)),
-            ("/nowhere", Some(EntryKind::Other)),
+            ("/dir", Some(PathKind::Dir)),
+            ("/loop", Some(PathKind::Other)),
+            ("/nowhere", Some(PathKind::Other)),
             ("/none", None),
             ("/etc/passwd/x", None),
         ] {
-            let seen = entry_kind(&fake, &id, &ContainerPath::parse(path).unwrap()).await.unwrap();
+            let seen = path_kind(&fake, &id, &ContainerPath::parse(path).unwrap()).await.unwrap();
             assert_eq!(seen, expected, "{path}");
         }
         assert!(!fake.calls().contains(&crate::fake::Verb::Exec));

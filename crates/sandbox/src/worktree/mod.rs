@@ -39,8 +39,6 @@ use coracle_runtime::host::git::{GitCommand, InspectError, IsolatedGit, Peer};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, Excerpt, ResolveError};
 
-pub use crate::worktree_settings::WorktreeSettings;
-
 pub use self::apply::{ApplyMode, ApplyReport, ApplyRequest};
 pub use self::bundle::DirectoryBundle;
 pub use self::create::{CreateRequest, SourceChanges, Worktree};
@@ -59,6 +57,7 @@ pub use self::remove::{RemovalReport, RemoveRequest};
 pub use crate::shared_dir::{READ_ONLY, SharedDir};
 pub use crate::stray_commits::StrayCommits;
 use crate::workflow_records::{Records, Repository, Workflow};
+pub use crate::worktree_settings::WorktreeSettings;
 use crate::{Code, Failure, Result, WorkflowId};
 
 /// Creates, inspects and removes worktrees, and exports their work.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::process::ProgramOutput;
 use coracle_runtime::{Capture, Excerpt, is_trusted_by_tools};
@@ -31,17 +31,26 @@ fn patch_effects(patch: &[u8]) -> PatchEffects {
     patch_effects
 }
 
-/// Refuses a patch that the user has to allow: it changes protected names or `programs` of the host's git, or makes links.
-pub(crate) fn check_patch(patch: &[u8], files: &[String], programs: Vec<String>, leave: bool) -> Result<()> {
+/// Where a patch goes.
+pub(crate) struct Checkout<'a> {
+    /// Its directory.
+    pub(crate) to: &'a Path,
+    /// Absolute paths that git on the host runs or reads its configuration from.
+    pub(crate) programs: &'a [String],
+    /// The user allows everything.
+    pub(crate) leave: bool,
+}
+
+/// Refuses a patch that the user has to allow: it changes protected names or programs of the host's git, or makes links.
+pub(crate) fn check_patch(patch: &[u8], files: &[String], checkout: &Checkout<'_>) -> Result<()> {
     let patch_effects = patch_effects(patch);
     if patch_effects.renames {
         return Err(Failure::new(Code::ApplyConflict, "The patch renames files, which ours never do."));
     }
-    let mut guarded: Vec<String> = files.iter().filter(|it| is_trusted_by_tools(it)).cloned().collect();
-    guarded.extend(programs);
-    guarded.sort();
-    guarded.dedup();
-    if leave || (!patch_effects.links && guarded.is_empty()) {
+    let is_program = |file: &str| checkout.programs.iter().any(|program| checkout.to.join(file).starts_with(program));
+    let is_guarded = |file: &&String| is_trusted_by_tools(file) || is_program(file);
+    let guarded: Vec<String> = files.iter().filter(is_guarded).cloned().collect();
+    if checkout.leave || (!patch_effects.links && guarded.is_empty()) {
         return Ok(());
     }
     let what = if guarded.is_empty() { "makes links or submodules" } else { "changes protected names" };

@@ -17,7 +17,7 @@ const REVEALING: &[(&str, usize)] = &[
     // The proxy: keys and credentials on their way out, and looked for in what comes back.
     ("crates/sandbox/src/proxy/grants.rs", 1),
     ("crates/sandbox/src/proxy/llm/mod.rs", 2),
-    ("crates/sandbox/src/proxy/llm/scrub.rs", 2),
+    ("crates/sandbox/src/proxy/llm/scrub.rs", 1),
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),

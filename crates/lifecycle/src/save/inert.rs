@@ -4,6 +4,7 @@
 //! entry `.git`, `.jj` or `.hg` gets another name before it is written, and a directory that git would take for a repository
 //! without such a name loses its `HEAD`.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -104,6 +105,11 @@ impl InertRepositories {
         };
         let commands: Option<Vec<String>> = self.paths.iter().map(command).collect();
         commands.filter(|it| !it.is_empty()).map(|it| it.join(" && "))
+    }
+
+    /// Leaves out what is known, and makes the rest known.
+    pub(super) fn retain_new(&mut self, above: &Path, known: &mut BTreeSet<PathBuf>) {
+        self.paths.retain(|path| known.insert(above.join(path)));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,6 +3,7 @@
 //! What was saved came out of a container, so it is unpacked by our own reader beneath a directory of its own, and git is
 //! only run inside.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -78,10 +79,18 @@ impl Save {
             return Err(Error::PathExists { path: into.display().to_string(), side: "on the host and is not empty" });
         }
         let dir = Dir::open_ambient_dir(into, ambient_authority()).map_err(disk)?;
-        self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into)).collect()
+        // What lies in a place may have been unpacked with another one.
+        let mut known = BTreeSet::new();
+        self.manifest.items.iter().map(|item| self.unpack_item(item, &dir, into, &mut known)).collect()
     }
 
-    fn unpack_item(&self, item: &SavedItem, dir: &Dir, into: &Path) -> Result<RestoredItem> {
+    fn unpack_item(
+        &self,
+        item: &SavedItem,
+        dir: &Dir,
+        into: &Path,
+        known: &mut BTreeSet<PathBuf>,
+    ) -> Result<RestoredItem> {
         let above = item.path.parent().unwrap_or_else(ContainerPath::root);
         let above = renamed(above.as_str().trim_start_matches('/'));
         let place = match above.as_str() {
@@ -94,7 +103,8 @@ impl Save {
             Some(tar) => archive::unpack_renamed(tar, &place, &top, (LIMITS, renamed)).map_err(Error::Copy)?,
             None => archive::TransferReport::default(),
         };
-        let repositories = InertRepositories::find(&place, &top).map_err(disk)?;
+        let mut repositories = InertRepositories::find(&place, &top).map_err(disk)?;
+        repositories.retain_new(&real, known);
         let beside = |what: PartKind| -> Result<Option<String>> {
             let Some(from) = self.checked(item, what)? else { return Ok(None) };
             let name = format!("{top}.saved.{}", what.ending());

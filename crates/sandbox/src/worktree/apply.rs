@@ -18,7 +18,7 @@ use super::export::PatchFormat;
 use super::git_in_container::{Sink, Workdir};
 use super::{WorktreeManager, git_command};
 use crate::checkout_failure::{not_copied, restored_after};
-use crate::patch::{apply_conflict, check_patch, patched_names};
+use crate::patch::{Checkout, apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
 use crate::stray_commits::no_commits;
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
@@ -90,7 +90,7 @@ impl WorktreeManager {
         }
         beneath(to.real(), &self.settings.allow_roots)?;
         match ask.mode {
-            ApplyMode::Files => self.apply_files(at, id, &to, ask).await,
+            ApplyMode::Files => self.patch(at, id, &to, ask).await,
             ApplyMode::Branch if ask.bound => {
                 let message = format!("A container can write the repository of `{}`.", to.real().display());
                 Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
@@ -99,13 +99,7 @@ impl WorktreeManager {
         }
     }
 
-    async fn apply_files(
-        &self,
-        at: &Workdir,
-        id: &WorkflowId,
-        to: &HostPath,
-        ask: &ApplyRequest,
-    ) -> Result<ApplyReport> {
+    async fn patch(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, ask: &ApplyRequest) -> Result<ApplyReport> {
         let mut patch = Vec::new();
         let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
         self.export(at, id, PatchFormat::Diff, sink).await?;
@@ -124,12 +118,7 @@ impl WorktreeManager {
         }
         let paths = patched_names(&numbers.stdout)?;
         let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-        let is_program = |file: &&String| {
-            let path = to.real().join(file);
-            ask.programs.iter().any(|program| path.starts_with(program))
-        };
-        let programs = files.iter().filter(is_program).cloned().collect();
-        check_patch(&patch, &files, programs, ask.protected)?;
+        check_patch(&patch, &files, &Checkout { to: to.real(), programs: &ask.programs, leave: ask.protected })?;
         let checked = run.apply(&["--check"]).await?;
         if !checked.ok() {
             return Err(apply_conflict(&checked));

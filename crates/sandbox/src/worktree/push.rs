@@ -152,11 +152,9 @@ impl WorktreeManager {
         if let Ok(Some(stray)) = self.stray_commits(at, id).await {
             return no_commits(workflow, &at.workflow_arguments(id), Some(&stray), None);
         }
-        let arguments = at.workflow_arguments(id);
-        let message = format!("There is no branch `{branch}` inside.");
-        let branch = shell_word(branch);
-        Failure::new(Code::WorktreeMissing, message)
-            .hint(format!("`coracle worktree exec {arguments} -- git switch -c {branch}` creates it"))
+        let (arguments, word) = (at.workflow_arguments(id), shell_word(branch));
+        Failure::new(Code::WorktreeMissing, format!("There is no branch `{branch}` inside."))
+            .hint(format!("`coracle worktree exec {arguments} -- git switch -c {word}` creates it"))
     }
 
     /// By git's own reader of packs: older ones fetch from a bundle without a look at its objects.

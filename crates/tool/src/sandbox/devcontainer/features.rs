@@ -60,7 +60,7 @@ pub(super) async fn of_registry(
     artifact: &Artifact,
     warnings: &mut Vec<SandboxWarning>,
 ) -> Result<FeatureInstall, Failure> {
-    let fetched = fetch(it.cx, (&feature.name, artifact), it.digests.get(&feature.name)).await?;
+    let fetched = fetch(it.cx, &feature.name, artifact, it.digests.get(&feature.name)).await?;
     let mut file = feature_file(&feature.name, &fetched.about()?)?;
     warnings.append(&mut file.warnings);
     let told = file.environment(feature, it.variables);

@@ -40,7 +40,8 @@ impl FetchedFeature {
 /// The feature of that digest, else the one that its registry has now.
 pub(super) async fn fetch(
     cx: &Context,
-    (feature, artifact): (&str, &Artifact),
+    feature: &str,
+    artifact: &Artifact,
     digest: Option<&String>,
 ) -> Result<FetchedFeature, Failure> {
     let all = cx.state()?.root().join("features");

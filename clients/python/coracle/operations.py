@@ -240,7 +240,8 @@ class Operations:
             pids_limit: Processes and threads.
             ports: Ports to publish on the host's loopback address, each as `8080`, `"HOST:CONTAINER"`,
                 `"HOST:CONTAINER/udp"` or an object.
-            pull: When to fetch the image: `missing`, `always` or `never`.
+            pull: When to fetch the image: `missing`, `always` or `never`. Where the configuration has
+                `images.pull = "never"`, only that.
             purpose: What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`,
                 `clean`, `amplifier`, `try-repo`, or one that the person configured. It decides image, packages and
                 setup, which are kept as an image for the next time.

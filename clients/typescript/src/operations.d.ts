@@ -151,7 +151,10 @@ export interface CreateRequest {
     /** `tcp` (default) or `udp`. */
     protocol?: "tcp" | "udp";
   }>;
-  /** When to fetch the image: `missing`, `always` or `never`. */
+  /**
+   * When to fetch the image: `missing`, `always` or `never`. Where the configuration has `images.pull = "never"`,
+   * only that.
+   */
   pull?: "missing" | "always" | "never";
   /**
    * What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,

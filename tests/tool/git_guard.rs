@@ -385,8 +385,8 @@ fn looked_for() -> Vec<(Attack, &'static str)> {
         (
             of(
                 "data",
-                "mkdir -p data/objects data/refs; cp .git/HEAD data/HEAD; \
-                 printf '[core]\\n\\tbare = false\\n\\tworktree = ..\\n\\tfsmonitor = %s/evil.sh\\n' $HERE >data/config",
+                "mkdir -p data/objects data/refs; cp .git/HEAD .git/index data; \
+                 printf '[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tworktree = ..\\n\\tfsmonitor = %s/evil.sh\\n' $HERE >data/config",
                 |repo| {
                     repo.git_in("data", &["status"]);
                     repo.ran()

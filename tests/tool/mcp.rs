@@ -123,6 +123,10 @@ async fn s80_when_the_client_vanishes_only_the_persistent_stay() {
         assert!(ended.unwrap().unwrap().success());
         let listed = tool.call(json!({ "operation": "list" })).await;
         assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &kept.into()), "{listed:#}");
+        let trail = tool.run(["audit", "log", "--json"], b"").await;
+        let trail: Value = serde_json::from_slice(&trail.stdout).unwrap();
+        let ended = trail.to_string().matches("session_end").count();
+        assert!(ended > 0, "{trail:#}");
         ran("s80", tool.case.engine());
     })
     .await;

@@ -78,6 +78,16 @@ impl Intent {
     }
 }
 
+/// Records a removal that no call asked for: at the end of a session, of the time that a container is kept, or of what a killed
+/// process left.
+pub(crate) async fn automatic_removal(cx: &Context, op: &str, container: &str) {
+    let args = Map::from_iter([("container".to_owned(), container.into())]);
+    match intent(cx, op, Effect::Irreversible, &args).await {
+        Ok(intent) => intent.finish(Ok(&Map::new())).await,
+        Err(failure) => tracing::error!(container, "its removal is not in the audit trail: {}", failure.message),
+    }
+}
+
 fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {
     let mut all = fields.clone();
     if let Value::Object(more) = more {

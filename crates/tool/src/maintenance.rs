@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coracle_lifecycle::{reap, reconcile};
 
+use crate::audit::automatic_removal;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::removal::removing;
@@ -17,7 +18,9 @@ const EVERY: Duration = Duration::from_secs(600);
 /// When records cannot be read. That an engine which holds some of ours does not answer is for another time.
 pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     let (store, terms) = (cx.store()?, cx.config.lifecycle.terms());
-    reconcile(cx.engines(), &store, terms.gone_for).await?;
+    for name in reconcile(cx.engines(), &store, terms.gone_for).await? {
+        automatic_removal(cx, "reconcile", &name).await;
+    }
     let goes_on = |name: &str| {
         cx.call.progress.note(&format!("saving and removing `{name}`, whose time is over"));
         !cx.call.cancel.is_cancelled()
@@ -25,8 +28,12 @@ pub(crate) async fn upkeep(cx: &Context) -> Result<(), Failure> {
     match Box::pin(reap(cx.engines(), &store, &removing(cx, false, false)?, &terms, &goes_on)).await {
         // Looking through a thousand saves takes longer than a container: it has the same pace.
         Ok(None) => return Ok(()),
-        Ok(Some(reaped)) if !reaped.is_empty() => tracing::info!("let go of {}", reaped.join(", ")),
-        Ok(Some(_)) => {}
+        Ok(Some(reaped)) => {
+            for name in &reaped {
+                tracing::info!(container = name, "removed: its time is over");
+                automatic_removal(cx, "expire", name).await;
+            }
+        }
         Err(err) => tracing::warn!(%err, "containers could not be looked at"),
     }
     let keep = jiff::SignedDuration::try_from(cx.config.lifecycle.save_keep.0).unwrap_or(jiff::SignedDuration::MAX);

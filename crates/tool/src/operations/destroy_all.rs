@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::audit::automatic_removal;
 use crate::config::CrossSession;
 use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
@@ -100,7 +101,8 @@ impl Operation for DestroyAll {
         let unused = |it: &OwnNetwork| scope == Scope::All || it.session.as_deref() == Some(cx.call.session.as_str());
         let removing = removing(cx, self.discard.unwrap_or(false), false)?;
         let persistent = self.include_persistent.unwrap_or(false);
-        all(cx, Selection { containers: mine, networks: unused, persistent }, &removing).await
+        let selection = Selection { containers: mine, networks: unused, persistent, recorded_as: None };
+        all(cx, selection, &removing).await
     }
 }
 
@@ -111,6 +113,8 @@ pub(super) struct Selection<C, N> {
     pub(super) networks: N,
     /// Persistent containers, too.
     pub(super) persistent: bool,
+    /// What the audit trail calls each removal, where no call stands in it.
+    pub(super) recorded_as: Option<&'static str>,
 }
 
 /// Removes the selected containers, then the selected networks. A failure does not keep the others.
@@ -129,7 +133,13 @@ pub(super) async fn all(
         let kept = it.record.persistent && !selection.persistent;
         results.push(match kept {
             true => DestroyResult { detail: "Kept: persistent", kept: true, ..one(&it, Ok(DestroyReport::gone())) },
-            false => destroy(cx, &store, &it, removing).await,
+            false => {
+                let result = destroy(cx, &store, &it, removing).await;
+                if let Some(op) = selection.recorded_as.filter(|_| result.success) {
+                    automatic_removal(cx, op, &result.container).await;
+                }
+                result
+            }
         });
     }
     let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();

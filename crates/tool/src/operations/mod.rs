@@ -80,7 +80,12 @@ pub async fn end_session(cx: &Context) {
     let unused = |it: &coracle_lifecycle::OwnNetwork| it.session.as_deref() == Some(cx.call.session.as_str());
     let ended = async {
         let removing = removing(cx, false, false)?;
-        let selection = destroy_all::Selection { containers: mine, networks: unused, persistent: false };
+        let selection = destroy_all::Selection {
+            containers: mine,
+            networks: unused,
+            persistent: false,
+            recorded_as: Some("session_end"),
+        };
         destroy_all::all(cx, selection, &removing).await
     };
     match ended.await {

@@ -9,6 +9,7 @@ use coracle_lifecycle::{
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
+use crate::audit::automatic_removal;
 use crate::container_guest;
 use crate::context::{Context, Frontend};
 use crate::failure::{Failure, slot_failure};
@@ -37,7 +38,7 @@ pub(crate) async fn recover(cx: &Context, slots: &SessionContainers, limits: End
     let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired, limits);
     match slots.recover(cx.engines(), &ClockReading::now(), &ending).await {
-        Ok(ended) => log_ended(&ended),
+        Ok(ended) => log_ended(cx, "expire", &ended).await,
         Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
     }
     let ending = EndOptions { within: until.saturating_duration_since(Instant::now()), ..ending };
@@ -72,7 +73,7 @@ async fn end_saving(cx: &Context, saves: bool) -> Result<Map<String, Value>, Fai
     let ending = ending(cx, reader.as_ref(), &*tell, reason, limits);
     let ending = if saves { ending } else { EndOptions { saving: SavePolicy::Discard, ..ending } };
     let ended = slots.end(cx.engines(), &cx.call.session, &ending).await.map_err(slot_failure)?;
-    log_ended(&ended);
+    log_ended(cx, "session_end", &ended).await;
     let roles: Vec<&str> = ended.ended.iter().map(|it| it.1.as_str()).collect();
     let failed: Vec<Value> =
         ended.failed.iter().map(|(_, role, err)| json!({ "role": role, "why": err.to_string() })).collect();
@@ -111,11 +112,12 @@ fn ending<'a>(
     EndOptions { saving, reader, grace: cx.config.exec.grace.0, within, tell, reason }
 }
 
-fn log_ended(ended: &EndedSession) {
+async fn log_ended(cx: &Context, op: &str, ended: &EndedSession) {
     for (session, role, err) in &ended.failed {
         tracing::warn!(%session, role = role.as_str(), %err, "a session's container stays");
     }
     for (session, role) in &ended.ended {
         tracing::info!(%session, role = role.as_str(), "a session's container is gone");
+        automatic_removal(cx, op, &format!("{session}/{}", role.as_str())).await;
     }
 }

@@ -12,11 +12,7 @@ fn client(tool: &Tool<'_>) -> Client {
         return Client::of_process(process.clone());
     }
     let host = Host::below(&tool.root.path().canonicalize().unwrap());
-    let options = Options {
-        config: Some(tool.root.path().join("config.toml")),
-        state_dir: Some(tool.state()),
-        ..Options::default()
-    };
+    let options = Options { config: Some(tool.root.path().join("config.toml")), ..Options::default() };
     Client::of_process(Process::open(host, &options, Frontend::Serve).unwrap())
 }
 

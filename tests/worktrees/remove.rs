@@ -116,7 +116,7 @@ async fn a_damaged_record_does_not_keep_the_work_from_being_saved_and_removed() 
         let newer = file.with_file_name("n.json");
         std::fs::write(&newer, "{\"schema\":2}").unwrap();
         let refused = bench.manager.remove(&bench.inside, &id("n"), &bench.removal()).await;
-        assert_eq!(code(refused), Code::Unsupported);
+        assert_eq!(code(refused), Code::NewerVersion);
         assert_eq!(std::fs::read_to_string(&newer).unwrap(), "{\"schema\":2}");
         assert!(!is_gone(bench, "n").await);
     })

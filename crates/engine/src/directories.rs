@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::host::temporary::is_own_name;
+
 /// The data directory of one engine. Its parts lie on one file system, so that a rename moves things between them.
 #[derive(Clone, Debug)]
 pub(crate) struct Directories {
@@ -78,16 +80,12 @@ impl Directories {
 pub(crate) fn remove_unfinished_files(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        let is_unfinished = entry.file_name().to_str().is_some_and(|it| it.starts_with(UNFINISHED));
-        if is_unfinished && entry.file_type()?.is_file() {
+        if is_own_name(&entry.file_name()) && entry.file_type()?.is_file() {
             std::fs::remove_file(entry.path())?;
         }
     }
     Ok(())
 }
-
-/// Names of files that `host::fs::replace` writes.
-const UNFINISHED: &str = ".tmp";
 
 #[cfg(test)]
 mod tests {

@@ -27,6 +27,12 @@ pub fn is_name(name: &OsStr) -> bool {
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
+/// The same in a directory of Coracle's own, where earlier versions used other names.
+#[must_use]
+pub fn is_own_name(entry: &OsStr) -> bool {
+    is_name(entry) || entry.as_bytes().starts_with(b".tmp")
+}
+
 /// A file that only its owner reads, beside the place that it is for.
 ///
 /// # Errors

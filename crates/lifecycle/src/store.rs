@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::host::fs::{remove, replace};
+use coracle_runtime::host::temporary::is_own_name;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
@@ -232,7 +233,7 @@ impl Store {
             let Some(_lock) = self.try_lock(&name)? else { continue };
             if !self.record_file(&name).exists() {
                 let left = std::fs::read_dir(entry.path()).into_iter().flatten().flatten();
-                left.filter(|it| it.file_name().as_encoded_bytes().starts_with(b".tmp")).for_each(|it| {
+                left.filter(|it| is_own_name(&it.file_name())).for_each(|it| {
                     let _ = std::fs::remove_file(it.path());
                 });
                 // A record that was set aside stays.

@@ -26,6 +26,9 @@ fn container(parent: &Path) -> StoredContainer {
     StoredContainer { config: crate::config::example(Vec::new()), dir }
 }
 
+/// The record of a container without a network.
+const NO_NETWORK: &str = r#"{"ports":[],"helpers":[]}"#;
+
 #[tokio::test]
 async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete() {
     let parent = tempfile::tempdir().unwrap();
@@ -35,7 +38,7 @@ async fn a_container_that_is_being_started_is_entered_once_its_start_is_complete
     let entering = state_to_enter(runtime.engine(), &container, "exec");
     assert!(timeout(Duration::from_millis(50), entering).await.is_err());
     assert!(timeout(Duration::from_millis(50), lock_at_rest(&container, "copy")).await.is_err());
-    std::fs::write(container.dir.network_file(), "{}").unwrap();
+    std::fs::write(container.dir.network_file(), NO_NETWORK).unwrap();
     // The lock is not needed any more.
     assert!(state_to_enter(runtime.engine(), &container, "exec").await.unwrap().process().is_some());
     assert!(lock_at_rest(&container, "copy").await.unwrap().is_none());
@@ -93,7 +96,7 @@ async fn a_start_by_a_runtime_is_complete_once_its_program_goes() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = runtime(dir.path());
     let container = interrupted(&runtime).await;
-    std::fs::write(container.dir.network_file(), "{}").unwrap();
+    std::fs::write(container.dir.network_file(), NO_NETWORK).unwrap();
     assert!(container.is_start_complete());
     std::fs::write(container.dir.starting_file(), "").unwrap();
     let state = state_to_enter(runtime.engine(), &container, "exec").await.unwrap();

@@ -17,7 +17,7 @@ const UNPROTECTED: &str = "[workspace]\nprotected = [\".envrc\"]\n";
 const AT_ONCE: usize = 20;
 
 /// Tries hard to write standard input to a path.
-const PUT: &str = r#"put() { c=$(cat); d=$(dirname "$1"); mkdir -p "$d"
+pub(super) const PUT: &str = r#"put() { c=$(cat); d=$(dirname "$1"); mkdir -p "$d"
   printf '%s\n' "$c" >"$1" && return; printf '%s\n' "$c" >"$d/.new" && mv -f "$d/.new" "$1" && return
   rm -rf "$1" && printf '%s\n' "$c" >"$1" && return
   mv "$d" "$d.was" && cp -R "$d.was" "$d" && rm -rf "$1" && printf '%s\n' "$c" >"$1"; }

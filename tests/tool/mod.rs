@@ -24,6 +24,7 @@ mod golden;
 mod guest;
 mod health;
 mod hostile_programs;
+mod hostile_session;
 mod identity;
 mod input;
 mod interrupted_bench;

@@ -173,7 +173,7 @@ impl<'t, 'c> Session<'t, 'c> {
         let mut script = String::new();
         for (index, (name, act)) in block.acts.iter().enumerate() {
             variables.insert(format!("ACT_{index}"), format!("{REACHED_FUNCTION}\n{PUT}\n{act}").into());
-            let run = format!("timeout -s KILL 5 /bin/sh -c \"$ACT_{index}\" </dev/null 2>&1; echo 'tried {name}'");
+            let run = format!("timeout -s KILL 5 /bin/sh -c \"$ACT_{index}\" </dev/null 2>&1; echo \"tried {name}\"");
             writeln!(script, "{run}").unwrap();
         }
         let answer = self

@@ -36,17 +36,14 @@ pub(super) const PROC: &[Act] = &[
         "limits and priorities",
         "echo -1000 >/proc/1/oom_score_adj; nice -n -20 true; ulimit -u unlimited; ulimit -l unlimited",
     ),
-    (
-        "clock and host name",
-        "date -s \"@$(date +%s)\" >/dev/null && reached clock; hostname other; sysctl -w kernel.hostname=x",
-    ),
+    ("clock and host name", "date -s \"@$(date +%s)\"; hostname other; sysctl -w kernel.hostname=x"),
 ];
 
 pub(super) const NAMESPACES: &[Act] = &[
     ("new namespaces", "unshare -Urm sh -c \"mount -t tmpfs t /home; cat $OUT/secret\"; unshare -n -p -i -u true"),
     (
         "namespaces of the first process",
-        "nsenter -t 1 -m -u -i -n -p cat $OUT/secret; nsenter -m/proc/1/ns/home cat $OUT/secret",
+        "nsenter -t 1 -m -u -i -n -p cat $OUT/secret; nsenter -m/proc/1/ns/mnt cat $OUT/secret",
     ),
     ("mount a disk", "for d in sda vda nvme0n1 sda1 vda1; do mount /dev/$d /home && reached disk; done"),
     (

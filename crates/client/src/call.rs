@@ -12,26 +12,8 @@ use zeroize::Zeroizing;
 
 use crate::channels::ReplyShape;
 use crate::connection::{Channel, Connection, ConnectionLost};
-use crate::link::Link;
 
-impl Link {
-    /// Makes a call, once more if its connection breaks and a repetition changes nothing.
-    pub(crate) async fn call<C: Call>(&self, call: &C) -> Result<C::Reply> {
-        let (body, shape) = (encoded(call)?, ReplyShape::new(call));
-        attempt::<C, _, _>(call, || self.call_once::<C>(&body, shape)).await
-    }
-
-    pub(crate) async fn call_once<C: Call>(
-        &self,
-        body: &[u8],
-        shape: ReplyShape,
-    ) -> Result<Result<C::Reply, ConnectionLost>> {
-        let connection = self.connection_for::<C>().await?;
-        call_once_on::<C>(&connection, body, shape).await
-    }
-}
-
-async fn call_once_on<C: Call>(
+pub(crate) async fn call_once_on<C: Call>(
     connection: &Arc<Connection>,
     body: &[u8],
     shape: ReplyShape,

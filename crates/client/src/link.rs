@@ -8,8 +8,9 @@ use coracle_protocol::call::Call;
 use coracle_protocol::{Retention, Unlock};
 use coracle_types::{Error, ProcessId, Result, boot_id};
 
-use crate::call::call_on;
-use crate::connection::Connection;
+use crate::call::{attempt, call_on, call_once_on, encoded};
+use crate::channels::ReplyShape;
+use crate::connection::{Connection, ConnectionLost};
 use crate::dial::{Dial, SocketAt, SocketDial, Transport};
 
 /// How a guest is spoken to.
@@ -168,5 +169,20 @@ impl Link {
         }
         *self.0.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&connection));
         Ok(connection)
+    }
+
+    /// Makes a call, once more if its connection breaks and a repetition changes nothing.
+    pub(crate) async fn call<C: Call>(&self, call: &C) -> Result<C::Reply> {
+        let (body, shape) = (encoded(call)?, ReplyShape::new(call));
+        attempt::<C, _, _>(call, || self.call_once::<C>(&body, shape)).await
+    }
+
+    pub(crate) async fn call_once<C: Call>(
+        &self,
+        body: &[u8],
+        shape: ReplyShape,
+    ) -> Result<Result<C::Reply, ConnectionLost>> {
+        let connection = self.connection_for::<C>().await?;
+        call_once_on::<C>(&connection, body, shape).await
     }
 }

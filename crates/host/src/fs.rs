@@ -21,7 +21,7 @@ pub struct HostPath {
 
 /// What tells a file from every other one on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileIdentity {
+pub struct InodeId {
     /// Number of its device.
     pub device: u64,
     /// Its number on that device.
@@ -89,9 +89,9 @@ impl HostPath {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn identity(&self) -> io::Result<FileIdentity> {
+    pub fn identity(&self) -> io::Result<InodeId> {
         let file = self.held.metadata()?;
-        Ok(FileIdentity { device: file.dev(), inode: file.ino() })
+        Ok(InodeId { device: file.dev(), inode: file.ino() })
     }
 
     /// Whether a path leads to the very same file: device and inode.
@@ -100,7 +100,7 @@ impl HostPath {
     /// When either cannot be read.
     pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
         let other = std::fs::metadata(path)?;
-        Ok(self.identity()? == FileIdentity { device: other.dev(), inode: other.ino() })
+        Ok(self.identity()? == InodeId { device: other.dev(), inode: other.ino() })
     }
 
     /// The directory itself, opened for reading through the held descriptor.
@@ -120,7 +120,7 @@ impl HostPath {
     pub fn file(&self) -> io::Result<File> {
         let file = File::from(open_for_reading(&self.real)?);
         let opened = file.metadata()?;
-        if self.identity()? == (FileIdentity { device: opened.dev(), inode: opened.ino() }) {
+        if self.identity()? == (InodeId { device: opened.dev(), inode: opened.ino() }) {
             Ok(file)
         } else {
             Err(io::Error::other("it was exchanged while it was opened"))

@@ -125,7 +125,9 @@ impl PruneScope<'_> {
 ///
 /// [`StoreError::Newer`]: crate::StoreError::Newer
 pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope: &PruneScope<'_>) -> Result<Prune> {
-    store.refuse_newer()?;
+    if let Some(file) = store.newer_files()?.into_iter().next() {
+        return Err(StoreError::Newer(file).into());
+    }
     let mut found = Prune::default();
     let listing = list(engines, store).await?;
     if scope.has(PruneKind::Containers) || scope.has(PruneKind::Records) {

@@ -103,10 +103,11 @@ async fn clear_placeholders(store: &Store, record: &Record) -> Result<()> {
         return Ok(());
     }
     let _lock = store.common_lock("placeholders").await?;
-    if store.refuse_newer().is_err() {
+    let (records, newer) = store.all_records()?;
+    if !newer.is_empty() {
         return Ok(()); // a container that is not known here may need them
     }
-    let others: Vec<_> = store.records()?.into_iter().filter(|it| it.record_id != record.record_id).collect();
+    let others: Vec<_> = records.into_iter().filter(|it| it.record_id != record.record_id).collect();
     let needed = |path: &&std::path::PathBuf| others.iter().any(|it| it.placeholders.contains(path));
     let mine: Vec<_> = record.placeholders.iter().filter(|it| !needed(it)).cloned().collect();
     protected_paths::clear(&mine);

@@ -26,6 +26,8 @@ mod handle;
 #[cfg(feature = "host")]
 mod http;
 mod key;
+#[cfg(feature = "host")]
+mod leftover;
 mod names;
 #[cfg(feature = "host")]
 mod nested_repository;

@@ -316,8 +316,18 @@ impl Store {
         Ok(self.all_slots()?.0)
     }
 
+    /// Files of containers and sessions that a newer version wrote.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn newer_files(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let mut newer = self.all_records()?.1;
+        newer.extend(self.all_slots()?.1);
+        Ok(newer)
+    }
+
     /// The records of all slots, and the files that a newer version wrote.
-    pub(crate) fn all_slots(&self) -> Result<(Vec<SlotRecord>, Vec<PathBuf>), StoreError> {
+    fn all_slots(&self) -> Result<(Vec<SlotRecord>, Vec<PathBuf>), StoreError> {
         let dir = self.root().join("sessions");
         let entries = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?;
         let (mut slots, mut newer) = (Vec::new(), Vec::new());

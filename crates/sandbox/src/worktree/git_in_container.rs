@@ -14,8 +14,8 @@ use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Input};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use super::leftover::Author;
 use crate::failure::over_limit;
+use crate::leftover::Author;
 use crate::{Code, Failure, ProfileName, Result, WorkflowId};
 
 /// For what reads or writes a whole repository or a whole tree.

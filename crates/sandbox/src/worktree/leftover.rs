@@ -1,46 +1,14 @@
 //! What an agent left uncommitted at the end of a run, as a commit on the branch of its workflow.
 
 use coracle_lifecycle::RepoStatus;
-use serde::Serialize;
 
 use super::WorktreeManager;
 use super::git_in_container::Workdir;
+use crate::leftover::{Author, Leftover};
 use crate::{Failure, Result, WorkflowId};
 
 /// The subject of the commit.
 const MESSAGE: &str = "Commit what the agent left uncommitted";
-
-/// Who the commit is by. It is committed by Coracle.
-#[derive(Clone, Debug)]
-pub struct Author {
-    /// A name.
-    pub name: String,
-    /// An address.
-    pub email: String,
-}
-
-/// What became of files that were not committed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub enum Leftover {
-    /// There were none.
-    Nothing,
-    /// They are in a commit.
-    Committed {
-        /// Its id.
-        commit: String,
-        /// Files that differed from the commit before.
-        files: u64,
-        /// The branch that it is on.
-        branch: String,
-    },
-    /// They stay as they are.
-    Kept {
-        /// Why.
-        reason: String,
-        /// How many.
-        files: u64,
-    },
-}
 
 impl WorktreeManager {
     /// Commits everything that git does not ignore. A branch other than the workflow's own is left alone, and so are files

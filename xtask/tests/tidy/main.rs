@@ -9,5 +9,6 @@ mod layers;
 mod macos;
 mod places;
 mod project;
+mod promises;
 mod reveals;
 mod structure;

@@ -107,9 +107,9 @@ fn contents(places: &Places) -> Vec<Value> {
         json!({ "image": null, "purpose": "try-repo", "repo_url": format!("ext::sh -c touch% {mark}") }),
         json!({ "image": null, "purpose": "try-repo", "repo_url": format!("-c core.fsmonitor={mark}") }),
         json!({ "image": null, "purpose": "try-repo", "repo_url": out }),
-        json!({ "devcontainer": "to-out/devcontainer.json" }),
-        json!({ "devcontainer": format!("{out}/devcontainer.json") }),
-        json!({ "devcontainer": "/etc/passwd" }),
+        json!({ "image": null, "devcontainer": "to-out/devcontainer.json" }),
+        json!({ "image": null, "devcontainer": format!("{out}/devcontainer.json") }),
+        json!({ "image": null, "devcontainer": "/etc/passwd" }),
     ]
 }
 

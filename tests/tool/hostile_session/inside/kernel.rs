@@ -109,7 +109,7 @@ pub(super) const PROCESSES: &[Act] = &[
     ),
     (
         "an archive that leaves its directory",
-        "mkdir -p tars; tar -c -P -f tars/up.tar ../../../etc/passwd $OUT /proc/version",
+        "mkdir -p tars; tar -c -f tars/up.tar ../etc/passwd to-out up-to-out /proc/version",
     ),
 ];
 

@@ -11,7 +11,7 @@ use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::ran;
 
 /// Nothing of git's is protected: what the table is tried against.
-const UNPROTECTED: &str = "[workspace]\nprotected = [\".envrc\"]\n";
+pub(super) const UNPROTECTED: &str = "[workspace]\nprotected = [\".envrc\"]\n";
 
 /// What mounts of one call may be.
 const AT_ONCE: usize = 20;

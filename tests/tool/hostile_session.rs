@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use self::arguments::Places;
 use self::inside::Block;
 use self::witness::{Witness, dangerous, processes_with};
-use super::git_guard::PUT;
+use super::git_guard::{PUT, UNPROTECTED};
 use super::{Tool, eventually, with_engine};
 use crate::engines::ran;
 
@@ -309,6 +309,19 @@ async fn after_two_hundred_hostile_acts_the_host_is_as_it_was() {
         assert!(session.tried >= 200, "{} acts", session.tried);
         session.end().await;
         ran("hostile-session", tool.case.engine());
+    })
+    .await;
+}
+
+/// Control: what the acts leave for git is real.
+#[tokio::test]
+async fn without_the_protection_the_users_git_runs_what_a_hostile_session_left() {
+    with_engine(UNPROTECTED, async |tool| {
+        let mut session = Session::begin(tool).await;
+        let block = inside::BLOCKS.iter().find(|block| block.topic == "git").unwrap();
+        session.try_block(block).await;
+        session.repository.git(&session.repository.dir, &["status"]);
+        assert_ne!(session.payloads_that_ran(), BTreeSet::new());
     })
     .await;
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::random_hex;
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
 /// Files like those that users have. They are not at their usual places, where Coracle itself may read them.
@@ -68,15 +68,13 @@ impl Witness {
         Self { dir, canary, before, settings: settings(), events }
     }
 
-    /// What happened since the last call. A directory that is opened, and not read, is none of it: that is how Coracle sees
-    /// what a path leads to before it refuses it.
+    /// What happened since the last call. To look at what a path leads to, without opening it, is no event.
     fn events(&self) -> Vec<String> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.events, &mut buffer);
         let mut found = Vec::new();
         loop {
             match reader.next() {
-                Ok(event) if event.events() == ReadFlags::ISDIR | ReadFlags::OPEN => {}
                 Ok(event) => found.push(format!("{:?} of {:?}", event.events(), event.file_name())),
                 Err(Errno::AGAIN) => return found,
                 Err(err) => panic!("{err}"),

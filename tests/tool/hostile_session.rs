@@ -3,12 +3,12 @@
 
 mod arguments;
 mod inside;
+mod repository;
 mod witness;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::random_hex;
@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use self::arguments::Places;
 use self::inside::Block;
+use self::repository::Repository;
 use self::witness::{Witness, dangerous, processes_with};
 use super::git_guard::{PUT, UNPROTECTED};
 use super::{Tool, eventually, with_engine};
@@ -29,77 +30,6 @@ const REACHED_FUNCTION: &str = "reached() { echo \"reached\"\"-the-host $1\"; }"
 
 /// Directories that are protected where they exist. A container that was made before them can exchange them.
 const EXCHANGED: [&str; 6] = [".vscode", ".cargo", ".idea", ".husky", ".claude", ".devcontainer"];
-
-/// What the user does in the repository afterwards, and whether it has to work: else nothing was tried.
-const USERS_GIT: &[(&[&str], bool)] = &[
-    (&["status"], true),
-    (&["diff"], true),
-    (&["log", "-p", "-1"], true),
-    (&["commit", "--allow-empty", "-m", "x"], true),
-    (&["rebase", "--abort"], false),
-    (&["status", "--ignored"], true),
-    (&["stash", "list"], true),
-    (&["fetch", "--all"], true),
-    (&["worktree", "list"], true),
-];
-
-/// The user's repository, with a remote, and a worktree beside it.
-struct Repository {
-    dir: PathBuf,
-    linked: PathBuf,
-    home: PathBuf,
-}
-
-impl Repository {
-    fn new(dir: PathBuf, home: PathBuf) -> Self {
-        let repository = Self { dir, linked: home.join("linked"), home };
-        let remote = repository.home.join("remote.git").display().to_string();
-        let linked = repository.linked.display().to_string();
-        let config = "[user]\n\tname = A\n\temail = a@example.com\n[init]\n\tdefaultBranch = main\n";
-        std::fs::write(repository.home.join(".gitconfig"), config).unwrap();
-        std::fs::write(repository.dir.join("f"), "f\n").unwrap();
-        for words in [
-            &["init", "-q"][..],
-            &["add", "f"],
-            &["commit", "-qm", "one"],
-            &["init", "-q", "--bare", &remote],
-            &["remote", "add", "origin", &remote],
-            &["push", "-q", "origin", "main"],
-            &["config", "extensions.worktreeConfig", "true"],
-            &["worktree", "add", "-q", &linked],
-        ] {
-            let output = repository.git(&repository.dir, words);
-            assert!(output.status.success(), "{words:?}: {output:?}");
-        }
-        repository
-    }
-
-    /// Adds what editors, agents and builds act on.
-    fn add_directories(&self) {
-        for dir in EXCHANGED {
-            std::fs::create_dir(self.dir.join(dir)).unwrap();
-        }
-        std::fs::write(self.dir.join(".cargo/config"), "").unwrap();
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the user's own git is tried")]
-    fn git(&self, dir: &Path, words: &[&str]) -> Output {
-        let mut git = std::process::Command::new("timeout");
-        git.args(["20", "git"]).args(words).current_dir(dir).env_clear();
-        git.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", &self.home);
-        git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_EDITOR", "true").env("GIT_TERMINAL_PROMPT", "0");
-        git.output().unwrap()
-    }
-
-    fn use_it(&self) {
-        for (words, must_work) in USERS_GIT {
-            let output = self.git(&self.dir, words);
-            assert!(output.status.success() || !must_work, "{words:?}: {output:?}");
-        }
-        let output = self.git(&self.linked, &["status"]);
-        assert!(output.status.success(), "{output:?}");
-    }
-}
 
 /// An agent's session with two containers on the same directory, which help each other, and one that may break.
 struct Session<'t, 'c> {
@@ -320,8 +250,8 @@ async fn without_the_protection_the_users_git_runs_what_a_hostile_session_left()
         let mut session = Session::begin(tool).await;
         let block = inside::BLOCKS.iter().find(|block| block.topic == "git").unwrap();
         session.try_block(block).await;
-        session.repository.git(&session.repository.dir, &["status"]);
-        assert_ne!(session.payloads_that_ran(), BTreeSet::new());
+        let status = session.repository.git(&session.repository.dir, &["status"]);
+        assert_ne!(session.payloads_that_ran(), BTreeSet::new(), "{status:?}");
     })
     .await;
 }

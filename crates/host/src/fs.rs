@@ -65,7 +65,7 @@ impl HostPath {
         if real.to_str().is_none_or(|text| text.chars().any(char::is_control)) {
             return Err(HostPathError::Name(real));
         }
-        let held = File::from(open_without_links(&real).map_err(|err| failed(err.into()))?);
+        let held = File::from(open_without_links(&real, HELD).map_err(|err| failed(err.into()))?);
         let kind = held.metadata().map_err(failed)?;
         if !kind.is_dir() && !kind.is_file() {
             return Err(HostPathError::Special(real));
@@ -113,7 +113,7 @@ impl HostPath {
         Ok(cap_std::fs::Dir::from_std_file(File::from(fd)))
     }
 
-    /// The file's content, opened through its directory without following a link.
+    /// The file's content, opened without following a link.
     ///
     /// # Errors
     /// When it is no file, may not be read, or was exchanged.
@@ -201,20 +201,28 @@ pub fn digest(mut file: &File) -> io::Result<ContentDigest> {
     }
 }
 
+/// A descriptor that only names its file.
 #[cfg(target_os = "linux")]
-fn open_without_links(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
+const HELD: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const HELD: OFlags = OFlags::RDONLY;
+
+/// Opens a path without following a link anywhere on it.
+#[cfg(target_os = "linux")]
+fn open_without_links(real: &Path, flags: OFlags) -> rustix::io::Result<rustix::fd::OwnedFd> {
     use rustix::fs::ResolveFlags;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    rustix::fs::openat2(rustix::fs::CWD, real, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
+    rustix::fs::openat2(rustix::fs::CWD, real, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn open_without_links(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
-    rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+fn open_without_links(real: &Path, flags: OFlags) -> rustix::io::Result<rustix::fd::OwnedFd> {
+    rustix::fs::open(real, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Of what may be no regular file by now: a FIFO does not wait for who writes to it.
 fn open_for_reading(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
-    rustix::fs::open(real, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+    open_without_links(real, OFlags::RDONLY | OFlags::NONBLOCK)
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) const PROC: &[Act] = &[
     ("sysrq", "echo h >/proc/sysrq-trigger && reached sysrq"),
     ("memory", "[ -n \"$(head -c 4 /dev/mem)\" ] && reached mem; [ -n \"$(head -c 4 /proc/kcore)\" ] && reached kcore"),
     ("kernel messages", "dd if=/dev/kmsg bs=64 count=1 && reached kmsg; dmesg | head -1"),
-    ("modules", "insmod /bin/busybox; modprobe dummy; rmmod dummy"),
+    ("kernel modules", "insmod /bin/busybox; modprobe dummy; rmmod dummy"),
     (
         "firmware and block devices",
         "ls /sys/firmware; for d in /sys/block/*; do cat $d/uevent; done; echo 1 >/sys/power/pm_test",

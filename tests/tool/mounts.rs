@@ -40,6 +40,13 @@ impl Outside {
         )
     }
 
+    /// Makes the path inside, too: some engines mount only at a target that exists.
+    async fn make_target_in(&self, tool: &Tool<'_>, container: &str) {
+        let command = format!("mkdir -p {0} && touch {0}/config", self.0.display());
+        let call = json!({ "operation": "exec", "container": container, "command": command, "as_root": true });
+        assert_eq!(tool.call(call).await["exit_code"], 0);
+    }
+
     fn check_untouched(&self) {
         let mut names: Vec<_> = self.0.read_dir().unwrap().map(|it| it.unwrap().file_name()).collect();
         names.sort();
@@ -91,7 +98,7 @@ async fn a_link_in_place_of_a_protected_path_is_not_followed_at_a_restart() {
         std::fs::create_dir_all(work.join(".cargo")).unwrap();
         std::fs::write(work.join(".cargo/config"), "").unwrap();
         let name = tool.created(json!({ "persistent": true, "mount_cwd": true })).await;
-        tool.prints(&name, &format!("mkdir -p {0} && touch {0}/config", outside.0.display())).await;
+        outside.make_target_in(tool, &name).await;
         for path in [".vscode", ".cargo"] {
             assert!(tool.engine(&["stop", "--time=0", &name]).await.0);
             std::fs::rename(work.join(path), work.join("away")).unwrap();
@@ -118,7 +125,7 @@ async fn a_protected_path_that_is_exchanged_during_a_restart_is_never_another_di
         std::fs::create_dir_all(work.join(".cargo")).unwrap();
         std::fs::write(work.join(".cargo/config"), "").unwrap();
         let name = tool.created(json!({ "persistent": true, "mount_cwd": true })).await;
-        tool.prints(&name, &format!("mkdir -p {0} && touch {0}/config", outside.0.display())).await;
+        outside.make_target_in(tool, &name).await;
         std::os::unix::fs::symlink(&outside.0, work.join("link")).unwrap();
         for _ in 0..races() {
             tool.engine(&["stop", "--time=0", &name]).await;

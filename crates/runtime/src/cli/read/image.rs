@@ -21,9 +21,9 @@ struct ImageJson {
     architecture: String,
     #[serde(default)]
     size: u64,
-    /// Missing where the image's configuration has none.
+    /// Missing (Docker) or null (Podman) where the image's configuration has none.
     #[serde(default)]
-    created: String,
+    created: Option<String>,
 }
 
 impl ImageJson {
@@ -39,7 +39,7 @@ impl ImageJson {
             config: ImageConfig::from(config),
             arch: self.architecture,
             size_bytes: self.size,
-            created: self.created,
+            created: self.created.unwrap_or_default(),
         })
     }
 }
@@ -69,7 +69,10 @@ mod tests {
 
     #[test]
     fn an_image_without_a_time_of_creation_is_read() {
-        let json = format!(r#"[{{"Id":"sha256:{}","Architecture":"amd64","Config":{{}}}}]"#, "b".repeat(64));
-        assert_eq!(images(json.as_bytes()).unwrap()[0].created, "");
+        for created in ["", r#","Created":null"#] {
+            let id = "b".repeat(64);
+            let json = format!(r#"[{{"Id":"sha256:{id}","Architecture":"amd64","Config":{{}}{created}}}]"#);
+            assert_eq!(images(json.as_bytes()).unwrap()[0].created, "");
+        }
     }
 }

@@ -158,7 +158,7 @@ pub enum Error {
         paths: Vec<String>,
         /// Why.
         reason: String,
-        /// What stands in the way, as far as somebody can do something about it.
+        /// The obstacle, if the user can remove it.
         obstacle: SaveObstacle,
     },
     /// The state directory cannot be used.

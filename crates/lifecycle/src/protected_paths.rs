@@ -13,7 +13,7 @@ use coracle_runtime::{git_dirs, guarded_paths};
 pub struct GuardedPath {
     /// Relative to the tree.
     pub path: &'static str,
-    /// What somebody who can write it decides.
+    /// What write access to it decides.
     pub decides: &'static str,
     /// What is done about it.
     pub guard: Guard,

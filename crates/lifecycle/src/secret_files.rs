@@ -43,7 +43,7 @@ impl Store {
         }
     }
 
-    /// Nobody without the key of this state directory knows the name, so nobody else can take it.
+    /// Only a holder of this state directory's key knows the name, so no other process can take it.
     fn secret_files(&self) -> PathBuf {
         let digest = self.signer().digest(b"files of secrets");
         Path::new(MEMORY).join(format!("coracle-{}", digest.get(..32).unwrap_or(&digest)))

@@ -73,7 +73,7 @@ fn write(path: &Path, content: &str, entry: &Value) -> io::Result<()> {
     let number = |key: &str| entry[key].as_str().and_then(|text| text.parse().ok());
     let (uid, gid) = (number("uid"), number("gid"));
     let mode = entry["mode"].as_u64().and_then(|mode| u32::try_from(mode).ok()).unwrap_or(READABLE);
-    // Without root the file stays the person's, and whoever the service is has to be able to read it.
+    // Without root the file stays the user's, and the service may run as any account that has to read it.
     let given = (uid, gid) == (None, None) || fchown(&file, uid, gid).is_ok();
     file.set_permissions(Permissions::from_mode(if given { mode & 0o777 } else { READABLE }))
 }

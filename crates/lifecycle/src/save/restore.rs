@@ -47,7 +47,7 @@ pub struct RestoredItem {
     pub commits: Commits,
     /// The patch of what was staged, where it is now.
     pub staged: Option<String>,
-    /// Its repositories cannot be used as such: nobody has looked at their configuration and hooks.
+    /// Its repositories are inert until the user has looked at their configuration and hooks.
     pub inert: bool,
     /// The shell command that makes them repositories again; none if they are too many for one.
     pub activate: Option<String>,

@@ -59,7 +59,7 @@ impl HostMounts<'_> {
 
     /// What a container has also at rest: its volumes, and what is still there of what is bound into it.
     pub(crate) fn at_rest(&self) -> std::result::Result<Vec<Step>, TreeError> {
-        // Code inside can put a link in the place of a directory that it may write, and nobody mounts what that leads to.
+        // Code inside can replace a directory that it may write by a link. The target of that link is never mounted.
         self.bind_steps(|source| source.canonicalize().is_ok_and(|real| real == source))
     }
 

@@ -81,7 +81,9 @@ impl Person {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(std::env::args_os().skip(1)).uid(self.uid).gid(self.gid).stdin(Stdio::null());
         command.env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env(SECOND, "1");
-        command.env("CORACLE_TEST_RUN", variable("CORACLE_TEST_RUN").unwrap_or_default());
+        for name in ["CORACLE_TEST_RUN", "CORACLE_RACES"] {
+            command.env(name, variable(name).unwrap_or_default());
+        }
         command.env("CORACLE_ENGINES", engine).env("HOME", &self.home).env("TMPDIR", self.home.join("tmp"));
         command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", self.uid)).current_dir(&self.home);
         command

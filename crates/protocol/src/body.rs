@@ -5,8 +5,8 @@
 //! stable since version 1.0 (2022), and it is released regularly (1.2 in 2026). MessagePack and CBOR describe themselves, which
 //! costs bytes and code, and this protocol compares versions first; bincode is no longer maintained.
 //!
-//! So a type on the wire has no field that is left out, and new variants come last. A changed request gets a new name, and a
-//! change to an existing one a new [`VERSION`](crate::VERSION).
+//! So a type on the wire has no field that is left out, and new variants come last. A changed request gets a new name:
+//! guests of earlier versions live on in containers, and a test holds the types that they know.
 
 use std::fmt;
 

@@ -63,7 +63,8 @@ pub use self::scan::{ScanEntry, ScanRequest, SecretQuery};
 pub use self::terminal::{AttachTerminal, ListTerminals, TerminalInfo};
 pub use self::user::{EnsureUser, OpenWorkerSocket, PutSecret, SetSession, UserInfo, UserSpec};
 
-/// Version of the protocol. Both sides compare it in their greeting, and neither speaks to another version.
+/// Version of the protocol. Both sides compare it in their greeting, and neither speaks to another version: to raise it makes
+/// live containers unusable, so calls are added instead.
 pub const VERSION: u32 = 2;
 
 /// What a program that the host runs inside says when nobody listens there any more.

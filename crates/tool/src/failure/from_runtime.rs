@@ -128,7 +128,8 @@ const DENIED: &str = "this user may not talk to the engine; `preflight` says how
 const DOWN: &str = "`preflight` says how to start it";
 const APPLE_DOWN: &str = "ask the person to run `container system start`, then try again";
 const YOU_START_APPLE: &str = "run `container system start`, then try again";
-const OTHER_VERSION: &str = "the container was made by another version of coracle; `destroy` it and `create` another";
+const OTHER_VERSION: &str = "the container was made by another version of coracle: use that version for it, or `destroy` it, \
+     which saves its work, and `create` another";
 const MOUNT_CHANGED: &str = "a link, or nothing, is in the place of a mounted host directory; look at it on the host and put \
      the directory back, or `destroy` the container, which saves its work";
 const GUEST_FAILED: &str = "try once more; if it fails again, `destroy` the container and `create` another: code inside may \

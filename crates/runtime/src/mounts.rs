@@ -53,6 +53,8 @@ pub fn mount_identities(container: &Container) -> Result<Vec<MountIdentity>> {
             Err(err) => return Err(unreadable(mount, std::io::Error::other(err))),
         }
     }
+    // Docker lists mounts in another order each time.
+    identities.sort_by(|a, b| a.target.cmp(&b.target));
     if changed.is_empty() { Ok(identities) } else { Err(Error::MountChanged { targets: changed }) }
 }
 

@@ -235,6 +235,33 @@ async fn s74_a_service_that_fails_is_told_with_its_log_and_nothing_stays() {
 }
 
 #[tokio::test]
+async fn a_stack_that_failed_and_is_made_again_under_its_name_stays() {
+    with_rootful_tool("", async |tool| {
+        if tool.case.lacks(Lack::Compose) {
+            return;
+        }
+        let project = format!("again-{}", tool.case.label().1);
+        let made = async |command: Value| {
+            let db = json!({ "db": { "command": command, "volumes": ["data:/data"] } });
+            with_stack(tool, db, json!({ "compose_project": project })).await
+        };
+        let failed = made(json!(["sh", "-c", "exit 1"])).await;
+        assert_eq!(failed["code"], "compose_failed", "{failed:#}");
+        let answer = made(on("true")).await;
+        assert_eq!(answer["success"], true, "{answer:#}");
+        // Each sweeps what calls left that were given up.
+        for operation in ["list", "create"] {
+            let swept = if operation == "list" { json!({ "operation": "list" }) } else { tool.create_call(json!({})) };
+            assert_eq!(tool.call(swept).await["success"], true);
+        }
+        assert!(left_of(tool, &project).await.len() > 2, "containers, the network and the volume");
+        tool.destroy(text(&answer, "container")).await;
+        assert_eq!(left_of(tool, &project).await, [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn s75_services_are_addressed_by_name_and_go_by_their_project() {
     with_rootful_tool("", async |tool| {
         if tool.case.lacks(Lack::Compose) {

@@ -119,7 +119,10 @@ pub(crate) async fn sweep(runtime: &dyn ContainerRuntime, store: &Store, record:
     remove_containers(runtime, store, record).await?;
     remove_volume(runtime, store, record).await?;
     if let Some(project) = own_stack(record) {
-        remove_stack(runtime, store, project).await?;
+        // A later call may have made another stack of that name.
+        if store.stack_owner(project)?.is_none() {
+            remove_stack(runtime, store, project).await?;
+        }
     }
     Ok(())
 }

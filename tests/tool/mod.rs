@@ -65,6 +65,7 @@ mod servers;
 mod shell;
 mod snapshot_archives;
 mod snapshots;
+mod stack_mounts;
 mod stack_rules;
 mod stacks;
 mod stand_ins;

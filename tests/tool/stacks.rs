@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 
 use super::debian::{debian, services as services_image};
 use super::person::{step, warnings};
+use super::stack_mounts::names_of_files;
 use super::{Tool, with_rootful_engine, with_rootful_tool};
 use crate::engines::{IMAGE, LABEL, Lack, ran};
 
@@ -397,7 +398,10 @@ async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the
         if tool.case.lacks(Lack::Compose) {
             return;
         }
-        let services = json!({ "db": { "command": on("true"), "volumes": ["data:/data"], "ports": ["80"] },
+        let conf = tool.work().join("conf");
+        std::fs::write(&conf, "").unwrap();
+        let volumes = json!(["data:/data", format!("{}:/conf:ro", conf.display())]);
+        let services = json!({ "db": { "command": on("true"), "volumes": volumes, "ports": ["80"] },
             "cache": { "command": on("true") } });
         let file = stack(tool, services).to_string();
         let begun = std::time::Instant::now();
@@ -413,7 +417,8 @@ async fn a_stack_that_was_being_made_when_its_maker_was_killed_is_gone_after_the
             // Compose outlives its caller, and may make something late.
             super::eventually("the stack is gone", Duration::from_secs(60), async || {
                 tool.call(json!({ "operation": "destroy_all", "confirm": true })).await;
-                left_of(tool, &project).await.is_empty() && tool.records().is_empty()
+                let left = left_of(tool, &project).await;
+                left.is_empty() && tool.records().is_empty() && names_of_files(tool).is_empty()
             })
             .await;
         }

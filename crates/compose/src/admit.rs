@@ -2,6 +2,7 @@
 //!
 //! Known keys are copied one by one, so an unknown key is never passed on.
 
+mod bound_files;
 mod build;
 mod limits;
 mod mounts;
@@ -14,9 +15,11 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ImageRef, Mount, PolicyRefusal, ProjectName, Protocol};
 use serde_json::{Map, Value, json};
 
+pub use self::bound_files::BoundFileError;
 use self::schema::{entries, is_empty};
 use crate::Rules;
 use crate::diagnostics::{Diagnostics, Location, Violation, is_known};
@@ -36,6 +39,7 @@ pub struct AdmittedStack {
     images: Vec<StackImage>,
     moved: Vec<ReassignedPort>,
     binds: Vec<(String, Mount)>,
+    contexts: Vec<HostPath>,
     gpu: bool,
 }
 
@@ -87,12 +91,13 @@ pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<
         moved: Vec::new(),
         claimed: BTreeSet::new(),
         binds: Vec::new(),
+        contexts: Vec::new(),
         gpu: false,
     };
     let model = admission.file();
-    let Admission { diagnostics, images, moved, binds, gpu, .. } = admission;
+    let Admission { diagnostics, images, moved, binds, contexts, gpu, .. } = admission;
     diagnostics.into_result()?;
-    Ok(AdmittedStack { project: project.clone(), model, images, moved, binds, gpu })
+    Ok(AdmittedStack { project: project.clone(), model, images, moved, binds, contexts, gpu })
 }
 
 /// A model on its way. Each part of a file is a method that answers the part as it goes on.
@@ -105,6 +110,7 @@ struct Admission<'a> {
     /// Host ports that services of this stack have got.
     claimed: BTreeSet<(u16, &'static str)>,
     binds: Vec<(String, Mount)>,
+    contexts: Vec<HostPath>,
     gpu: bool,
 }
 
@@ -135,6 +141,7 @@ impl Admission<'_> {
             let violation = Violation::new("services", &value).unless("compose.max_services");
             self.refuse(Location::FILE, violation, &why);
         }
+        self.hold_in_place(&mut services);
         let mut file = Map::from_iter([("services".to_owned(), Value::Object(services))]);
         for (key, part) in [
             ("networks", self.networks()),
@@ -247,10 +254,16 @@ impl AdmittedStack {
     }
 
     /// Host paths that services see, held open, each with its service: what protects them and files of configs and
-    /// secrets among them. A service that can write to a directory above one can exchange it (4.9).
+    /// secrets among them.
     #[must_use]
     pub fn binds(&self) -> &[(String, Mount)] {
         &self.binds
+    }
+
+    /// Directories of the host that images are built from, held open. Compose reads them by their paths later.
+    #[must_use]
+    pub fn build_contexts(&self) -> &[HostPath] {
+        &self.contexts
     }
 
     /// The network for a container that is to find the services by name, as the engine calls it: the default one if a

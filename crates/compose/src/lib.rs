@@ -20,7 +20,7 @@ mod read;
 mod rules;
 mod stack;
 
-pub use admit::{AdmittedStack, LabelledPart, ReassignedPort, StackImage, admit};
+pub use admit::{AdmittedStack, BoundFileError, LabelledPart, ReassignedPort, StackImage, admit};
 pub use read::{ComposeFile, ReadError, read};
 pub use rules::Rules;
 pub use stack::{BadService, Claim, Service, StackError, UpOptions, claim, down, services, up};

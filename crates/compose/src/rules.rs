@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 
 use coracle_runtime::{LabelNamespace, Limits, Policy, Protocol};
 
@@ -23,6 +24,8 @@ pub struct Rules<'a> {
     pub root_is_host: bool,
     /// Names below a writable bind that lie read-only over it (`workspace.protected`).
     pub protected: &'a [String],
+    /// What services of other stacks bind: no service of this one may exchange it.
+    pub bound_by_others: &'a [PathBuf],
     /// What `environment` of configs and secrets is filled from, as `${NAME}` was: the `env` input of the call, and
     /// nothing of the host. A name that is not in it is refused.
     pub env: &'a BTreeMap<String, String>,

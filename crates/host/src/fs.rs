@@ -28,6 +28,12 @@ pub struct InodeId {
     pub inode: u64,
 }
 
+impl InodeId {
+    fn from_metadata(file: &std::fs::Metadata) -> Self {
+        Self { device: file.dev(), inode: file.ino() }
+    }
+}
+
 /// Why a host path cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPathError {
@@ -90,8 +96,27 @@ impl HostPath {
     /// # Errors
     /// When it cannot be read.
     pub fn identity(&self) -> io::Result<InodeId> {
-        let file = self.held.metadata()?;
-        Ok(InodeId { device: file.dev(), inode: file.ino() })
+        Ok(InodeId::from_metadata(&self.held.metadata()?))
+    }
+
+    /// Whether its path still leads to it, without a link on the way.
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        Self::open(&self.real).is_ok_and(|now| now.real == self.real && now.identity().ok() == self.identity().ok())
+    }
+
+    /// Gives the file one more name. What takes the place of its own path later is not met there.
+    ///
+    /// # Errors
+    /// When it lies on another file system than the name, when the system does not permit it, and when another file is at
+    /// its path by now.
+    pub fn hard_link(&self, name: &Path) -> io::Result<Self> {
+        std::fs::hard_link(&self.real, name)?;
+        if self.identity()? == InodeId::from_metadata(&std::fs::symlink_metadata(name)?) {
+            return Self::open(name).map_err(io::Error::other);
+        }
+        std::fs::remove_file(name)?;
+        Err(io::Error::new(io::ErrorKind::NotFound, "it was exchanged"))
     }
 
     /// Whether a path leads to the very same file: device and inode.
@@ -99,8 +124,7 @@ impl HostPath {
     /// # Errors
     /// When either cannot be read.
     pub fn is_same_as(&self, path: &Path) -> io::Result<bool> {
-        let other = std::fs::metadata(path)?;
-        Ok(self.identity()? == InodeId { device: other.dev(), inode: other.ino() })
+        Ok(self.identity()? == InodeId::from_metadata(&std::fs::metadata(path)?))
     }
 
     /// The directory itself, opened for reading through the held descriptor.
@@ -119,8 +143,7 @@ impl HostPath {
     /// When it is no file, may not be read, or was exchanged.
     pub fn file(&self) -> io::Result<File> {
         let file = File::from(open_for_reading(&self.real)?);
-        let opened = file.metadata()?;
-        if self.identity()? == (InodeId { device: opened.dev(), inode: opened.ino() }) {
+        if self.identity()? == InodeId::from_metadata(&file.metadata()?) {
             Ok(file)
         } else {
             Err(io::Error::other("it was exchanged while it was opened"))
@@ -260,6 +283,25 @@ mod tests {
         std::fs::create_dir(root.join("real")).unwrap();
         assert!(!held.is_same_as(&root.join("real")).unwrap());
         assert!(held.is_same_as(&root.join("moved")).unwrap());
+    }
+
+    #[test]
+    fn one_more_name_is_of_the_very_file_that_was_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (file, name) = (root.join("file"), root.join("name"));
+        std::fs::write(&file, "text").unwrap();
+        let held = HostPath::open(&file).unwrap();
+        assert!(held.hard_link(&name).unwrap().is_same_as(&file).unwrap() && held.is_in_place());
+        std::fs::remove_file(&name).unwrap();
+        // Another file, and a link to the file itself, which has moved.
+        std::fs::rename(&file, root.join("moved")).unwrap();
+        std::fs::write(&file, "other").unwrap();
+        assert!(held.hard_link(&name).is_err() && !held.is_in_place() && !name.exists());
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("moved", &file).unwrap();
+        assert!(held.hard_link(&name).is_err() && !held.is_in_place());
+        assert!(name.symlink_metadata().is_err(), "no link to a path that others can write is left");
     }
 
     #[test]

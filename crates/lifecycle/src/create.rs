@@ -20,7 +20,7 @@ use crate::networks::place;
 use crate::reconcile::recover_making;
 use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordState, RecordedMount, Role, SecretState};
 use crate::remove::remove_all;
-use crate::shared_mounts::shared_problem;
+use crate::shared_mounts::{shared_problem, stack_problem};
 use crate::store::LoadOutcome;
 use crate::{Error, Lock, Result, Review, Store, host_review, protected_paths};
 
@@ -306,9 +306,10 @@ impl Creation<'_> {
                 source,
             })?;
             let others = spec.volumes.iter().map(|it| &it.at).chain(spec.tmpfs.iter().map(|it| &it.at));
-            let mut of_bind = mounts_over(bind, others.chain(mounts.iter().map(|it| &it.at)), &self.protected);
+            let taken: Vec<_> = others.chain(mounts.iter().map(|it| &it.at)).collect();
+            let mut of_bind = mounts_over(bind, taken.iter().copied(), &self.protected);
             // No guest waits in a service until its mounts were compared.
-            hold_in_place(bind, of_services.iter().map(PathBuf::as_path), &mut of_bind);
+            hold_in_place(bind, taken, of_services.iter().map(PathBuf::as_path), &mut of_bind);
             over.extend(of_bind);
         }
         self.store.save(&self.record)?;
@@ -369,18 +370,28 @@ impl Creation<'_> {
     }
 
     /// The stack beside it is brought up from here on. It goes with all else if this is undone, also what the engine
-    /// makes of it later. `binds` are those of its services.
+    /// makes of it later. `binds` are those of its services, and what images are built from. What other containers have is looked at under the lock that
+    /// this record is saved under; what one exchanged before is seen, and from here on none can.
     ///
     /// # Errors
-    /// When a bind lies in a directory that another container can write, or the record cannot be written.
+    /// When a bind lies in a directory that another container can write, or the other way round, when one was exchanged
+    /// since it was checked, or when the record cannot be written.
     pub async fn begin_stack(&mut self, network: Option<String>, binds: &[Mount]) -> Result<()> {
         let _lock = self.store.common_lock("placeholders").await?;
-        if let Some(refused) = shared_problem(binds, &self.others()?) {
+        let others = self.others()?;
+        self.record.stack_mounts = binds.iter().map(recorded).collect();
+        // Files are bound by other names.
+        let directories: Vec<_> = binds.iter().filter(|bind| bind.host.is_dir()).cloned().collect();
+        if let Some(refused) = shared_problem(&directories, &others).or_else(|| stack_problem(&self.record, &others)) {
             return Err(refused.into());
+        }
+        let moved = binds.iter().filter(|bind| !bind.host.is_in_place());
+        let targets: Vec<_> = moved.map(|bind| bind.host.real().display().to_string()).collect();
+        if !targets.is_empty() {
+            return Err(coracle_runtime::Error::MountChanged { targets }.into());
         }
         self.told = true;
         self.record.compose_network = network;
-        self.record.stack_mounts = binds.iter().map(recorded).collect();
         Ok(self.store.save(&self.record)?)
     }
 

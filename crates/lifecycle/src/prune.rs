@@ -160,7 +160,9 @@ pub async fn prunable(engines: &dyn Engines, store: &Store, links: &Links, scope
         }
     }
     if scope.has(PruneKind::Temporary) {
-        links_left(store, &mut found)?;
+        for kind in ["link", "stack"] {
+            directories_left(store, kind, &mut found)?;
+        }
         copies_left(store, &mut found);
         scope.temp_dirs.iter().for_each(|it| temporary(it, &mut found));
     }
@@ -442,9 +444,9 @@ impl PackageUse {
     }
 }
 
-/// What containers saw as their link, and what was put aside when it was to be cleared.
-fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
-    let above = store.root().join("link");
+/// What containers saw as their link, and files of their stacks; also what was put aside when it was to be cleared.
+fn directories_left(store: &Store, kind: &str, found: &mut Prune) -> Result<()> {
+    let above = store.root().join(kind);
     let left = names_in(&above);
     let (records, abandoned) = (store.records()?, store.abandoned()?);
     for name in left {
@@ -455,7 +457,7 @@ fn links_left(store: &Store, found: &mut Prune) -> Result<()> {
         let path = above.join(&name);
         let item = PruneItem {
             made: path.symlink_metadata().ok().as_ref().and_then(modified),
-            ..PruneItem::new(PruneKind::Temporary, format!("link/{name}"), "")
+            ..PruneItem::new(PruneKind::Temporary, format!("{kind}/{name}"), "")
         };
         found.add(item.unused("its container is gone", PruneAction::Directory(path)));
     }

@@ -95,7 +95,7 @@ async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use coracle_runtime::{ContainerName, ContainerPath, FakeRuntime, LabelNamespace};
@@ -105,7 +105,7 @@ mod tests {
     use crate::record::Role;
     use crate::{Creation, Error, NewRecord};
 
-    fn draft() -> NewRecord {
+    pub(crate) fn draft() -> NewRecord {
         NewRecord {
             name: ContainerName::parse("web").unwrap(),
             role: Role::Primary,

@@ -38,13 +38,16 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
     }
     if let Some(project) = own_stack(record) {
         match remove_stack(runtime, store, project).await {
-            Ok(found) => removal.found |= found,
+            Ok(found) => {
+                removal.found |= found;
+                clear_own(store, "stack", record).await;
+            }
             Err(err) => removal.failed.push(err),
         }
     }
     // Its maker may have died before the record said that it has a guest.
     if record.guest.is_some() || store.root().join("link").join(record.record_id.as_str()).exists() {
-        clear_link(store, record).await;
+        clear_own(store, "link", record).await;
     }
     if let Err(err) = clear_placeholders(store, record).await {
         removal.failed.push(err);
@@ -79,12 +82,12 @@ async fn drop_own_snapshot(runtime: &dyn ContainerRuntime, store: &Store, record
     Ok(())
 }
 
-/// What the container left in it is its own business: that some of it stays is no reason to keep the record.
-async fn clear_link(store: &Store, record: &Record) {
-    let (above, name) = (store.root().join("link"), record.record_id.to_string());
+/// Removes the record's own directory of that kind. That some of it stays is no reason to keep the record: `prune` finds it.
+async fn clear_own(store: &Store, kind: &'static str, record: &Record) {
+    let (above, name) = (store.root().join(kind), record.record_id.to_string());
     let cleared = tokio::task::spawn_blocking(move || link::clear(&above, &name, link::MAX_ENTRIES)).await;
     if let Err(err) = cleared {
-        tracing::warn!(%err, "the link of the container stays");
+        tracing::warn!(%err, kind, "a directory of the container stays");
     }
 }
 

@@ -1,24 +1,20 @@
 //! Host directories that several containers share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coracle_runtime::{Access, Mount, PolicyRefusal, Problem};
 
-use crate::record::Record;
+use crate::record::{Record, RecordedMount};
 use crate::{Result, Store};
 
 impl Store {
-    /// Refuses a path strictly beneath one that a container of ours has writable: what that one exchanges there would be
-    /// followed.
+    /// Directories of the host that services beside containers of ours bind.
     ///
     /// # Errors
-    /// [`Error::Refused`](crate::Error::Refused) under the rule `mount.shared`.
-    pub fn refuse_shared(&self, mounts: &[Mount]) -> Result<()> {
-        match shared_problem(mounts, &self.records()?) {
-            Some(refused) => Err(refused.into()),
-            None => Ok(()),
-        }
+    /// When the records cannot be read.
+    pub fn bound_by_services(&self) -> Result<Vec<PathBuf>> {
+        Ok(self.records()?.iter().flat_map(|it| &it.stack_mounts).map(|it| it.host.clone()).collect())
     }
 
     /// Whether a container of ours can write a directory, something in it, or something that it lies in. What is written
@@ -34,16 +30,11 @@ impl Store {
     }
 }
 
-/// A path strictly beneath one that another container of ours holds writable: that container could swap it for a link
-/// while it is resolved. The same directory may be bound into any number of containers.
+/// A path strictly beneath one that another container, or a service beside it, holds writable: that one could swap it for
+/// a link while it is resolved. The same directory may be bound into any number of containers.
 pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option<PolicyRefusal> {
     let held = |mount: &Mount| {
-        let holder = others.iter().find(|record| {
-            let beneath = |it: &crate::RecordedMount| {
-                it.mode == Access::ReadWrite && mount.host.real() != it.host && mount.host.real().starts_with(&it.host)
-            };
-            record.mounts.iter().any(beneath)
-        })?;
+        let holder = others.iter().find(|record| can_exchange(mount.host.real(), record))?;
         let value = mount.host.real().display().to_string();
         let message = format!("`{value}` lies in a directory that container `{}` can write", holder.name);
         Some(Problem { rule: "mount.shared", setting: None, value, message })
@@ -52,13 +43,46 @@ pub(crate) fn shared_problem(mounts: &[Mount], others: &[Arc<Record>]) -> Option
     (!problems.is_empty()).then_some(PolicyRefusal { problems })
 }
 
+/// The same the other way round: a directory of another's service that a service of this stack could swap. Those that were
+/// known when the stack was admitted are mount points in its services.
+pub(crate) fn stack_problem(stack: &Record, others: &[Arc<Record>]) -> Option<PolicyRefusal> {
+    let bound = others.iter().flat_map(|record| record.stack_mounts.iter().map(move |mount| (record, mount)));
+    // A file is bound by another name.
+    let exposed = bound.filter(|(_, mount)| mount.host.is_dir() && services_can_exchange(&mount.host, stack));
+    let problem = |(record, mount): (&Arc<Record>, &RecordedMount)| {
+        let value = mount.host.display().to_string();
+        let message = format!("a service of `{}` has `{value}`, which lies in a directory of this stack", record.name);
+        Problem { rule: "mount.shared", setting: None, value, message }
+    };
+    let problems: Vec<_> = exposed.map(problem).collect();
+    (!problems.is_empty()).then_some(PolicyRefusal { problems })
+}
+
+/// Whether a container or a service beside it could put something else at a path.
+fn can_exchange(path: &Path, record: &Record) -> bool {
+    record.mounts.iter().any(|it| is_writable_above(it, path)) || services_can_exchange(path, record)
+}
+
+/// A service cannot exchange what is a mount point there.
+fn services_can_exchange(path: &Path, record: &Record) -> bool {
+    let is_held = |above: &RecordedMount| {
+        let at = path.strip_prefix(&above.host).map(|beneath| Path::new(above.container.as_str()).join(beneath));
+        record.stack_mounts.iter().any(|it| it.host == path && at.as_deref() == Ok(Path::new(it.container.as_str())))
+    };
+    record.stack_mounts.iter().any(|it| is_writable_above(it, path) && !is_held(it))
+}
+
+fn is_writable_above(mount: &RecordedMount, path: &Path) -> bool {
+    mount.mode == Access::ReadWrite && path != mount.host && path.starts_with(&mount.host)
+}
+
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ContainerPath;
     use coracle_runtime::host::fs::HostPath;
+    use coracle_runtime::{ContainerPath, FakeRuntime, LabelNamespace};
 
     use super::*;
-    use crate::RecordedMount;
+    use crate::reconcile::tests::draft;
     use crate::record::tests::record;
 
     #[test]
@@ -78,5 +102,58 @@ mod tests {
         assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadWrite)).is_some());
         assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadOnly)).is_none());
         assert!(shared_problem(&mount(&root), &holder(Access::ReadWrite)).is_none());
+    }
+
+    #[test]
+    fn a_service_that_could_exchange_a_directory_is_found_on_both_sides_unless_it_is_a_mount_point_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let sub = root.join("sub");
+        std::fs::create_dir(&sub).unwrap();
+        let mount = |host: &Path, at: &str, mode| {
+            let container = ContainerPath::parse(at).unwrap();
+            RecordedMount { host: host.to_owned(), container, mode }
+        };
+        let stack = |mounts: &[RecordedMount]| {
+            let mut it = record("stack");
+            it.stack_mounts = mounts.to_vec();
+            it
+        };
+        let bind = |path: &Path| {
+            let at = ContainerPath::parse("/x").unwrap();
+            [Mount { host: HostPath::open(path).unwrap(), at, access: Access::ReadOnly }]
+        };
+        let victim = [Arc::new(stack(&[mount(&sub, "/x", Access::ReadOnly)]))];
+        let (above, held) = (mount(&root, "/w", Access::ReadWrite), mount(&sub, "/w/sub", Access::ReadWrite));
+        let elsewhere = mount(&sub, "/w/other", Access::ReadWrite);
+        for (mounts, could) in [
+            (vec![above.clone()], true),
+            (vec![above.clone(), held.clone()], false),
+            (vec![above.clone(), elsewhere], true),
+            (vec![above, mount(&root, "/v", Access::ReadWrite), held], true),
+            (vec![mount(&root, "/w", Access::ReadOnly)], false),
+        ] {
+            let writer = stack(&mounts);
+            assert_eq!(stack_problem(&writer, &victim).is_some(), could, "{mounts:?}");
+            assert_eq!(shared_problem(&bind(&sub), &[Arc::new(writer)]).is_some(), could, "{mounts:?}");
+        }
+    }
+
+    /// A container that could write above may be gone again by now.
+    #[tokio::test]
+    async fn what_was_exchanged_since_a_stack_was_checked_is_not_bound() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let store = Store::open(&root.join("state"), LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let (fake, sub) = (FakeRuntime::new(), root.join("sub"));
+        std::fs::create_dir(&sub).unwrap();
+        let at = ContainerPath::parse("/x").unwrap();
+        let bind = [Mount { host: HostPath::open(&sub).unwrap(), at, access: Access::ReadOnly }];
+        let mut making = crate::Creation::begin(&fake, &store, draft()).await.unwrap();
+        making.begin_stack(None, &bind).await.unwrap();
+        std::fs::rename(&sub, root.join("moved")).unwrap();
+        std::os::unix::fs::symlink("moved", &sub).unwrap();
+        let err = making.begin_stack(None, &bind).await.unwrap_err();
+        assert!(matches!(&err, crate::Error::Runtime(coracle_runtime::Error::MountChanged { .. })), "{err:?}");
     }
 }

@@ -70,6 +70,7 @@ impl Store {
             "engine",
             "link",
             "sessions",
+            "stack",
         ] {
             own_directory(&root.join(dir))?;
         }

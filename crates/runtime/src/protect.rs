@@ -31,8 +31,7 @@ pub fn mounts_over<'a>(
     if bind.access == Access::ReadOnly || !bind.host.is_dir() {
         return over;
     }
-    let is_inside = |at: &&ContainerPath| **at != bind.at && at.is_beneath(bind.at.as_str());
-    let taken: Vec<&ContainerPath> = taken.into_iter().filter(is_inside).collect();
+    let taken = within(bind, taken);
     let names = guarded_paths(bind.host.real(), &git_dirs(&bind.host, protected), protected);
     for path in names.into_iter().chain(git_files(&bind.host, protected)) {
         let Ok(at) = bind.at.join(&path) else { continue };
@@ -43,19 +42,33 @@ pub fn mounts_over<'a>(
     over
 }
 
+/// Places of other mounts that lie in a bind.
+fn within<'a>(bind: &Mount, taken: impl IntoIterator<Item = &'a ContainerPath>) -> Vec<&'a ContainerPath> {
+    let is_inside = |at: &&ContainerPath| **at != bind.at && at.is_beneath(bind.at.as_str());
+    taken.into_iter().filter(is_inside).collect()
+}
+
 /// Mounts directories beneath a writable bind over themselves, so that nothing inside can put a link in their place: another
 /// container mounts them, and its engine may resolve their paths again at any time. Files stay as they are, since editors
-/// replace them.
-pub fn hold_in_place<'a>(bind: &Mount, directories: impl IntoIterator<Item = &'a Path>, over: &mut Vec<Mount>) {
+/// replace them. `taken` is where other mounts are, as for [`mounts_over`].
+pub fn hold_in_place<'a>(
+    bind: &Mount,
+    taken: impl IntoIterator<Item = &'a ContainerPath>,
+    directories: impl IntoIterator<Item = &'a Path>,
+    over: &mut Vec<Mount>,
+) {
     if bind.access == Access::ReadOnly {
         return;
     }
+    let (taken, known) = (within(bind, taken), over.len());
     for directory in directories {
         let beneath = directory.strip_prefix(bind.host.real()).ok().and_then(Path::to_str);
         if let Some(path) = beneath.filter(|path| !path.is_empty() && directory.is_dir()) {
             cover(bind, path, Access::ReadWrite, over);
         }
     }
+    let added = over.split_off(known);
+    over.extend(added.into_iter().filter(|mount| !taken.iter().any(|it| mount.at.is_beneath(it.as_str()))));
 }
 
 /// Protected paths of one tree, relative to it: the names as they are, those of `.git` once more for every other git
@@ -353,6 +366,24 @@ mod tests {
             ["/w/.git rw", "/w/.git/config ro", "/w/.git/hooks ro", "/w/.envrc ro"]
         );
         assert_eq!(over(dir.path(), Access::ReadOnly), [""; 0]);
+    }
+
+    #[test]
+    fn directories_of_others_are_held_with_all_above_them_unless_a_mount_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("a/b/c")).unwrap();
+        std::fs::write(root.join("file"), "").unwrap();
+        let at = |path: &str| ContainerPath::parse(path).unwrap();
+        let held = |access, taken: &str| {
+            let bind = Mount { host: HostPath::open(&root).unwrap(), at: at("/w"), access };
+            let (paths, mut over) = (["a/b/c", "file", "../x", ""].map(|it| root.join(it)), Vec::new());
+            hold_in_place(&bind, [&at("/w"), &at(taken)], paths.iter().map(PathBuf::as_path), &mut over);
+            over.iter().map(|it| it.at.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(held(Access::ReadWrite, "/other"), ["/w/a", "/w/a/b", "/w/a/b/c"]);
+        assert_eq!(held(Access::ReadWrite, "/w/a/b"), ["/w/a"]);
+        assert_eq!(held(Access::ReadOnly, "/other"), [""; 0]);
     }
 
     #[test]

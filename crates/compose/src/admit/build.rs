@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
 use super::Admission;
@@ -83,6 +84,8 @@ impl Admission<'_> {
             return None;
         }
         let opened = self.diagnostics.host_path(location, violation, &path, self.rules.policy)?;
-        Some(opened.real().display().to_string().into())
+        let real = opened.real().display().to_string();
+        self.contexts.extend(Some(opened).filter(HostPath::is_dir));
+        Some(real.into())
     }
 }

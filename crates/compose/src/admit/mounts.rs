@@ -1,10 +1,10 @@
 //! What services see of the host and of volumes: binds, named volumes, tmpfs, files of configs and secrets.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, Mount, leads_to_protected, mounts_over};
+use coracle_runtime::{Access, ContainerPath, Mount, hold_in_place, leads_to_protected, mounts_over};
 use serde_json::{Map, Value, json};
 
 use super::Admission;
@@ -203,11 +203,10 @@ impl Admission<'_> {
                 kept["target"] = at.as_str().into();
                 if let Some(file) = part.get("file").and_then(Value::as_str) {
                     // Its errors are reported once, for the part itself.
-                    binds.extend(HostPath::open(Path::new(file)).ok().map(|host| Mount {
-                        host,
-                        at,
-                        access: Access::ReadOnly,
-                    }));
+                    let opened = HostPath::open(Path::new(file)).ok();
+                    let may_be_read =
+                        |host: &HostPath| self.rules.policy.host_path_problem("compose", host.real()).is_none();
+                    binds.extend(opened.filter(may_be_read).map(|host| Mount { host, at, access: Access::ReadOnly }));
                 }
                 if key == "secrets" && !is_text(part) {
                     secrets.push(kept);
@@ -274,6 +273,28 @@ impl Admission<'_> {
         let written = over.iter().map(bind_of).collect();
         binds.extend(over);
         written
+    }
+
+    /// Mounts directories that services bind over themselves where another service could exchange them: a service has no
+    /// guest that waits until its mounts were compared, and one may start while another runs.
+    pub(super) fn hold_in_place(&mut self, services: &mut Map<String, Value>) {
+        let bound: Vec<PathBuf> = self.binds.iter().map(|(_, bind)| bind.host.real().to_owned()).collect();
+        let directories = || bound.iter().chain(self.rules.bound_by_others).map(PathBuf::as_path);
+        let mut held = Vec::new();
+        for (name, service) in services {
+            let Some(Value::Array(volumes)) = service.get_mut("volumes") else { continue };
+            let targets = volumes.iter().filter_map(|it| ContainerPath::parse(it["target"].as_str()?).ok());
+            let targets: Vec<_> = targets.collect();
+            let mut over = Vec::new();
+            for (_, bind) in self.binds.iter().filter(|(of, _)| of == name) {
+                hold_in_place(bind, &targets, directories(), &mut over);
+            }
+            volumes.extend(over.iter().map(bind_of));
+            // An engine may mount in this order: what lies above comes first.
+            volumes.sort_by_key(|it| it["target"].as_str().map(|target| target.matches('/').count()));
+            held.extend(over.into_iter().map(|mount| (name.clone(), mount)));
+        }
+        self.binds.extend(held);
     }
 
     fn protected(&self) -> Vec<String> {

@@ -95,9 +95,9 @@ mod tests {
             "configs": { "secret.key": { "content": "hidden$text" }, "plain": { "content": "shown" } },
             "secrets": { "bound": { "file": "/f" } },
         });
-        let (images, moved, binds) = Default::default();
+        let (images, moved, binds, contexts) = Default::default();
         let project = ProjectName::parse("p").unwrap();
-        let stack = AdmittedStack { project, model, images, moved, binds, gpu: false };
+        let stack = AdmittedStack { project, model, images, moved, binds, contexts, gpu: false };
         assert!(stack.has_secret_texts());
         let dir = tempfile::tempdir().unwrap();
         let stack = stack.with_secret_files(dir.path()).unwrap();

@@ -179,6 +179,29 @@ fn binds_stay_beneath_the_roots_apart_from_the_host_and_without_root() {
     assert_eq!(broken_for(&person, bind("data", json!({ "read_only": true }))), ["compose.volumes"]);
 }
 
+#[test]
+fn a_directory_that_a_service_binds_is_a_mount_point_in_each_service_that_could_exchange_it() {
+    let person = Person { bound_by_others: Vec::new(), ..Person::new() };
+    let work = person.work();
+    std::fs::create_dir_all(work.join("a/b")).unwrap();
+    std::fs::create_dir(work.join("other")).unwrap();
+    let person = Person { bound_by_others: vec![work.join("other"), "/elsewhere".into()], ..person };
+    let bind = |source: &str, target: &str, read_only: bool| json!({ "type": "bind", "source": work.join(source), "target": target, "read_only": read_only });
+    let volume = json!({ "type": "volume", "target": "/w/other" });
+    let writer = json!({ "image": "x", "user": "1000", "volumes": [bind("", "/w", false), volume] });
+    let reader = json!({ "image": "x", "user": "1000", "volumes": [bind("", "/w", true)] });
+    let victim = json!({ "image": "x", "user": "1000", "volumes": [bind("a/b", "/b", true)] });
+    let stack = admitted(&person, &json!({ "services": { "writer": writer, "reader": reader, "victim": victim } }));
+    let targets = |service: &str| {
+        let volumes = stack.model()["services"][service]["volumes"].as_array().unwrap().iter();
+        volumes.map(|it| it["target"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(targets("writer"), ["/w", "/w/other", "/w/a", "/w/a/b"], "one above the other, and none twice");
+    assert_eq!((targets("reader"), targets("victim")), (vec!["/w".to_owned()], vec!["/b".to_owned()]));
+    let held = stack.binds().iter().filter(|(service, _)| service == "writer").count();
+    assert_eq!(held, 3, "they are recorded and compared like other binds");
+}
+
 fn broken_for(person: &Person, more: Value) -> Vec<&'static str> {
     rules(person, &model(more))
 }
@@ -284,6 +307,8 @@ fn a_built_image_takes_no_name() {
         json!({ "build": { "context": person.work(), "dockerfile": "Dockerfile", "args": { "A": "1", "B": null } } });
     let stack = admitted(&person, &model(build));
     assert!(stack.builds() && stack.images().is_empty());
+    let contexts: Vec<_> = stack.build_contexts().iter().map(|it| it.real().to_owned()).collect();
+    assert_eq!(contexts, [person.work()], "what is read later is looked at again");
     let made = &stack.model()["services"]["app"];
     assert_eq!((made.get("image"), made.get("pull_policy")), (None, None));
     assert_eq!(

@@ -22,7 +22,7 @@ pub(super) fn clear(above: &Path, name: &str, most: usize) {
     let Err(errno) = remove(above, name, most) else { return };
     let aside = format!(".trash-{}", random_hex::<8>());
     let left = if std::fs::rename(above.join(name), above.join(&aside)).is_ok() { &aside } else { name };
-    tracing::warn!(path = %above.join(left).display(), %errno, "what a container left in its link stays");
+    tracing::warn!(path = %above.join(left).display(), %errno, "a directory of a container stays");
 }
 
 /// The same, without setting anything aside.

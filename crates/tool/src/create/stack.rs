@@ -11,8 +11,8 @@ use coracle_images::BaseRequest;
 use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_provision::StepReport;
 use coracle_runtime::{
-    Capability, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, NetworkName, NetworkRequest,
-    ProjectName, Protocol, StackSource,
+    Access, Capability, ContainerPath, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, Mount,
+    NetworkName, NetworkRequest, ProjectName, Protocol, StackSource,
 };
 
 use crate::config::CrossSession;
@@ -65,9 +65,6 @@ pub(super) async fn prepare(
             for service in admitted.services().iter().filter(|it| it.image.is_none()) {
                 built(cx, &stack.project, &service.service)?;
             }
-            // Looked at again when the record has them; a refusal now saves the pull of the images.
-            let binds: Vec<_> = admitted.binds().iter().map(|it| it.1.clone()).collect();
-            store.refuse_shared(&binds)?;
             unclaimed(runtime, store, &stack.project).await?;
             Ok(Stack::Admitted(Box::new(admitted), (**stack).clone()))
         }
@@ -138,6 +135,7 @@ async fn admitted(
     let project_dir = stack.file.as_deref().and_then(Path::parent);
     let working_dir = config.working_dir(&cx.host);
     let protected = git_programs::protected(cx, [&*working_dir].into_iter().chain(project_dir)).await;
+    let bound_by_others = store.bound_by_services()?;
     let rules = Rules {
         policy: &policy,
         label_namespace: &config.label_namespace,
@@ -147,6 +145,7 @@ async fn admitted(
         default_limits: config.default_limits(),
         root_is_host: !ready.runtime.endpoint().rootless,
         protected: &protected,
+        bound_by_others: &bound_by_others,
         env,
         is_free: &|port, protocol| is_free((policy.ports_bind, port).into(), protocol),
         our_networks: &our_networks,
@@ -223,12 +222,20 @@ pub(super) async fn bring_up(
         Stack::Admitted(admitted, new) => (*admitted, new),
     };
     let begun = std::time::Instant::now();
+    let network = admitted.default_network().map(|it| named(&it)).transpose()?;
+    let contexts = admitted.build_contexts().iter().cloned();
+    let contexts = contexts.map(|host| Mount { host, at: ContainerPath::root(), access: Access::ReadOnly });
+    let binds: Vec<_> = admitted.binds().iter().map(|(_, bind)| bind.clone()).chain(contexts).collect();
+    // Before images are pulled, which takes its time: from here on nothing that is bound can be exchanged.
+    making.begin_stack(network.as_ref().and_then(name_of), &binds).await?;
+    let admitted = if admitted.binds_files() && shares_files(&*ready.runtime) {
+        admitted.with_bound_files(&store.create_bound_files(making.record())?)?
+    } else {
+        admitted
+    };
     let images = images(cx, &*ready.runtime, &admitted).await?;
     let labels = labels(Backend { ready, store }, cx.call.session.as_str(), &admitted, &images)?;
     let stack = admitted.labelled(|part, name| labels(part, name));
-    let network = stack.default_network().map(|it| named(&it)).transpose()?;
-    let binds: Vec<_> = stack.binds().iter().map(|(_, bind)| bind.clone()).collect();
-    making.begin_stack(network.as_ref().and_then(name_of), &binds).await?;
     let stack = if stack.has_secret_texts() && shares_files(&*ready.runtime) {
         let dir = store.create_secret_files(stack.project())?;
         stack.with_secret_files(&dir).map_err(Failure::internal)?

@@ -1,6 +1,7 @@
 //! What stacks say, with what to do about it.
 
-use coracle_compose::{BadService, ReadError, StackError};
+use coracle_compose::{BadService, BoundFileError, ReadError, StackError};
+use coracle_runtime::Error;
 
 use super::{Code, Failure};
 
@@ -23,8 +24,18 @@ impl From<StackError> for Failure {
             StackError::Bad { bad, .. } => {
                 Self::new(Code::ComposeFailed, message).hint(hint(&bad)).detail("services", bad)
             }
+            StackError::Engine(err @ Error::MountChanged { .. }) => err.into(),
             StackError::Engine(err) => Self::from(err).with_code(Code::ComposeFailed),
             other => Self::internal(other),
+        }
+    }
+}
+
+impl From<BoundFileError> for Failure {
+    fn from(err: BoundFileError) -> Self {
+        match err {
+            BoundFileError::Refused(refused) => refused.into(),
+            BoundFileError::Failed(err) => err.into(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Where the secrets of a stack are while it exists: in memory of this host, never on a disk.
+//! Files of a stack while it exists: names of those that its services bind, and its secrets, which are in memory of this
+//! host and never on a disk.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -7,12 +8,22 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::ProjectName;
 
 use crate::store::own_directory;
-use crate::{Store, StoreError};
+use crate::{Record, Store, StoreError};
 
 /// A file system in memory that every Linux has.
 const MEMORY: &str = "/dev/shm";
 
 impl Store {
+    /// An empty directory for names of files that services of a container's stack bind. It goes with the stack.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn create_bound_files(&self, record: &Record) -> Result<PathBuf, StoreError> {
+        let dir = self.root().join("stack").join(record.record_id.as_str());
+        std::fs::create_dir(&dir).map_err(StoreError::io(&dir))?;
+        Ok(dir)
+    }
+
     /// An empty directory in memory for the secrets of a stack, closed to other users. What an earlier stack of that name
     /// left goes.
     ///

@@ -1,0 +1,219 @@
+//! Files of the host that services bind, under names that nothing inside can exchange.
+//!
+//! An engine resolves the source of a bind again at each start, also when it starts a service by itself. Who may write the
+//! directory that a file lies in could put a link in its place by then, and a file cannot be held there: editors replace
+//! files. So services bind another name of the same file, in a directory that no container has.
+
+use std::collections::BTreeMap;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::path::Path;
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Access, Error, Mount, PolicyRefusal, Problem};
+use serde_json::Value;
+
+use super::AdmittedStack;
+use crate::diagnostics::short;
+
+/// A longer file is not copied.
+const MAX_COPY: u64 = 16 << 20;
+
+/// Why a file cannot be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BoundFileError {
+    /// Nothing keeps it in place.
+    #[error(transparent)]
+    Refused(#[from] PolicyRefusal),
+    /// It was exchanged since it was checked, or the host refused.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl AdmittedStack {
+    /// Whether a service binds a file.
+    #[must_use]
+    pub fn binds_files(&self) -> bool {
+        self.binds.iter().any(|(_, bind)| !bind.host.is_dir())
+    }
+
+    /// Has the services bind other names of their files: hard links in an empty directory of this process alone. What is
+    /// written is then seen on both sides. A file of another file system is copied if no service may write it.
+    ///
+    /// # Errors
+    /// [`BoundFileError::Refused`] for a writable file that cannot be linked, and for one that is too long to be copied.
+    pub fn with_bound_files(mut self, dir: &Path) -> Result<Self, BoundFileError> {
+        let mut named: BTreeMap<String, HostPath> = BTreeMap::new();
+        for (_, bind) in &self.binds {
+            let path = bind.host.real().display().to_string();
+            if named.contains_key(&path) {
+                continue;
+            }
+            let host = match bind.host.is_dir() {
+                true => bind.host.clone(),
+                false => self.name(bind, &dir.join(format!("file{}", named.len())))?,
+            };
+            named.insert(path, host);
+        }
+        let renamed = |path: &Value| Some(named.get(path.as_str()?)?.real().display().to_string());
+        for service in self.model["services"].as_object_mut().into_iter().flat_map(|services| services.values_mut()) {
+            for volume in service.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+                if volume["type"] == "bind" {
+                    volume["source"] = renamed(&volume["source"]).into();
+                }
+            }
+        }
+        for key in ["configs", "secrets"] {
+            let Some(parts) = self.model.get_mut(key).and_then(Value::as_object_mut) else { continue };
+            // Without its name it is one that no service has, or that was exchanged while it was checked.
+            parts.retain(|_, part| part.get("file").is_none_or(|file| renamed(file).is_some()));
+            for file in parts.values_mut().filter_map(|part| part.get_mut("file")) {
+                *file = renamed(file).into();
+            }
+        }
+        for (_, bind) in &mut self.binds {
+            bind.host.clone_from(&named[&bind.host.real().display().to_string()]);
+        }
+        Ok(self)
+    }
+
+    /// One more name for a file, or a copy of that name.
+    fn name(&self, file: &Mount, name: &Path) -> Result<HostPath, BoundFileError> {
+        let path = file.host.real();
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => Error::MountChanged { targets: vec![path.display().to_string()] },
+            _ => Error::Host { what: format!("cannot keep `{}` for the services", path.display()), source },
+        };
+        let why = match file.host.hard_link(name) {
+            Ok(linked) => return Ok(linked),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Err(failed(err).into()),
+            Err(err) => err,
+        };
+        tracing::debug!(path = %path.display(), %why, "a file of a stack is copied, since it cannot be linked");
+        let is_written = |(_, bind): &(String, Mount)| bind.host.real() == path && bind.access == Access::ReadWrite;
+        if let Some((service, _)) = self.binds.iter().find(|it| is_written(it)) {
+            return Err(refused(path, &format!("cannot be written by service `{service}`: {why}")).into());
+        }
+        match copy(&file.host, name).map_err(failed)? {
+            true => HostPath::open(name).map_err(|err| failed(io::Error::other(err)).into()),
+            false => {
+                Err(refused(path, &format!("is longer than {MAX_COPY} bytes, and cannot be linked: {why}")).into())
+            }
+        }
+    }
+}
+
+/// Nothing keeps the file in place.
+fn refused(path: &Path, why: &str) -> PolicyRefusal {
+    let value = short(&path.display().to_string());
+    let message = format!(
+        "the file `{value}` {why}; bind the directory that it is in, bind it with `:ro`, or have the state directory on \
+         its file system"
+    );
+    PolicyRefusal { problems: vec![Problem { rule: "compose.volumes", setting: None, value, message }] }
+}
+
+/// Copies a file with its owner and mode; without root it becomes this user's. `false` for one that is too long.
+fn copy(from: &HostPath, name: &Path) -> io::Result<bool> {
+    let from = from.file()?;
+    let found = from.metadata()?;
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(name)?;
+    if io::copy(&mut from.take(MAX_COPY + 1), &mut to)? > MAX_COPY {
+        return Ok(false);
+    }
+    if let Err(err) = fchown(&to, Some(found.uid()), Some(found.gid())) {
+        tracing::debug!(%err, "the copy of a file of a stack has another owner");
+    }
+    to.set_permissions(Permissions::from_mode(found.mode() & 0o777))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::Person;
+
+    /// A stack whose services bind files in several ways.
+    fn stack(person: &Person) -> AdmittedStack {
+        let work = person.work();
+        for name in ["conf", "data", "key", "unused"] {
+            std::fs::write(work.join(name), name).unwrap();
+        }
+        std::fs::create_dir_all(work.join("dir")).unwrap();
+        let bind = |source: &str, read_only: bool| {
+            let target = format!("/{source}");
+            json!({ "type": "bind", "source": work.join(source), "target": target, "read_only": read_only })
+        };
+        let web = json!({ "image": "x", "user": "1000", "volumes": [bind("conf", true), bind("dir", true), bind("data", false)],
+            "secrets": [{ "source": "key", "target": "/key" }] });
+        let db = json!({ "image": "x", "user": "1000", "volumes": [bind("data", true)] });
+        let secrets = json!({ "key": { "file": work.join("key") }, "unused": { "file": work.join("unused") } });
+        person.admit(&json!({ "services": { "web": web, "db": db }, "secrets": secrets })).unwrap()
+    }
+
+    #[test]
+    fn services_bind_other_names_of_the_very_files_and_directories_as_they_are() {
+        let (person, dir) = (Person::new(), tempfile::tempdir().unwrap());
+        let named = dir.path().canonicalize().unwrap();
+        let (work, stack) = (person.work(), stack(&person).with_bound_files(&named).unwrap());
+        assert!(stack.binds_files());
+        let source = |service: &str, index: usize| {
+            let volume = &stack.model()["services"][service]["volumes"][index];
+            std::path::PathBuf::from(volume["source"].as_str().unwrap())
+        };
+        let conf = source("web", 0);
+        assert!(conf.starts_with(&named), "{}", conf.display());
+        assert_eq!((source("web", 1), source("web", 2)), (work.join("dir"), source("db", 0)));
+        assert_eq!(stack.model()["secrets"].as_object().unwrap().len(), 1, "what no service has is not named");
+        // What is written in place is seen on both sides, and what takes the place of the path is not.
+        std::fs::write(work.join("conf"), "changed").unwrap();
+        assert_eq!(std::fs::read_to_string(&conf).unwrap(), "changed");
+        std::fs::remove_file(work.join("conf")).unwrap();
+        std::os::unix::fs::symlink("/etc/shadow", work.join("conf")).unwrap();
+        assert_eq!(std::fs::read_to_string(&conf).unwrap(), "changed");
+        let outside = |(_, bind): &&(String, Mount)| !bind.host.is_dir() && !bind.host.real().starts_with(&named);
+        assert_eq!(stack.binds().iter().filter(outside).count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_was_exchanged_since_it_was_checked_is_not_bound() {
+        let (person, dir) = (Person::new(), tempfile::tempdir().unwrap());
+        let stack = stack(&person);
+        std::fs::rename(person.work().join("conf"), person.work().join("moved")).unwrap();
+        std::os::unix::fs::symlink("moved", person.work().join("conf")).unwrap();
+        let err = stack.with_bound_files(dir.path()).unwrap_err();
+        assert!(matches!(&err, BoundFileError::Failed(Error::MountChanged { .. })), "{err:?}");
+    }
+
+    /// A file system in memory is another one than that of temporary files nearly everywhere.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn on_another_file_system_a_file_is_copied_unless_it_is_written_or_long() {
+        let (person, dir) = (Person::new(), tempfile::tempdir_in("/dev/shm").unwrap());
+        let device = |path: &Path| path.metadata().unwrap().dev();
+        if device(&person.work()) == device(dir.path()) {
+            return;
+        }
+        let err = stack(&person).with_bound_files(dir.path()).unwrap_err().to_string();
+        assert!(err.contains("/data") && err.contains("service `web`") && err.contains("`:ro`"), "{err}");
+        let bind = json!({ "type": "bind", "source": person.work().join("conf"), "target": "/c", "read_only": true });
+        let model = json!({ "services": { "web": { "image": "x", "user": "1000", "volumes": [bind] } } });
+        let fresh = || tempfile::tempdir_in("/dev/shm").unwrap();
+        let (copies, conf) = (fresh(), person.work().join("conf"));
+        std::fs::set_permissions(&conf, Permissions::from_mode(0o640)).unwrap();
+        let stack = person.admit(&model).unwrap().with_bound_files(copies.path()).unwrap();
+        let copy = stack.binds()[0].1.host.real();
+        assert_eq!(
+            (std::fs::read_to_string(copy).unwrap(), copy.metadata().unwrap().mode() & 0o7777),
+            ("conf".into(), 0o640)
+        );
+        File::create(&conf).unwrap().set_len(MAX_COPY + 1).unwrap();
+        let err = person.admit(&model).unwrap().with_bound_files(fresh().path()).unwrap_err().to_string();
+        assert!(err.contains("longer"), "{err}");
+    }
+}

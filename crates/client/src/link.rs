@@ -134,7 +134,8 @@ impl Link {
             return Err(Error::GuestFailed { reason: "the mounts of its container were not compared yet".into() });
         };
         // Inside a virtual machine, and on a kernel of its own, files have other numbers.
-        let expected = if guest_boot_id == boot_id() { mounts.expected().await } else { Ok(Vec::new()) };
+        let shares_kernel = may_share_kernel(boot_id(), guest_boot_id);
+        let expected = if shares_kernel { mounts.expected().await } else { Ok(Vec::new()) };
         let compared = match expected {
             Ok(expected) => call_on(connection, &Unlock { mounts: expected }).await,
             Err(err) => Err(err),
@@ -184,5 +185,25 @@ impl Link {
     ) -> Result<Result<C::Reply, ConnectionLost>> {
         let connection = self.connection_for::<C>().await?;
         call_once_on::<C>(&connection, body, shape).await
+    }
+}
+
+/// Whether files may have the same numbers on both sides. An id that cannot be read is empty: it shows no other kernel.
+fn may_share_kernel(host_boot_id: &str, guest_boot_id: &str) -> bool {
+    let is_unknown = host_boot_id.is_empty() || guest_boot_id.is_empty();
+    cfg!(target_os = "linux") && (is_unknown || host_boot_id == guest_boot_id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_share_kernel;
+
+    #[test]
+    fn only_two_known_ids_that_differ_show_another_kernel() {
+        for (host, guest, is_shared) in
+            [("a", "a", true), ("a", "b", false), ("a", "", true), ("", "a", true), ("", "", true)]
+        {
+            assert_eq!(may_share_kernel(host, guest), is_shared && cfg!(target_os = "linux"), "`{host}`, `{guest}`");
+        }
     }
 }

@@ -9,6 +9,7 @@ use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::UnshareFlags;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::dispatcher::{Dispatch, with_default};
 
 use super::child::run_step;
 use super::enter::{enter, last_error, unshare};
@@ -34,7 +35,7 @@ struct RemoteError {
 
 /// Forks, goes to the place, runs `work` there and gives its result. The child has one thread: `work` must not take
 /// locks that other threads of this process may hold at the moment of the fork (those of memory are safe), and must not
-/// use tokio. Blocks.
+/// use tokio. What it logs is dropped. Blocks.
 ///
 /// # Errors
 /// Those of the way there and of `work`; when the child ends without a result.
@@ -90,6 +91,8 @@ fn run_and_exit<T: Serialize>(
     let result = go_to(place).and_then(|()| {
         // Else it would go on with files that the next process takes for leftovers.
         die_with_parent(parent as usize);
+        // Another thread may have held the lock of the log's output at the fork, for good: so a child logs nothing.
+        let work = || with_default(&Dispatch::none(), work);
         catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("the child process failed")))
     });
     let result = result.map_err(|err| RemoteError { code: err.raw_os_error(), text: err.to_string() });
@@ -111,7 +114,58 @@ fn go_to(place: &ChildPlace<'_>) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+    use std::time::Duration;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
+
+    /// A log whose output is locked for each line, as standard error is.
+    struct LockedLog(Arc<Mutex<()>>);
+
+    impl Subscriber for LockedLog {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, _: &Event<'_>) {
+            drop(self.0.lock().unwrap());
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_child_that_logs_ends_while_another_thread_of_its_parent_holds_the_log() {
+        let log = Arc::<Mutex<()>>::default();
+        let held = log.lock().unwrap();
+        let (sender, answers) = channel();
+        let in_child = Dispatch::new(LockedLog(Arc::clone(&log)));
+        thread::spawn(move || {
+            let logs = || {
+                tracing::warn!("`.wh.x` is left out");
+                Ok(7)
+            };
+            let answer = with_default(&in_child, || run_in_child(&ChildPlace::default(), logs));
+            sender.send(answer.unwrap()).unwrap();
+        });
+        assert_eq!(answers.recv_timeout(Duration::from_secs(20)), Ok(7));
+        drop(held);
+    }
 
     #[test]
     fn an_answer_ends_while_the_pipe_stays_open() {

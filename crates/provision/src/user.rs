@@ -36,7 +36,8 @@ impl UserRequest {
             return Ids::parse(text).map(Self::Ids).map_err(|_| invalid());
         }
         if text.bytes().all(|it| it.is_ascii_digit()) {
-            return text.parse().map(Self::Uid).map_err(|_| invalid());
+            // The highest number means none to the kernel.
+            return text.parse().ok().filter(|uid| *uid != u32::MAX).map(Self::Uid).ok_or_else(invalid);
         }
         let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let rest = text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
@@ -149,7 +150,20 @@ mod tests {
         for (text, same) in [("root", "0:0"), ("0", "0:0"), ("1000", "1000"), ("7:8", "7:8"), ("node", "node")] {
             assert_eq!(read(text).as_deref(), Ok(same));
         }
-        for bad in ["", "x:y", "1:", ":1", "-u", "a b", "1000:1000:1", "99999999999", "a\n", "+1"] {
+        for bad in [
+            "",
+            "x:y",
+            "1:",
+            ":1",
+            "-u",
+            "a b",
+            "1000:1000:1",
+            "99999999999",
+            "4294967295",
+            "7:4294967295",
+            "a\n",
+            "+1",
+        ] {
             assert!(read(bad).is_err(), "{bad:?}");
         }
     }

@@ -25,7 +25,10 @@ impl Ids {
     /// # Errors
     /// [`InvalidName`] for anything else.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
-        let number = |it: &str| it.bytes().all(|b| b.is_ascii_digit()).then(|| it.parse().ok()).flatten();
+        // The kernel takes the highest number for none, so that a change to it changes nothing.
+        let is_number = |it: &u32| *it != u32::MAX;
+        let number =
+            |it: &str| it.bytes().all(|b| b.is_ascii_digit()).then(|| it.parse().ok().filter(is_number)).flatten();
         text.split_once(':')
             .and_then(|(uid, gid)| Some(Self { uid: number(uid)?, gid: number(gid)? }))
             .ok_or_else(|| InvalidName::new("a user and group", text, "`uid:gid` as numbers"))

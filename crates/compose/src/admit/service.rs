@@ -196,11 +196,16 @@ impl Admission<'_> {
     }
 
     fn ulimits(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
+        const REACHES_HOST: [&str; 3] = ["core", "nice", "rtprio"];
+        let is_zero = |limit: &Value| *limit == 0 || entries(Some(limit)).all(|(_, it)| *it == 0) && limit.is_object();
         for (name, limit) in entries(Some(value)) {
             let plain = |it: &Value| it.is_i64() || it.is_u64();
             let pair = |it: &Value| entries(Some(it)).all(|(key, it)| ["soft", "hard"].contains(&key) && plain(it));
             if !name.chars().all(|c| c.is_ascii_lowercase()) || !(plain(limit) || limit.is_object() && pair(limit)) {
                 self.refuse(location, Violation::new("ulimits", name), "is no limit: a number, or `soft` and `hard`");
+            } else if REACHES_HOST.contains(&name) && !is_zero(limit) {
+                let why = "may only be 0: programs of the host take core dumps, and realtime priority goes past the limit of processors";
+                self.refuse(location, Violation::new("ulimits", name), why);
             }
         }
         value.is_object().then(|| value.clone())

@@ -403,3 +403,18 @@ fn our_labels_are_on_everything_that_the_stack_makes() {
     assert_eq!(made["volumes"]["data"]["labels"], json!({ "x": "Volume data" }));
     assert_eq!(made["networks"]["ext"], json!({ "external": true, "name": "team" }));
 }
+
+#[test]
+fn no_limit_of_a_service_reaches_the_host() {
+    for limit in [
+        json!({ "core": -1 }),
+        json!({ "core": { "soft": 0, "hard": 1 } }),
+        json!({ "rtprio": 99 }),
+        json!({ "nice": { "hard": 40 } }),
+    ] {
+        assert!(!broken(json!({ "ulimits": limit })).is_empty(), "{limit}");
+    }
+    for limit in [json!({ "core": 0 }), json!({ "core": { "soft": 0, "hard": 0 }, "nofile": 100, "memlock": -1 })] {
+        assert!(broken(json!({ "ulimits": limit })).is_empty(), "{limit}");
+    }
+}

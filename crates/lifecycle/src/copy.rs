@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::Path;
 
 use coracle_runtime::archive::{self, UntrustedEntry, Writer, for_each_entry};
-use coracle_runtime::{ContainerPath, EngineKind, ExecTarget, Ids};
+use coracle_runtime::{Container, ContainerPath, EngineKind, ExecTarget, Ids, MountPoint, PolicyRefusal, Problem};
 
 pub use self::host_file::{HostFile, HostFileRules};
 use self::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, joined};
@@ -46,6 +46,7 @@ pub async fn copy_in(found: &ManagedContainer, inside: &ExecTarget, request: Cop
     let to = Destination { given: &request.container, name: &name, into_directory: request.into_directory };
     let (path, occupant) = look.target(to).await?;
     check_kind(&path, occupant, request.host.is_dir())?;
+    check_writable(container, &path)?;
     if !request.overwrite {
         look.ensure_no_file(&path).await?;
     }
@@ -60,6 +61,18 @@ pub async fn copy_in(found: &ManagedContainer, inside: &ExecTarget, request: Cop
     request.meter.sends(&tar);
     found.runtime.upload(&container.id, &above, tar).await?;
     Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: path })
+}
+
+/// Refuses a target on a read-only mount: an engine reports it as a fault of its own.
+fn check_writable(container: &Container, path: &ContainerPath) -> Result<()> {
+    let holds = |mount: &&MountPoint| Path::new(path.as_str()).starts_with(&mount.target);
+    let mount = container.mounts.iter().filter(holds).max_by_key(|mount| mount.target.len());
+    let Some(mount) = mount.filter(|mount| !mount.writable) else { return Ok(()) };
+    let message =
+        format!("`{path}` is read-only in the container: `{}` is a protected path, or mounted as `ro`", mount.target);
+    let problem =
+        Problem { rule: "files.protected", setting: Some("workspace.protected"), value: path.to_string(), message };
+    Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
 /// Whether nothing that a copy writes as root can be the guest's own program. One that was bound is read-only; one that was

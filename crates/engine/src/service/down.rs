@@ -43,10 +43,12 @@ pub(crate) async fn down(engine: &Arc<Engine>, project: &ProjectName) -> Result<
         }
     }
     let volumes = VolumeRecords::new(&engine.directories, &engine.privileges);
-    let _names = removal.note(container::lock_names(engine, "volume rm").await);
-    for volume in removal.note(volumes.list()).unwrap_or_default() {
-        if filter.admits(&volume.labels) {
-            removal.note(volumes.remove(&volume.name));
+    // Without the lock, a container that has one of them may be published meanwhile.
+    if let Some(_names) = removal.note(container::lock_names(engine, "volume rm").await) {
+        for volume in removal.note(volumes.list()).unwrap_or_default() {
+            if filter.admits(&volume.labels) {
+                removal.note(volumes.remove(&volume.name));
+            }
         }
     }
     removal.first_error.map_or(Ok(()), Err)

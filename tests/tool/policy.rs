@@ -145,6 +145,18 @@ async fn a_protected_path_is_not_reached_by_a_mount_or_a_copy_of_its_own() {
         let call = json!({ "operation": "copy_out", "container": name, "host_path": "nested/.git/hooks/", "container_path": "hook" });
         assert_eq!(tool.call(call).await["details"]["rule"], "copy.protected");
         assert_eq!(tool.work().join("nested/.git/hooks").read_dir().unwrap().count(), 0);
+        std::fs::create_dir_all(tool.work().join(".git/hooks")).unwrap();
+        std::fs::write(tool.work().join("hook"), "x").unwrap();
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        for target in ["/workspace/.git/hooks/pre-commit", "/workspace/.git/hooks/"] {
+            let call = json!({ "operation": "copy_in", "container": name, "host_path": "hook", "container_path": target });
+            let answer = tool.call(call).await;
+            assert_eq!((&answer["code"], &answer["details"]["rule"]), (&"policy_denied".into(), &"files.protected".into()));
+        }
+        assert_eq!(tool.work().join(".git/hooks").read_dir().unwrap().count(), 0);
+        for user in ["4294967295", "0:4294967295"] {
+            assert_eq!(tool.create(json!({ "user": user })).await["code"], "invalid_input", "{user}");
+        }
     })
     .await;
 }
@@ -184,6 +196,61 @@ async fn what_lies_in_a_directory_that_another_can_write_is_not_mounted() {
         assert_eq!(tool.records().len(), 1);
         tool.call(json!({ "operation": "destroy", "container": whole })).await;
         assert_eq!(tool.create(json!({ "mounts": mounts })).await["success"], true);
+    })
+    .await;
+}
+
+/// Where a program could look for settings of a project.
+const PLANTED: [&str; 8] = [
+    "coracle.toml",
+    ".coracle.toml",
+    "config.toml",
+    "coracle.json",
+    "coracle/config.toml",
+    ".coracle/config.toml",
+    ".config/coracle/config.toml",
+    ".config/config.toml",
+];
+
+#[tokio::test]
+async fn the_configuration_is_not_read_from_the_working_directory() {
+    without_engine("", async |tool| {
+        let (work, planted_state) = (tool.work(), tool.work().join("planted-state"));
+        let below = work.join("below");
+        for dir in [&work, &below] {
+            for name in PLANTED {
+                let file = dir.join(name);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                let text = match name.ends_with(".json") {
+                    true => json!({ "state_dir": planted_state }).to_string(),
+                    false => format!("state_dir = {planted_state:?}\n"),
+                };
+                std::fs::write(file, text).unwrap();
+            }
+        }
+        let run = async |dir: &std::path::Path, words: &[&str], variables: &[(&str, &str)]| {
+            let mut command = tool.command(words);
+            command.current_dir(dir).env_remove("CORACLE_CONFIG").envs(variables.iter().copied());
+            command.stdin(std::process::Stdio::null()).output().await.unwrap()
+        };
+        for variables in [
+            &[][..],
+            &[("XDG_CONFIG_HOME", "")],
+            &[("XDG_CONFIG_HOME", ".")],
+            &[("XDG_CONFIG_HOME", ".config")],
+            &[("CORACLE_CONFIG", "")],
+            &[("HOME", ".")],
+        ] {
+            for dir in [&work, &below] {
+                for words in [&["saved", "list"][..], &["audit", "verify"], &["mcp"]] {
+                    run(dir, words, variables).await;
+                    assert!(!planted_state.exists(), "{words:?} with {variables:?} in {}", dir.display());
+                }
+            }
+        }
+        // What the user names is read, also there.
+        let named = run(&work, &["saved", "list"], &[("CORACLE_CONFIG", "coracle.toml")]).await;
+        assert!(named.status.success() && planted_state.exists(), "{}", String::from_utf8_lossy(&named.stderr));
     })
     .await;
 }

@@ -184,3 +184,31 @@ async fn without_a_directory_of_the_host_there_is_nothing_to_review() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_search_stops_at_its_bounds_says_so_and_lists_what_is_new() {
+    with_engine("", async |tool| {
+        // More bytes than are compared, of files that take no room on the disk.
+        let large = tool.work().join(".vscode");
+        std::fs::create_dir(&large).unwrap();
+        for number in 0..600 {
+            std::fs::File::create(large.join(number.to_string())).unwrap().set_len(1 << 20).unwrap();
+        }
+        let name = tool.created(json!({ "mount_cwd": true })).await;
+        tool.prints(&name, "echo x >.envrc; mkdir -p sub/.git; echo x >sub/.git/config").await;
+        let told_as_cut = |answer: &Value| {
+            let warnings = answer["warnings"].as_array().unwrap();
+            let is_cut = |it: &Value| it["message"].as_str().unwrap().contains("not everything could be checked");
+            assert!(warnings.iter().any(|it| it["code"] == "review" && is_cut(it)), "{answer:#}");
+        };
+        let began = std::time::Instant::now();
+        let status = tool.call(json!({ "operation": "status", "container": name })).await;
+        told_as_cut(&status);
+        assert_eq!(review(tool, &status), [is(".envrc", "new")], "{status:#}");
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+        told_as_cut(&destroyed);
+        assert!(review(tool, &destroyed).contains(&is("sub/.git", "repository")), "{destroyed:#}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{:?}", began.elapsed());
+    })
+    .await;
+}

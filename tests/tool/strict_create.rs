@@ -1,15 +1,15 @@
 //! `create` under `policy = "strict"`: the shape of security.md 3.2, the assertions of 15.5, and what it refuses.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 
 use coracle_runtime::fake::Verb;
-use coracle_runtime::{ContainerId, Handle, LabelFilter};
+use coracle_runtime::{ContainerId, EngineKind, Handle, LabelFilter};
 use serde_json::{Value, json};
 
 use super::person::step;
 use super::{Tool, with_limited_engine, with_limited_tool, with_rootful_tool};
-use crate::engines::{IMAGE, ran};
+use crate::engines::{IMAGE, is_root, ran};
 use crate::guest::shell::{bracketed, on_a_terminal};
 
 /// The person grants what `strict` has no place for; none of it goes in.
@@ -425,6 +425,33 @@ async fn s31_whatever_fails_nothing_is_left_of_it_and_of_its_volume() {
             assert!(met.contains(&verb), "{verb:?} is not met");
         }
         ran("s31", tool.case.engine());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_owner_of_the_links_directory_is_root_again_before_the_first_command() {
+    with_limited_engine("policy = \"strict\"\n", async |tool| {
+        let name = tool.created(json!({ "persistent": true })).await;
+        let dirs: Vec<_> = std::fs::read_dir(tool.state().join("link")).unwrap().map(|it| it.unwrap().path()).collect();
+        let [dir] = &dirs[..] else { panic!("{dirs:?}") };
+        // A guest that nobody lent the directory to is reached by the engine's stream, which the embedded engine has not.
+        let by_engine = (tool.case.engine() != EngineKind::Embedded).then_some("by the engine");
+        for started in ["by `create`", "by a call"].into_iter().chain(by_engine) {
+            if started != "by `create`" {
+                assert!(tool.engine(&["stop", "--time=0", &name]).await.0);
+            }
+            if started == "by the engine" {
+                assert!(tool.engine(&["start", &name]).await.0);
+            }
+            let tried = tool.prints(&name, "id -u; echo x 2>&1 >/.coracle/link/x || echo refused").await;
+            assert!(tried.starts_with("1000") && tried.contains("refused"), "{started}: {tried}");
+            let meta = dir.metadata().unwrap();
+            let is_closed =
+                if is_root() { meta.uid() == 0 && meta.mode() & 0o022 == 0 } else { meta.mode() & 0o077 == 0 };
+            assert!(is_closed, "{started}: {} {:o}", meta.uid(), meta.mode());
+        }
+        destroy(tool, &name).await;
     })
     .await;
 }

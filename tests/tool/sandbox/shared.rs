@@ -208,3 +208,76 @@ async fn what_is_left_is_not_ours(bench: &Bench<'_>, person: &Person, dir: &Path
     assert_eq!(left, ["notes"]);
     assert_eq!(bench.worktree(&["list"]).await["worktrees"], Value::Array(vec![]));
 }
+
+/// The lines of a trace in which a process of git names a path below one of these directories.
+fn lines_of_git<'a>(trace: &'a str, dirs: &[PathBuf]) -> (usize, Vec<&'a str>) {
+    let (mut processes, mut found) = (std::collections::BTreeSet::new(), Vec::new());
+    for line in trace.lines() {
+        let Some((process, call)) = line.split_once(' ') else { continue };
+        if call.trim_start().starts_with("execve(") {
+            let program = call.split('"').nth(1).unwrap_or_default();
+            let is_git = program.ends_with("/git") || program.contains("/git-core/");
+            if is_git {
+                processes.insert(process)
+            } else {
+                processes.remove(process)
+            };
+        }
+        let names = |dir: &PathBuf| call.contains(&*dir.to_string_lossy());
+        if processes.contains(process) && dirs.iter().any(names) {
+            found.push(line);
+        }
+    }
+    (processes.len(), found)
+}
+
+#[tokio::test]
+async fn git_on_the_host_reads_nothing_that_a_container_can_write() {
+    if coracle_runtime::host::find_program::find_program("strace").is_err() {
+        return crate::engines::skip(coracle_skips::NEEDS_STRACE);
+    }
+    with_bench("", async |bench| {
+        let person = Person::of(bench);
+        let id = bench.id("traced");
+        let trace = bench.tool.temp().join("trace");
+        let traced = async |words: &[&str]| {
+            let calls =
+                "--trace=execve,open,openat,openat2,chdir,readlink,readlinkat,stat,lstat,newfstatat,access,faccessat2";
+            let options = ["-D", "-f", "-qq", "-y", "-s", "4096", "-A", calls, "-o"];
+            let command = bench.tool.command(words);
+            let mut with_strace = tokio::process::Command::new("/usr/bin/strace");
+            with_strace
+                .args(options)
+                .arg(&trace)
+                .arg(command.as_std().get_program())
+                .arg("worktree")
+                .args(words)
+                .arg("--json");
+            with_strace.env_clear().envs(command.as_std().get_envs().filter_map(|it| Some((it.0, it.1?))));
+            with_strace.current_dir(bench.tool.work()).stdin(std::process::Stdio::null());
+            // The tracer stays as long as the container: it must not hold a pipe.
+            let answer = bench.tool.temp().join("answer");
+            let output = std::fs::File::create(&answer).unwrap();
+            with_strace.stdout(output.try_clone().unwrap()).stderr(output);
+            assert!(
+                with_strace.status().await.unwrap().success(),
+                "{words:?}: {}",
+                std::fs::read_to_string(&answer).unwrap()
+            );
+        };
+        traced(&["create", &bench.url(), "--workflow", &id]).await;
+        // The agent leaves configurations wherever git could find one.
+        let hostile = "echo work > work; git add work; for d in . ..; do echo x > $d/.gitconfig; \
+            echo '* filter=x' > $d/.gitattributes; printf '[core]\\n\\tfsmonitor = /x\\n' > $d/config; done";
+        bench.agent(&person, &id, &format!("{hostile}; {COMMITS}")).await;
+        for words in [&["list"][..], &["diff", &id], &["log", &id], &["push", &id], &["remove", &id]] {
+            traced(words).await;
+        }
+        let text = std::fs::read_to_string(&trace).unwrap();
+        let writable = [person.root.clone(), bench.tool.state().join("link")];
+        let (processes, found) = lines_of_git(&text, &writable);
+        assert!(processes > 0, "git ran on the host");
+        assert_eq!(found, [""; 0]);
+    })
+    .await;
+}

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ProcessId;
+use coracle_runtime::{ProcessId, StoredFileError, parse_stored};
 
 /// The file of one command, which goes when this is dropped.
 #[derive(Debug)]
@@ -26,7 +26,8 @@ impl Drop for ExecRecord {
     }
 }
 
-/// How many commands run. Those whose caller was killed go on; their files go when they have ended.
+/// How many commands run. Those whose caller was killed go on; their files go when they have ended. What a newer version
+/// recorded counts as running.
 pub(crate) fn recorded(dir: &Path) -> usize {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| runs(it.path())).count()
@@ -34,7 +35,10 @@ pub(crate) fn recorded(dir: &Path) -> usize {
 
 fn runs(record: PathBuf) -> bool {
     let bytes = std::fs::read(&record).unwrap_or_default();
-    let Ok(process) = serde_json::from_slice::<ProcessId>(&bytes) else { return false };
+    let process: ProcessId = match parse_stored(&record, &bytes) {
+        Ok(process) => process,
+        Err(err) => return matches!(err, StoredFileError::Newer(_)),
+    };
     let runs = process.alive();
     if !runs {
         drop(ExecRecord(record));
@@ -56,6 +60,9 @@ mod tests {
         let ended = ProcessId { start: 1, ..ProcessId::current() };
         std::fs::write(dir.join("1"), serde_json::to_vec(&ended).unwrap()).unwrap();
         assert_eq!((recorded(&dir), dir.join("1").exists()), (1, false));
+        std::fs::write(dir.join("2"), r#"{"cgroup":"a"}"#).unwrap();
+        assert_eq!(recorded(&dir), 2);
+        std::fs::remove_file(dir.join("2")).unwrap();
         drop(own);
         assert_eq!(recorded(&dir), 0);
     }

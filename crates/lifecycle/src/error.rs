@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, archive};
+use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, StoredFileError, archive};
 
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -207,6 +207,15 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
         move |source| Self::Io { path: path.to_owned(), source }
+    }
+}
+
+impl From<StoredFileError> for StoreError {
+    fn from(err: StoredFileError) -> Self {
+        match err {
+            StoredFileError::Newer(file) => Self::Newer(file),
+            StoredFileError::Damaged { ref file, .. } => Self::io(&file.clone())(err.into()),
+        }
     }
 }
 

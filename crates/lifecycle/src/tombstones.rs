@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::remove;
-use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
+use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName, StoredFileError, parse_stored};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +19,16 @@ struct Tombstone {
 }
 
 impl Tombstone {
+    /// `None` for a damaged one: it only made an answer better.
+    ///
+    /// # Errors
+    /// [`StoreError::Newer`] for one that a newer version wrote.
     fn read(file: &Path) -> Result<Option<Self>, StoreError> {
-        Ok(read_own(file)?.and_then(|it| serde_json::from_slice(&it).ok()))
+        let Some(bytes) = read_own(file)? else { return Ok(None) };
+        match parse_stored(file, &bytes) {
+            Err(StoredFileError::Damaged { .. }) => Ok(None),
+            read => Ok(Some(read?)),
+        }
     }
 
     fn write(file: &Path, name: &str, id: Option<&str>) -> Result<(), StoreError> {
@@ -82,7 +90,13 @@ impl Store {
         let dir = self.root().join("gone").join(kind);
         let files = std::fs::read_dir(&dir).map_err(StoreError::io(&dir))?.filter_map(|it| Some(it.ok()?.path()));
         let json = files.filter(|it| it.extension().is_some_and(|it| it == "json"));
-        json.filter_map(|file| Some(Tombstone::read(&file).transpose()?.map(|it| (file, it)))).collect()
+        let read = |file: PathBuf| match Tombstone::read(&file) {
+            // It hides no other one.
+            Err(StoreError::Newer(_)) | Ok(None) => None,
+            read => Some(read.map(|tombstone| Some((file, tombstone?)))),
+        };
+        let found: Result<Vec<_>, _> = json.filter_map(read).collect();
+        Ok(found?.into_iter().flatten().collect())
     }
 
     fn container_grave(&self, name: &ContainerName) -> PathBuf {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coracle_runtime::host::fs::replace;
 pub(crate) use coracle_runtime::host::lock::Lock;
+use coracle_runtime::{StoredFileError, parse_stored};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -47,13 +48,21 @@ pub(crate) fn names(dir: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match std::fs::read(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
-        bytes => {
-            let bytes = bytes.map_err(Failure::internal)?;
-            serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|err| Failure::internal(format!("{}: {err}", path.display())))
-        }
+        bytes => parse_stored(path, &bytes.map_err(Failure::internal)?).map(Some).map_err(unreadable),
     }
+}
+
+fn unreadable(err: StoredFileError) -> Failure {
+    match &err {
+        StoredFileError::Newer(file) => newer(err.to_string()).detail("file", file),
+        StoredFileError::Damaged { .. } => Failure::internal(err),
+    }
+}
+
+/// What a newer version wrote stays as it is.
+pub(crate) fn newer(message: String) -> Failure {
+    Failure::new(Code::NewerVersion, message)
+        .hint("use that version for it, or update this one; its record is left as it is")
 }
 
 /// Removes a file, if it is there.

@@ -109,13 +109,20 @@ impl SandboxDir {
         Ok(Self { root, key: key.clone() })
     }
 
-    /// All sandboxes that are remembered. One whose record cannot be read is left out.
+    /// All sandboxes that are remembered. One whose record is damaged is left out.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// `newer_version` for a record that a newer version wrote, and when the directory cannot be read.
     pub fn all(all: &Path) -> Result<Vec<SandboxRecord>> {
-        let dirs = names(all)?;
-        Ok(dirs.iter().filter_map(|it| read(&it.join("record.json")).ok()?).collect())
+        let mut records = Vec::new();
+        for dir in names(all)? {
+            match read(&dir.join("record.json")) {
+                Ok(record) => records.extend(record),
+                Err(err) if err.code == Code::NewerVersion => return Err(err),
+                Err(_) => {}
+            }
+        }
+        Ok(records)
     }
 
     /// The keys of all that anything is left of, also where the record cannot be read.
@@ -135,12 +142,16 @@ impl SandboxDir {
         &self.key
     }
 
-    /// A record that cannot be read is thrown away: it grants nothing, and the next start is tested like a first one.
+    /// A damaged record is thrown away: it grants nothing, and the next start is tested like a first one.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// `newer_version` for a record that a newer version wrote, and whatever the file system says.
     pub fn drop_damaged(&self) -> Result<()> {
-        if self.record().is_ok() { Ok(()) } else { self.forget() }
+        match self.record() {
+            Ok(_) => Ok(()),
+            Err(err) if err.code == Code::NewerVersion => Err(err),
+            Err(_) => self.forget(),
+        }
     }
 
     /// Whoever takes the sandbox away with all that is in it does so alone. `None` while somebody else does.
@@ -176,6 +187,12 @@ impl SandboxDir {
     }
 
     pub(crate) fn save(&self, record: &SandboxRecord) -> Result<()> {
+        // A damaged one may be replaced, and not one that a newer version wrote.
+        if let Err(err) = self.record()
+            && err.code == Code::NewerVersion
+        {
+            return Err(err);
+        }
         write(&self.file(), record)
     }
 

@@ -16,8 +16,8 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use crate::failure::over_limit;
-use crate::files::{Lock, lock, names, own_directory, read, remove, write};
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::files::{self, Lock, lock, names, own_directory, read, remove, write};
+use crate::{Failure, Result, WorkflowId};
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
@@ -252,8 +252,7 @@ impl Records {
 }
 
 fn newer(id: &WorkflowId) -> Failure {
-    Failure::new(Code::NewerVersion, format!("Workflow `{id}` was recorded by a newer version of Coracle."))
-        .hint("use that version for it, or update this one; its record is left as it is")
+    files::newer(format!("Workflow `{id}` was recorded by a newer version of Coracle."))
 }
 
 fn id_of(file: &Path) -> Option<WorkflowId> {
@@ -278,6 +277,7 @@ fn can_be_had(mut ports: Range<u16>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Code;
 
     fn workflow(id: &str, k: u16) -> Workflow {
         let id = WorkflowId::parse(id).unwrap();

@@ -24,6 +24,7 @@ pub mod replacement;
 mod secret;
 mod size;
 mod slot_role;
+mod stored_file;
 mod terminal_text;
 mod user;
 
@@ -42,5 +43,6 @@ pub use redact::{Redactor, StreamRedactor};
 pub use secret::Secret;
 pub use size::{ByteSize, InvalidSize};
 pub use slot_role::SlotRole;
+pub use stored_file::{StoredFileError, parse_stored};
 pub use terminal_text::{escape, is_deceptive, sanitize};
 pub use user::Ids;

@@ -208,16 +208,14 @@ pub(crate) fn stored(engine: &Engine, id: &str) -> io::Result<Option<StoredConta
 }
 
 /// Containers that carry all of these labels.
+///
+/// # Errors
+/// When the configuration of one cannot be read: a container that is left out counts as removed.
 pub(crate) fn list(engine: &Engine, filter: &LabelFilter) -> Result<Vec<StoredContainer>> {
     let failed = || host_error("cannot read the containers");
     let mut found = Vec::new();
     for id in ids(engine).map_err(failed())? {
-        match stored(engine, &id) {
-            Ok(stored) => found.extend(stored.filter(|it| filter.admits(&it.config.labels))),
-            // It hides no other container. Whoever asks for it by its id gets the error.
-            Err(err) if err.kind() == io::ErrorKind::InvalidData => tracing::warn!(%err, "a container is left out"),
-            Err(err) => return Err(failed()(err)),
-        }
+        found.extend(stored(engine, &id).map_err(failed())?.filter(|it| filter.admits(&it.config.labels)));
     }
     Ok(found)
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::parse_stored;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -127,17 +128,14 @@ impl ContainerDir {
     }
 }
 
-/// `None` for a missing file. [`write_json`] leaves no file half written, so one that cannot be read was written by another
+/// `None` for a missing file. [`write_json`] leaves no file half written, so one that cannot be read was written by a newer
 /// version, or the disk is damaged: what it describes is not missing.
 ///
 /// # Errors
-/// `InvalidData` for such a file.
+/// [`StoredFileError`](coracle_runtime::StoredFileError) for such a file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match std::fs::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|err| {
-            let what = format!("`{}` is damaged, or another version of Coracle wrote it: {err}", path.display());
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        }),
+        Ok(bytes) => Ok(Some(parse_stored(path, &bytes)?)),
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(err) => Err(err),
     }

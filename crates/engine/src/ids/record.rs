@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::{EngineKind, Error, Excerpt, Result};
+use coracle_runtime::{EngineKind, Error, Excerpt, Result, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::Privileges;
@@ -32,7 +32,7 @@ impl Privileges {
             }
             read => read.map_err(failed)?,
         };
-        let then: OwnerRecord = serde_json::from_slice(&bytes).map_err(|err| failed(err.into()))?;
+        let then: OwnerRecord = parse_stored(file, &bytes).map_err(|err| failed(err.into()))?;
         if then == now { Ok(()) } else { Err(changed(file.parent().unwrap_or(file))) }
     }
 }

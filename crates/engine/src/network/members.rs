@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerId, ProcessId};
+use coracle_runtime::{ContainerId, ProcessId, StoredFileError, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::hosts::{self, MemberLine};
@@ -33,6 +33,9 @@ impl Members {
     }
 
     /// Those that still run. Records of others are removed.
+    ///
+    /// # Errors
+    /// For a member that a newer version recorded: its address is not free.
     pub(super) fn live(&self) -> io::Result<Vec<Member>> {
         let mut live = Vec::new();
         let entries = match std::fs::read_dir(&self.dir) {
@@ -41,9 +44,11 @@ impl Members {
         };
         for entry in entries {
             let path = entry?.path();
-            match serde_json::from_slice::<Member>(&std::fs::read(&path)?) {
+            match parse_stored::<Member>(&path, &std::fs::read(&path)?) {
                 Ok(member) if member.process.alive() => live.push(member),
-                _ => std::fs::remove_file(&path)?,
+                Err(err @ StoredFileError::Newer(_)) => return Err(err.into()),
+                // It is not forced to the disk, so a loss of power may have cut it short.
+                Ok(_) | Err(StoredFileError::Damaged { .. }) => std::fs::remove_file(&path)?,
             }
         }
         live.sort_by(|one, other| one.id.as_str().cmp(other.id.as_str()));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{Error, Network, NetworkCreate, NetworkName, Result, random_hex};
+use coracle_runtime::{Error, Network, NetworkCreate, NetworkName, Result, parse_stored, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
@@ -168,14 +168,14 @@ impl NetworkRecords {
     }
 
     pub(super) fn records(&self) -> io::Result<Vec<NetworkRecord>> {
-        let mut records = Vec::new();
+        let mut records: Vec<NetworkRecord> = Vec::new();
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
             let is_record =
                 path.file_stem().is_some_and(|it| it.len() == 64) && path.extension().is_some_and(|it| it == "json");
             if is_record {
                 match std::fs::read(&path) {
-                    Ok(bytes) => records.push(serde_json::from_slice::<NetworkRecord>(&bytes)?),
+                    Ok(bytes) => records.push(parse_stored(&path, &bytes)?),
                     // Another process removed it.
                     Err(err) if err.kind() == io::ErrorKind::NotFound => {}
                     Err(err) => return Err(err),

@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use coracle_runtime::{ContainerId, Error, Result, boot_id};
+use coracle_runtime::{ContainerId, Error, Result, boot_id, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::link::{self, LinkSpec, Reach};
@@ -51,17 +51,22 @@ struct OutgoingRecord {
 /// That range, chosen at the first container of each boot.
 pub(super) async fn outgoing_subnet(directories: &Directories) -> Result<Subnet> {
     let file = directories.networks().join("outgoing.json");
-    if let Some(known) = known_subnet(&file) {
+    if let Some(known) = known_subnet(&file).map_err(failed)? {
         return Ok(known);
     }
     let _lock = NetworkRecords::new(directories).lock().await?;
     // Another process may have chosen meanwhile.
-    known_subnet(&file).map_or_else(|| choose_subnet(&file), Ok).map_err(failed)
+    let known = known_subnet(&file).map_err(failed)?;
+    known.map_or_else(|| choose_subnet(&file), Ok).map_err(failed)
 }
 
-fn known_subnet(file: &Path) -> Option<Subnet> {
-    let known: OutgoingRecord = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    (known.boot == boot_id()).then_some(known.subnet)
+fn known_subnet(file: &Path) -> io::Result<Option<Subnet>> {
+    let bytes = match std::fs::read(file) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes?,
+    };
+    let known: OutgoingRecord = parse_stored(file, &bytes)?;
+    Ok((known.boot == boot_id()).then_some(known.subnet))
 }
 
 fn choose_subnet(file: &Path) -> io::Result<Subnet> {

@@ -7,6 +7,8 @@ mod images;
 mod link;
 mod networks;
 mod stacks;
+#[cfg(test)]
+mod tests;
 mod verification;
 mod volumes;
 

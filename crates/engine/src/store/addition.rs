@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Image, ImageId, ImageRef, random_hex};
+use coracle_runtime::{Image, ImageId, ImageRef, StoredFileError, random_hex};
 use rustix::fs::{Mode, RenameFlags, mkdirat, renameat_with, syncfs};
 
 use super::blob::{Blob, FeedEnd};
@@ -163,7 +163,7 @@ impl Addition<'_> {
     fn whole_layer(&self, diff_id: &DiffId) -> Result<Option<LayerRecord>> {
         let found = self.store.layer(diff_id).or_else(|err| match err.kind() {
             // A damaged one is unpacked again.
-            io::ErrorKind::InvalidData => Ok(None),
+            io::ErrorKind::InvalidData if StoredFileError::newer_file(&err).is_none() => Ok(None),
             _ => Err(err),
         });
         let found = found.map_err(StoreError::io("cannot read a layer's record"))?;
@@ -317,6 +317,7 @@ impl Addition<'_> {
             record.repo_digests.extend(old.repo_digests.iter().cloned());
             record.intermediate &= old.intermediate;
             record.added.clone_from(&old.added);
+            record.later.clone_from(&old.later);
         }
         let json = serde_json::to_vec(&record)?;
         write_synced(&draft.path.join(image::RECORD), &json)?;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use coracle_runtime::{ContainerPath, Image, ImageId, ImageRef};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::configuration::Configuration;
 use super::layer::read_json;
@@ -21,6 +22,9 @@ pub(super) struct ImageRecord {
     /// The time it came here (RFC 3339).
     pub(super) added: String,
     pub(super) size_bytes: u64,
+    /// Fields of a later version.
+    #[serde(flatten)]
+    pub(super) later: Map<String, Value>,
 }
 
 /// Name of the configuration in an image's directory.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_types::boot_id;
+use coracle_types::{boot_id, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::tree::TreeDigests;
@@ -69,8 +69,7 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Resu
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         done => done?,
     };
-    let damaged = |err| io::Error::new(io::ErrorKind::InvalidData, format!("`{}`: {err}", path.display()));
-    serde_json::from_slice(&bytes).map(Some).map_err(damaged)
+    Ok(Some(parse_stored(path, &bytes)?))
 }
 
 /// Writes a file that must outlast a loss of power.

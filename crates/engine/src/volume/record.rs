@@ -6,13 +6,13 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Error, Result, Volume, VolumeCreate, random_hex};
+use coracle_runtime::{Error, Result, Volume, VolumeCreate, parse_stored, random_hex};
 use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::image_content::{self, ImageDirectory};
-use crate::config::ContainerConfig;
-use crate::config::MountConfig;
+use crate::config::{ContainerConfig, MountConfig};
 use crate::directories::Directories;
 use crate::error::refused;
 use crate::ids::Privileges;
@@ -37,11 +37,15 @@ struct VolumeRecord {
     /// It took the content of an image, which happens once.
     #[serde(default)]
     filled: bool,
+    /// Fields of a later version.
+    #[serde(flatten)]
+    later: Map<String, Value>,
 }
 
 impl VolumeRecord {
     fn read(volume: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&fs::read(volume.join(RECORD))?)?)
+        let file = volume.join(RECORD);
+        Ok(parse_stored(&file, &fs::read(&file)?)?)
     }
 
     fn write(&self, volume: &Path) -> io::Result<()> {
@@ -105,11 +109,10 @@ impl<'a> VolumeRecords<'a> {
         if !is_name(name) {
             return Ok(None);
         }
-        let bytes = match fs::read(self.directories.volumes().join(name).join(RECORD)) {
+        let record = match VolumeRecord::read(&self.directories.volumes().join(name)) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(unreadable)?,
+            record => record.map_err(unreadable)?,
         };
-        let record: VolumeRecord = serde_json::from_slice(&bytes).map_err(|it| unreadable(it.into()))?;
         Ok(Some(Volume { name: name.to_owned(), labels: record.labels, created: record.created }))
     }
 
@@ -123,6 +126,7 @@ impl<'a> VolumeRecords<'a> {
             labels: volume.labels.iter().cloned().collect(),
             created: jiff::Timestamp::now().to_string(),
             filled: false,
+            later: Map::new(),
         };
         let failed = |source| Error::Host { what: format!("cannot create the volume `{name}`"), source };
         let pending = self.pending().begin(&Operation::Volumes)?;
@@ -211,11 +215,12 @@ impl<'a> VolumeRecords<'a> {
     fn user_of(&self, name: &str) -> io::Result<Option<String>> {
         for entry in fs::read_dir(self.directories.containers())? {
             // `names`, and containers that are being made or removed.
-            let bytes = match fs::read(entry?.path().join("config.json")) {
+            let file = entry?.path().join("config.json");
+            let bytes = match fs::read(&file) {
                 Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
                 bytes => bytes?,
             };
-            let config: ContainerConfig = serde_json::from_slice(&bytes)?;
+            let config: ContainerConfig = parse_stored(&file, &bytes)?;
             let is_it = |it: &MountConfig| matches!(it, MountConfig::Volume { name: it, .. } if it == name);
             if config.mounts.iter().any(is_it) {
                 return Ok(Some(config.name.to_string()));

@@ -232,11 +232,6 @@ impl SaveManifest {
         bytes
     }
 
-    /// `None` if it is no manifest of a known version.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice::<Self>(bytes).ok().filter(|it| it.schema == SCHEMA)
-    }
-
     /// Bytes of all that was saved.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -300,7 +295,7 @@ mod tests {
                 "salvage": "refs/coracle/salvage/a/1", "state": ["2", null, "3"],
             }],
         });
-        let manifest = SaveManifest::from_bytes(saved.to_string().as_bytes()).unwrap();
+        let manifest = serde_json::from_value::<SaveManifest>(saved.clone()).unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&manifest.to_bytes()).unwrap(), saved);
     }
 }

@@ -5,7 +5,7 @@ use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::fs::digest;
-use coracle_runtime::{ContainerName, ContainerPath};
+use coracle_runtime::{ContainerName, ContainerPath, parse_stored};
 use jiff::Timestamp;
 
 use super::manifest::{SaveManifest, SavedItem, SavedPart};
@@ -35,7 +35,7 @@ impl SaveDestination {
     /// An item of a finished save that has all its parts, among those of a path.
     #[must_use]
     pub fn find(&self, path: &ContainerPath, matches: impl Fn(&SavedItem) -> bool) -> Option<(Save, SavedItem)> {
-        directories(&self.dir).ok()?.into_iter().filter_map(Save::read).find_map(|save| {
+        directories(&self.dir).ok()?.into_iter().filter_map(|dir| Save::read(dir).ok()?).find_map(|save| {
             let item = save.manifest.items.iter().find(|it| it.path == *path && matches(it))?.clone();
             item.parts.iter().all(|it| save.open(it).is_ok()).then_some((save, item))
         })
@@ -83,10 +83,14 @@ impl Save {
         Some(Self { name: name(location.parent()?)?, time: name(&location)?, location, manifest })
     }
 
-    fn read(location: PathBuf) -> Option<Self> {
-        let bytes = read_own_up_to(&location.join(MANIFEST), MAX_MANIFEST);
-        let bytes = bytes.inspect_err(|err| tracing::warn!(%err, "a save cannot be read")).ok()??;
-        Self::new(location, SaveManifest::from_bytes(&bytes)?)
+    /// `None` for an unfinished one.
+    ///
+    /// # Errors
+    /// When it cannot be read. [`StoreError::Newer`] for one that a newer version wrote.
+    fn read(location: PathBuf) -> Result<Option<Self>, StoreError> {
+        let file = location.join(MANIFEST);
+        let Some(bytes) = read_own_up_to(&file, MAX_MANIFEST)? else { return Ok(None) };
+        Ok(Self::new(location, parse_stored(&file, &bytes)?))
     }
 
     /// A part, if it is as the manifest describes it.
@@ -111,9 +115,24 @@ impl Store {
     /// # Errors
     /// When the state directory cannot be read.
     pub fn saves(&self) -> Result<Vec<Save>, StoreError> {
-        let mut saves: Vec<_> = self.save_dirs()?.into_iter().filter_map(Save::read).collect();
+        Ok(self.all_saves()?.0)
+    }
+
+    /// The same, and the manifests that a newer version wrote.
+    ///
+    /// # Errors
+    /// As [`saves`](Self::saves).
+    pub fn all_saves(&self) -> Result<(Vec<Save>, Vec<PathBuf>), StoreError> {
+        let (mut saves, mut newer) = (Vec::new(), Vec::new());
+        for dir in self.save_dirs()? {
+            match Save::read(dir) {
+                Ok(save) => saves.extend(save),
+                Err(StoreError::Newer(file)) => newer.push(file),
+                Err(err) => tracing::warn!(%err, "a save cannot be read"),
+            }
+        }
         saves.sort_by(|a, b| (a.manifest.at, &a.name).cmp(&(b.manifest.at, &b.name)));
-        Ok(saves)
+        Ok((saves, newer))
     }
 
     /// The saves of before a time.

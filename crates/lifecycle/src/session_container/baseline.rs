@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use coracle_runtime::host::fs::remove;
-use coracle_runtime::{Baseline, ContainerName};
+use coracle_runtime::{Baseline, ContainerName, parse_stored};
 
 use super::SessionContainers;
 use crate::store::{own_directory, write_whole};
@@ -51,8 +51,7 @@ impl Store {
         };
         let mut json = Vec::new();
         file.take(MAX_BYTES).read_to_end(&mut json).map_err(StoreError::io(&path))?;
-        let read = serde_json::from_slice(&json);
-        read.map(Some).map_err(|err| StoreError::io(&path)(io::Error::new(io::ErrorKind::InvalidData, err)))
+        Ok(Some(parse_stored(&path, &json)?))
     }
 
     pub(super) fn forget_baseline(&self, session: &ContainerName) -> Result<(), StoreError> {

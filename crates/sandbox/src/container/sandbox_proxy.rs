@@ -22,7 +22,7 @@ use crate::proxy::{
     Grants, Listeners, Observer, PrivateSubnet, Proxy, ProxyListener, ProxySettings, Tokens, UsageTotals,
 };
 use crate::record::SandboxDir;
-use crate::{Failure, Result, files};
+use crate::{Code, Failure, Result, files};
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.
@@ -247,7 +247,7 @@ impl SandboxProxy {
         let proxy = Proxy::new(ProxySettings {
             log: Some(self.dir.root().join("proxy.jsonl")),
             observer: self.observer.clone(),
-            already: self.metered_before(),
+            already: self.metered_before()?,
             tokens: Some(Arc::new(move || tokens(&dir))),
             ..ProxySettings::new(self.dir.key().as_str())
         })?;
@@ -256,8 +256,16 @@ impl SandboxProxy {
         Ok(proxy)
     }
 
-    fn metered_before(&self) -> UsageTotals {
-        files::read(&self.meter()).ok().flatten().unwrap_or_default()
+    /// What was used before; nothing if its record is damaged.
+    ///
+    /// # Errors
+    /// `newer_version` for a record that a newer version wrote: its limits would begin again.
+    fn metered_before(&self) -> Result<UsageTotals> {
+        match files::read(&self.meter()) {
+            Ok(totals) => Ok(totals.unwrap_or_default()),
+            Err(err) if err.code == Code::NewerVersion => Err(err),
+            Err(_) => Ok(UsageTotals::default()),
+        }
     }
 }
 

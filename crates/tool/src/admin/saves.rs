@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use coracle_lifecycle::{
-    Commits, ExecContext, RestoreTarget, RestoredItem, Save, SavedKind, guided_session, session as plain_session,
+    Commits, ExecContext, RestoreTarget, RestoredItem, Save, SavedKind, StoreError, guided_session,
+    session as plain_session,
 };
 use coracle_runtime::{ContainerName, ContainerPath, ExecTarget, Handle};
 use jiff::Timestamp;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count};
 use crate::suggest;
 use crate::target::reach_running;
+use crate::warning::Warning;
 
 /// List what was saved of containers that are gone.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,6 +32,8 @@ pub(super) struct ListSaves {
 pub(super) struct ListSavesResponse {
     saves: Vec<SaveRow>,
     count: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,9 +63,13 @@ impl Operation for ListSaves {
 
     async fn run(self, cx: &Context) -> Result<ListSavesResponse, Failure> {
         let name = self.name.map(|it| it.to_ascii_lowercase());
-        let mut saves = cx.store()?.saves()?;
+        let (mut saves, newer) = cx.store()?.all_saves()?;
         saves.retain(|it| name.as_ref().is_none_or(|name| *name == it.name));
-        Ok(ListSavesResponse { count: saves.len(), saves: saves.into_iter().map(SaveRow::from).collect() })
+        let saves: Vec<_> = saves.into_iter().map(SaveRow::from).collect();
+        let warnings = newer.into_iter().map(|file| {
+            Warning::new("newer_version", format!("{}; the save is left as it is", StoreError::Newer(file)))
+        });
+        Ok(ListSavesResponse { count: saves.len(), saves, warnings: warnings.collect() })
     }
 }
 
@@ -142,7 +150,7 @@ impl Operation for RestoreSave {
 fn find_save(cx: &Context, save: &str) -> Result<Save, Failure> {
     let (name, time) = save.split_once('/').map_or((save, None), |it| (it.0, Some(it.1)));
     let name = name.to_ascii_lowercase();
-    let mut saves = cx.store()?.saves()?;
+    let (mut saves, newer) = cx.store()?.all_saves()?;
     let known: BTreeSet<String> = match time {
         Some(_) if saves.iter().any(|it| it.name == name) => {
             saves.iter().filter(|it| it.name == name).map(|it| format!("{}/{}", it.name, it.time)).collect()
@@ -150,6 +158,16 @@ fn find_save(cx: &Context, save: &str) -> Result<Save, Failure> {
         _ => saves.iter().map(|it| it.name.clone()).collect(),
     };
     saves.retain(|it| it.name == name && time.is_none_or(|time| it.time == time));
+    let is_meant = |file: &&PathBuf| {
+        let mut parts = file.iter().rev().skip(1);
+        let found_time = parts.next();
+        parts.next().is_some_and(|it| it == name.as_str()) && time.is_none_or(|it| found_time == Some(it.as_ref()))
+    };
+    if saves.is_empty()
+        && let Some(file) = newer.iter().find(is_meant)
+    {
+        return Err(StoreError::Newer(file.clone()).into());
+    }
     saves.pop().ok_or_else(|| {
         let known = Vec::from_iter(known);
         let hint = suggest::hint(save, &known, "`coracle saved list` shows what there is");
@@ -228,11 +246,11 @@ mod tests {
             items: vec![item("/workspace/app"), item("/workspace")],
             location: "/state/saved/web".into(),
         };
-        assert_snapshot!(rendered(&ListSavesResponse { saves: vec![save], count: 1 }, "2026-11-22T12:15:00Z"), @r"
+        assert_snapshot!(rendered(&ListSavesResponse { saves: vec![save], count: 1, warnings: Vec::new() }, "2026-11-22T12:15:00Z"), @r"
         SAVE                      SAVED    SIZE   WHAT
         web/20261122T101500.000Z  2 h ago  2 KiB  /workspace/app /workspace
         ");
-        let none = ListSavesResponse { saves: Vec::new(), count: 0 };
+        let none = ListSavesResponse { saves: Vec::new(), count: 0, warnings: Vec::new() };
         assert_snapshot!(rendered(&none, "2026-11-22T12:15:00Z"), @"nothing is saved");
     }
 

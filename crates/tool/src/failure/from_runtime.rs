@@ -1,12 +1,17 @@
 //! What the engine says, with what to do about it.
 
 use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Capability, ConnectionFault, EngineKind, Error, Excerpt, archive};
+use coracle_runtime::{Capability, ConnectionFault, EngineKind, Error, Excerpt, StoredFileError, archive};
 
 use super::{Code, Failure};
 
 impl From<Error> for Failure {
     fn from(err: Error) -> Self {
+        if let Error::Host { source, .. } = &err
+            && let Some(file) = StoredFileError::newer_file(source)
+        {
+            return Self::newer_version(sentence(&err)).detail("file", file);
+        }
         let failure = Self::new(code(&err), sentence(&err));
         match err {
             Error::NotInstalled { program } => failure.detail("engine", program).hint_for(INSTALL, YOU_INSTALL),
@@ -213,6 +218,7 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::FilesRemoved { .. } => Code::FilesRemoved,
         Error::GuestLost { .. } => Code::GuestLost,
         Error::Refused(fault) => of_fault(fault.code),
+        Error::Host { source, .. } if StoredFileError::newer_file(source).is_some() => Code::NewerVersion,
         Error::Engine { .. } | Error::Unreadable { .. } | Error::Spawn { .. } => Code::EngineFailed,
         _ => Code::Internal,
     }

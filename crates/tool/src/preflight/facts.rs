@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use coracle_lifecycle::Store;
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 
@@ -71,7 +72,7 @@ impl PreflightFacts {
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
             unverified,
-            newer: cx.store().ok().and_then(|store| store.newer_files().ok()).unwrap_or_default(),
+            newer: cx.store().ok().map(newer_files).unwrap_or_default(),
             of_engine: Vec::new(),
         }
         .with_embedded(cx)
@@ -97,6 +98,11 @@ impl PreflightFacts {
     fn with_embedded(self, _: &Context) -> Self {
         self
     }
+}
+
+fn newer_files(store: Store) -> Vec<PathBuf> {
+    let saves = store.all_saves().map(|(_, newer)| newer);
+    [store.newer_files(), saves].into_iter().flatten().flatten().collect()
 }
 
 impl SkippedEngine {

@@ -110,3 +110,37 @@ fn a_duplicate_of_the_lock_does_not_keep_it() {
     place.store.lock_file().unwrap().try_lock().unwrap();
     drop(duplicate);
 }
+
+#[test]
+fn records_that_a_newer_version_wrote_are_used_or_stay_as_they_are() {
+    let place = Place::new();
+    let image = place.import("x:1", &small("x"));
+    let layer_record = place.store.layer_dir(&layer(&small("x").bytes()).diff_id).join(layer::RECORD);
+    let image_record = place.store.image_dir(&image.id).join(image::RECORD);
+    let add = || {
+        let mut addition = place.store.begin_addition()?;
+        addition.add_layer(layer(&small("x").bytes()))?;
+        let configuration = place.store.configuration(&image.id)?.unwrap();
+        addition.add_image(NewImage { configuration, ..NewImage::default() })
+    };
+    for (file, field) in [(&layer_record, "size_bytes"), (&image_record, "size_bytes")] {
+        let whole = std::fs::read(file).unwrap();
+        let changed = |name: &str, content: serde_json::Value| {
+            let mut record: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+            record[name] = content;
+            serde_json::to_vec(&record).unwrap()
+        };
+        std::fs::write(file, changed("later", 1.into())).unwrap();
+        assert_eq!(add().unwrap().id, image.id);
+        assert!(std::fs::read_to_string(file).unwrap().contains("later"), "{}", file.display());
+        for newer in [changed("schema", 2.into()), changed(field, "many".into())] {
+            std::fs::write(file, &newer).unwrap();
+            let Err(StoreError::Io { source, .. }) = add() else { panic!("{} was passed over", file.display()) };
+            assert_eq!(coracle_types::StoredFileError::newer_file(&source), Some(file.as_path()));
+            let _ = (place.store.collect_garbage(), place.store.repair());
+            assert_eq!(std::fs::read(file).unwrap(), newer);
+        }
+        std::fs::write(file, &whole).unwrap();
+        assert_eq!(place.damage(true), Vec::<String>::new());
+    }
+}

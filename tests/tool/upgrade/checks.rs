@@ -19,7 +19,7 @@ fn names<'a>(rows: &'a Value, field: &str) -> Vec<&'a str> {
 }
 
 /// Records that could not be read and were renamed.
-fn damaged(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn damaged(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().path());
     let (dirs, files): (Vec<_>, Vec<_>) = entries.partition(|it| it.is_dir());
     let is_bad = |it: &PathBuf| it.file_name().is_some_and(|it| it.to_string_lossy().contains(".bad"));

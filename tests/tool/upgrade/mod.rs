@@ -7,6 +7,7 @@
 mod archive;
 mod checks;
 mod fixture;
+mod newer;
 
 use coracle::{CallInput, Frontend, Process};
 use coracle_runtime::fake::LOCAL_IMAGE;

@@ -1,17 +1,19 @@
 //! What stays of containers, volumes and networks: what a newer version wrote, and what others are at.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use coracle_runtime::{
     ContainerId, ContainerRuntime as _, Error, Handle, LabelFilter, NetworkCreate, NetworkName, Networks as _, Result,
     StoredFileError, VolumeCreate, VolumeName, Volumes as _,
 };
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::EmbeddedRuntime;
 use crate::EngineOptions;
 use crate::config::{ContainerConfig, MountConfig, example};
-use crate::container::{add, remove};
+use crate::container::{add, lock_names, remove};
 
 const VOLUME: &str = "work";
 
@@ -159,4 +161,16 @@ async fn a_volume_that_a_new_container_has_is_never_removed() {
         }
     }
     assert!((1..200).contains(&created), "{created} of 200 creations came first");
+}
+
+#[tokio::test]
+async fn a_volume_is_not_removed_while_a_container_is_published() {
+    let dir = tempfile::tempdir().unwrap();
+    let [publisher, remover] = [(); 2].map(|()| EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap());
+    create_volume(&publisher).await;
+    let names = lock_names(publisher.engine(), "create").await.unwrap();
+    let mut removal = tokio::spawn(async move { remover.remove_volume(VOLUME).await });
+    assert!(timeout(Duration::from_millis(500), &mut removal).await.is_err(), "it waits for the lock of names");
+    drop(names);
+    removal.await.unwrap().unwrap();
 }

@@ -435,7 +435,7 @@ async fn the_owner_of_the_links_directory_is_root_again_before_the_first_command
         let name = tool.created(json!({ "persistent": true })).await;
         let dirs: Vec<_> = std::fs::read_dir(tool.state().join("link")).unwrap().map(|it| it.unwrap().path()).collect();
         let [dir] = &dirs[..] else { panic!("{dirs:?}") };
-        // A guest that nobody lent the directory to is reached by the engine's stream, which the embedded engine has not.
+        // A guest that was not lent the directory is reached by the engine's stream, which the embedded engine has not.
         let by_engine = (tool.case.engine() != EngineKind::Embedded).then_some("by the engine");
         for started in ["by `create`", "by a call"].into_iter().chain(by_engine) {
             if started != "by `create`" {

@@ -124,7 +124,7 @@ impl Client<'_> {
             json!({ "operation": "destroy", "container": "other" }),
             json!({ "operation": "destroy", "container": "gone" }),
             json!({ "operation": "destroy", "container": "tiny" }),
-            json!({ "operation": "prune", "confirm": true }),
+            json!({ "operation": "prune", "dry_run": false }),
             json!({ "operation": "worktree_list", "start": true }),
             json!({ "operation": "worktree_diff", "workflow": "issue-1" }),
         ];

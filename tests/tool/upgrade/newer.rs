@@ -25,6 +25,15 @@ enum Kind {
     Opaque,
 }
 
+impl Kind {
+    fn field(self) -> Option<&'static str> {
+        match self {
+            Self::Record(field) | Self::OfStart(field) => Some(field),
+            Self::Cache | Self::Lines | Self::Opaque => None,
+        }
+    }
+}
+
 use Kind::{Cache, Lines, OfStart, Opaque, Record};
 
 /// The first pattern that a path fits decides. A `*` is any text, and may be any number of directories.
@@ -169,7 +178,8 @@ impl Client<'_> {
 }
 
 /// Tries one change of one file in a copy of the state directory. What went wrong.
-async fn fault_of(left: &Path, path: &str, (field, is_kept): (&str, bool), change: Change) -> Option<String> {
+async fn fault_of(left: &Path, path: &str, kind: Kind, change: Change) -> Option<String> {
+    let field = kind.field()?;
     let found = std::cell::RefCell::new(None);
     with_a_client(async |client| {
         archive::copy(&left.join("state"), &client.tool.state());
@@ -185,7 +195,8 @@ async fn fault_of(left: &Path, path: &str, (field, is_kept): (&str, bool), chang
             let kept = after().is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(LATER));
             match refused {
                 Some((call, answer)) => Some(format!("{call}: {answer:#}")),
-                None => (is_kept && !kept).then(|| format!("the field is gone: {:?}", after().map(String::from_utf8))),
+                None => (matches!(kind, Record(_)) && !kept)
+                    .then(|| format!("the field is gone: {:?}", after().map(String::from_utf8))),
             }
         } else {
             answers.extend(client.remove_everything().await);
@@ -216,11 +227,10 @@ async fn what_a_newer_version_wrote_is_used_or_left_and_reported_whatever_is_cal
     assert_eq!(unknown, [&""; 0], "no rule says what a newer version may do to these files");
     let (mut faults, mut tried) = (Vec::new(), 0);
     for path in paths {
-        let Some(kind @ (Record(field) | OfStart(field))) = kind_of(path) else { continue };
+        let Some(kind) = kind_of(path).filter(|kind| kind.field().is_some()) else { continue };
         for change in [Change::Field, Change::Value, Change::Schema] {
             tried += 1;
-            let is_kept = matches!(kind, Record(_));
-            let fault = fault_of(left.path(), path, (field, is_kept), change).await;
+            let fault = fault_of(left.path(), path, kind, change).await;
             faults.extend(fault.map(|fault| format!("{path}, {change:?}: {fault}")));
         }
     }

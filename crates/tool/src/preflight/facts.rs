@@ -72,7 +72,7 @@ impl PreflightFacts {
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
             unverified,
-            newer: cx.store().ok().map(newer_files).unwrap_or_default(),
+            newer: cx.store().map(|store| newer_files(&store)).unwrap_or_default(),
             of_engine: Vec::new(),
         }
         .with_embedded(cx)
@@ -100,7 +100,7 @@ impl PreflightFacts {
     }
 }
 
-fn newer_files(store: Store) -> Vec<PathBuf> {
+fn newer_files(store: &Store) -> Vec<PathBuf> {
     let saves = store.all_saves().map(|(_, newer)| newer);
     [store.newer_files(), saves].into_iter().flatten().flatten().collect()
 }

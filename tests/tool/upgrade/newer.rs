@@ -143,8 +143,6 @@ impl Client<'_> {
         let session = self.session("agent-1");
         let read = self.tool(&session, "read_file", json!({ "path": "src/a.txt" })).await;
         answers.push(("read_file".into(), read));
-        let ran = self.tool(&session, "run_code", json!({ "code": "echo 1", "language": "bash" })).await;
-        answers.push(("run_code".into(), ran));
         answers.push(("saved list".into(), self.try_run_json(&["saved", "list", "--json"]).await));
         answers.push(("preflight".into(), self.try_run_json(&["preflight", "--json"]).await));
         answers

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use coracle_protocol::call::Call;
-use coracle_protocol::{Retention, Unlock};
+use coracle_protocol::{MountIdentity, Retention, Unlock};
 use coracle_types::{Error, ProcessId, Result, boot_id};
 
 use crate::call::{attempt, call_on, call_once_on, encoded};
@@ -42,6 +42,8 @@ struct LinkInner {
     /// Held while a connection is made, so that only one is.
     dialling: tokio::sync::Mutex<()>,
     current: Mutex<Option<Arc<Connection>>>,
+    /// What the caller knows of the container that it has just started.
+    mounts: Mutex<Option<Vec<MountIdentity>>>,
 }
 
 impl fmt::Debug for Link {
@@ -54,7 +56,8 @@ impl Link {
     /// A link that is not connected yet.
     #[must_use]
     pub fn new(dial: Arc<dyn Dial>, settings: LinkSettings) -> Self {
-        Self(Arc::new(LinkInner { dial, settings, dialling: tokio::sync::Mutex::default(), current: Mutex::default() }))
+        let (dialling, current, mounts) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
+        Self(Arc::new(LinkInner { dial, settings, dialling, current, mounts }))
     }
 
     /// A link by a socket alone, connected, without a call to an engine. `None` when the container's PID 1 as it was
@@ -74,6 +77,11 @@ impl Link {
     /// [`Error::NotRunning`], [`Error::NoSuchContainer`], [`Error::GuestFailed`].
     pub async fn open(&self) -> Result<()> {
         self.connection().await.map(drop)
+    }
+
+    /// The mounts of a container that was inspected since its last start, so that the engine is not asked for them again.
+    pub fn expect_mounts(&self, mounts: Vec<MountIdentity>) {
+        *self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner) = Some(mounts);
     }
 
     /// What carries it, while it is connected.
@@ -135,7 +143,12 @@ impl Link {
         };
         // Inside a virtual machine, and on a kernel of its own, files have other numbers.
         let shares_kernel = may_share_kernel(boot_id(), guest_boot_id);
-        let expected = if shares_kernel { mounts.expected().await } else { Ok(Vec::new()) };
+        let known = self.0.mounts.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let expected = match known {
+            _ if !shares_kernel => Ok(Vec::new()),
+            Some(known) => Ok(known),
+            None => mounts.expected().await,
+        };
         let compared = match expected {
             Ok(expected) => call_on(connection, &Unlock { mounts: expected }).await,
             Err(err) => Err(err),

@@ -12,6 +12,7 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, ExecTarget, GuestDelivery, Ids,
+    mount_identities,
 };
 use tokio::time::timeout;
 
@@ -297,7 +298,13 @@ impl Links {
             }
             tokio::time::sleep(BETWEEN_LOOKS).await;
         }
-        let link = self.open(runtime, &container.id, socket.as_ref()).await?;
+        let link = runtime.link(&container.id, socket.as_ref(), self.settings).await?;
+        // Where a source has changed, the link finds it again and ends the container.
+        if let Ok(mounts) = mount_identities(container) {
+            link.expect_mounts(mounts);
+        }
+        link.open().await?;
+        self.hold(&container.id, &link);
         store.take_link_back(record)?;
         Ok(link)
     }

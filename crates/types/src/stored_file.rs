@@ -31,7 +31,7 @@ struct Format {
 }
 
 impl StoredFileError {
-    fn of(file: &Path, bytes: &[u8]) -> Self {
+    fn from_content(file: &Path, bytes: &[u8]) -> Self {
         // Files are replaced as a whole, so one that is JSON is as its writer meant it.
         match serde_json::from_slice::<IgnoredAny>(bytes) {
             Ok(_) => Self::Newer(file.to_owned()),
@@ -60,7 +60,7 @@ impl From<StoredFileError> for io::Error {
 /// # Errors
 /// [`StoredFileError`]: such a file is there, and what it describes is not missing.
 pub fn parse_stored<T: DeserializeOwned>(file: &Path, bytes: &[u8]) -> Result<T, StoredFileError> {
-    let failed = |_| StoredFileError::of(file, bytes);
+    let failed = |_| StoredFileError::from_content(file, bytes);
     // A list has no number of its format.
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
     let format = if is_object { serde_json::from_slice(bytes).map_err(failed)? } else { Format::default() };

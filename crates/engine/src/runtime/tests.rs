@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::EmbeddedRuntime;
 use crate::EngineOptions;
 use crate::config::{ContainerConfig, MountConfig, example};
-use crate::container::{add, lock_names, remove};
+use crate::container::{add, lock_names};
 
 const VOLUME: &str = "work";
 
@@ -133,34 +133,6 @@ async fn a_record_that_cannot_be_read_is_named_and_keeps_all_that_it_describes()
     std::fs::write(&stored[0].file, "half").unwrap();
     assert!(runtime.list(&LabelFilter::default()).await.is_err_and(|err| names(&err, &stored[0].file)));
     assert!(runtime.remove_volume(VOLUME).await.is_err_and(|err| names(&err, &stored[0].file)));
-}
-
-/// Many times, a removal and a creation begin together, as in two processes: each opened the data directory itself.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_volume_that_a_new_container_has_is_never_removed() {
-    let dir = tempfile::tempdir().unwrap();
-    let [creator, remover] = [(); 2].map(|()| EmbeddedRuntime::open(EngineOptions::example(dir.path())).unwrap());
-    let mut created = 0;
-    for round in 0..200 {
-        create_volume(&creator).await;
-        let config = with_volume();
-        let (engine, of_new) = (creator.engine().clone(), config.clone());
-        let creation = tokio::spawn(async move {
-            if round % 2 == 0 {
-                tokio::task::yield_now().await;
-            }
-            add(&engine, &of_new, |_| Ok(())).await
-        });
-        let removed = remover.remove_volume(VOLUME).await;
-        let is_created = creation.await.unwrap().is_ok();
-        let is_there = creator.list_volumes(&LabelFilter::default()).await.unwrap().len() == 1;
-        assert_eq!((is_created, removed.is_err()), (is_there, is_there), "round {round}");
-        if is_created {
-            created += 1;
-            remove(creator.engine(), &config.id).await.unwrap();
-        }
-    }
-    assert!((1..200).contains(&created), "{created} of 200 creations came first");
 }
 
 #[tokio::test]

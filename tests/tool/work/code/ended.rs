@@ -1,5 +1,7 @@
 //! Snippets that are ended, and containers that go.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -120,10 +122,15 @@ async fn r18_runs_at_once_do_not_see_each_other(agent: &Agent<'_>) {
 async fn r15_the_container_of_snippets_ends_with_the_client_and_with_the_server() {
     with_real_agent(&format!("[run_code]\nimage = \"{IMAGE}\"\n"), async |agent| {
         let tool = agent.tool;
+        let records = || -> BTreeSet<PathBuf> {
+            let sessions = std::fs::read_dir(tool.state().join("sessions")).into_iter().flatten();
+            let files = sessions.map(|session| session.unwrap().path().join("run.json"));
+            files.filter(|file| file.exists()).collect()
+        };
         for signal in [None, Some(Signal::TERM), Some(Signal::HUP)] {
-            let session = format!("r15-{}", coracle_runtime::random_hex::<4>());
-            let mut client =
-                Client::start(tool.command(["--session", &session, "mcp"]).stderr(std::process::Stdio::null())).await;
+            let others = records();
+            // Without a name the session ends with its server.
+            let mut client = Client::start(tool.command(["mcp"]).stderr(std::process::Stdio::null())).await;
             let params = json!({ "name": "run_code", "arguments": { "code": "1", "language": "bash" } });
             client.send(json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params })).await;
             let answer = client.answer().await["result"]["structuredContent"].take();
@@ -132,7 +139,7 @@ async fn r15_the_container_of_snippets_ends_with_the_client_and_with_the_server(
                 (&"language_unavailable".into(), &1.into()),
                 "{answer:#}"
             );
-            let file = tool.state().join("sessions").join(&session).join("run.json");
+            let file = records().difference(&others).next().unwrap().clone();
             let record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
             let (container, volume) = (record["name"].as_str().unwrap(), record["volume"].as_str().unwrap());
             assert!(tool.engine(&["container", "inspect", container]).await.0);

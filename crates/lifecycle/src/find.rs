@@ -39,7 +39,8 @@ pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Op
 /// Finds a container of ours by name or id.
 ///
 /// # Errors
-/// [`Error::NotManaged`] for somebody else's; [`Error::NotFound`].
+/// [`Error::NotManaged`] for one that Coracle did not make; [`Error::NotFound`], also for what an engine made after the
+/// process that wanted it was killed: it is removed by the next call.
 pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<ManagedContainer> {
     if let Some(record) = recorded(store, handle)? {
         let runtime = engines.for_record(record.engine, &record.endpoint).await?;
@@ -54,8 +55,13 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
                 Some(service) => Some(service),
                 None => rebuild(&*runtime, store, &container).await?,
             };
-            let name = handle.to_string();
-            let record = record.ok_or(Error::NotManaged { kind: ResourceKind::Container, name })?;
+            let Some(record) = record else {
+                let leftover = read_labels(&*runtime, store, &container, Role::Primary);
+                return Err(match leftover {
+                    Some(leftover) if is_abandoned(store, &leftover)? => not_found(store, handle),
+                    _ => Error::NotManaged { kind: ResourceKind::Container, name: handle.to_string() },
+                });
+            };
             Ok(ManagedContainer { runtime, record, container: Some(container) })
         }
         Err(coracle_runtime::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
@@ -129,7 +135,7 @@ pub(crate) async fn rebuild(
     if runtime.list(&same).await?.len() != 1 {
         return Ok(None);
     }
-    if store.abandoned()?.iter().any(|it| it.record_id == record.record_id) {
+    if is_abandoned(store, &record)? {
         return Ok(None);
     }
     match remember(store, &record) {
@@ -137,6 +143,11 @@ pub(crate) async fn rebuild(
         Err(Error::Store(StoreError::Newer(_))) => Ok(None),
         remembered => remembered.map(|()| Some(record)),
     }
+}
+
+/// Whether its creation was broken off, so that it is removed wherever it appears.
+fn is_abandoned(store: &Store, record: &Record) -> Result<bool> {
+    Ok(store.abandoned()?.iter().any(|it| it.record_id == record.record_id))
 }
 
 /// Saves a record that labels gave, unless there is one or somebody else is at it.

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::Path;
 
 use coracle_runtime::archive::{self, UntrustedEntry, Writer, for_each_entry};
-use coracle_runtime::{Container, ContainerPath, EngineKind, ExecTarget, Ids, MountPoint, PolicyRefusal, Problem};
+use coracle_runtime::{ContainerPath, EngineKind, ExecTarget, Ids, MountPoint, PolicyRefusal, Problem};
 
 pub use self::host_file::{HostFile, HostFileRules};
 use self::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, joined};
@@ -46,7 +46,7 @@ pub async fn copy_in(found: &ManagedContainer, inside: &ExecTarget, request: Cop
     let to = Destination { given: &request.container, name: &name, into_directory: request.into_directory };
     let (path, occupant) = look.target(to).await?;
     check_kind(&path, occupant, request.host.is_dir())?;
-    check_writable(container, &path)?;
+    check_writable(found, &path)?;
     if !request.overwrite {
         look.ensure_no_file(&path).await?;
     }
@@ -64,15 +64,18 @@ pub async fn copy_in(found: &ManagedContainer, inside: &ExecTarget, request: Cop
 }
 
 /// Refuses a target on a read-only mount: an engine reports it as a fault of its own.
-fn check_writable(container: &Container, path: &ContainerPath) -> Result<()> {
+fn check_writable(found: &ManagedContainer, path: &ContainerPath) -> Result<()> {
     let holds = |mount: &&MountPoint| Path::new(path.as_str()).starts_with(&mount.target);
-    let mount = container.mounts.iter().filter(holds).max_by_key(|mount| mount.target.len());
+    let mount = found.present()?.mounts.iter().filter(holds).max_by_key(|mount| mount.target.len());
     let Some(mount) = mount.filter(|mount| !mount.writable) else { return Ok(()) };
-    let message =
-        format!("`{path}` is read-only in the container: `{}` is a protected path, or mounted as `ro`", mount.target);
-    let problem =
-        Problem { rule: "files.protected", setting: Some("workspace.protected"), value: path.to_string(), message };
-    Err(PolicyRefusal { problems: vec![problem] }.into())
+    let is_requested = found.record.mounts.iter().any(|requested| requested.container.as_str() == mount.target);
+    let (rule, setting, what) = if is_requested {
+        ("copy.read_only", None, "mounted as `ro`")
+    } else {
+        ("files.protected", Some("workspace.protected"), "a protected path")
+    };
+    let message = format!("`{path}` is read-only in the container: `{}` is {what}", mount.target);
+    Err(PolicyRefusal { problems: vec![Problem { rule, setting, value: path.to_string(), message }] }.into())
 }
 
 /// Whether nothing that a copy writes as root can be the guest's own program. One that was bound is read-only; one that was

@@ -23,6 +23,7 @@ fn instead(rule: &str) -> &'static str {
         "mount.root" | "copy.root" | "compose.root" => "name a path below a directory that may be shared",
         "mount.denied" | "copy.denied" | "compose.denied" => "name another directory",
         "mount.bind" => "leave `mounts` out, and copy the files in with `copy_in`",
+        "files.protected" | "copy.read_only" => "choose another path",
         "mount.target" => "choose another path inside, such as `/data`",
         "port.low" => "choose a higher host port, or leave it out to get a free one",
         "port.open" => "leave `ports` out",

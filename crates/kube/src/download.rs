@@ -66,7 +66,7 @@ async fn store(mut from: ProgramPipe, into: File, max_bytes: u64) -> Result<()> 
     loop {
         let read = timeout(SILENCE, from.read(&mut buffer)).await;
         let read = read.map_err(|_| Error::TimedOut { verb: "download", after: SILENCE })?;
-        let count = read.unwrap_or(0);
+        let count = read.map_err(|err| Error::Unreadable { verb: "download", detail: err.to_string() })?;
         if count == 0 {
             return into.flush().await.map_err(cannot_write);
         }

@@ -370,8 +370,9 @@ impl Creation<'_> {
     }
 
     /// The stack beside it is brought up from here on. It goes with all else if this is undone, also what the engine
-    /// makes of it later. `binds` are those of its services, and what images are built from. What other containers have is looked at under the lock that
-    /// this record is saved under; what one exchanged before is seen, and from here on none can.
+    /// makes of it later. `binds` are those of its services, and the directories that images are built from. The mounts of
+    /// other containers are compared under the lock that this record is saved under: what one exchanged before is seen,
+    /// and from here on none can.
     ///
     /// # Errors
     /// When a bind lies in a directory that another container can write, or the other way round, when one was exchanged

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::path::Path;
 
 use coracle_runtime::{ContainerId, Error};
 use tar::{EntryType, Header};
@@ -185,12 +186,16 @@ async fn more_than_allowed_is_an_error() {
     on_every_engine(async |case| {
         let id = running(case).await;
         case.runtime.upload(&id, &path("/tmp"), pack(&tree("d"), (0, 0))).await.unwrap();
-        for (max_bytes, fits) in [(100_000, false), (1 << 20, true)] {
-            let into = tempfile::tempfile().unwrap();
+        for (max_bytes, fits) in [(4096, false), (100_000, false), (1 << 20, true)] {
+            let mut into = tempfile::tempfile().unwrap();
             let it = case.runtime.download(&id, &path("/tmp/d/bytes"), into.try_clone().unwrap(), max_bytes).await;
             let refused = matches!(it, Err(Error::TooLarge { max_bytes: told }) if told == max_bytes);
             assert_eq!((it.is_ok(), refused), (fits, !fits), "{it:?}");
             assert!(into.metadata().unwrap().len() <= max_bytes);
+            into.rewind().unwrap();
+            let mut archive = tar::Archive::new(into);
+            let first = archive.entries().unwrap().next().unwrap().unwrap();
+            assert_eq!(first.path().unwrap(), Path::new("bytes"), "{max_bytes}");
         }
     })
     .await;

@@ -70,11 +70,13 @@ async fn store(mut from: ProgramPipe, into: File, max_bytes: u64) -> Result<()> 
         if count == 0 {
             return into.flush().await.map_err(cannot_write);
         }
-        total += count as u64;
-        if total > max_bytes {
+        let fits = usize::try_from(max_bytes - total).map_or(count, |left| left.min(count));
+        into.write_all(&buffer[..fits]).await.map_err(cannot_write)?;
+        total += fits as u64;
+        if fits < count {
+            into.flush().await.map_err(cannot_write)?;
             return Err(Error::TooLarge { max_bytes });
         }
-        into.write_all(&buffer[..count]).await.map_err(cannot_write)?;
     }
 }
 

@@ -100,8 +100,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// data: read it through [`archive`](crate::archive).
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`; [`Error::Engine`](crate::Error::Engine) also for
-    /// a missing path, since the engines do not distinguish the two.
+    /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`, of which the first entry's header is in `into`;
+    /// [`Error::Engine`](crate::Error::Engine) also for a missing path, since the engines do not distinguish the two.
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()>;
 
     /// Writes a tar of the container's own files, without anything that is mounted: for a container that stands still and

@@ -1,13 +1,17 @@
 //! Paths beneath the container's root: found without leaving it, and made where they are missing.
 
 use std::ffi::CStr;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chmodat, mkdirat, openat, openat2, readlinkat_raw};
 use rustix::io::{Errno, Result};
 
 /// The longest path, with its end.
 const MAX_PATH: usize = 4096;
+
+/// As many links as the kernel follows in one path.
+const MAX_LINKS: usize = 40;
 
 /// What is made where nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,13 +26,32 @@ pub(super) fn open_beneath(root: impl AsFd, path: &CStr) -> Result<OwnedFd> {
     openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// As [`open_beneath`], and makes what is missing: directories on the way, and the kind asked for at its end.
+/// As [`open_beneath`], and makes what is missing: directories on the way, and the kind asked for at its end. Where a link
+/// leads to nothing, as `/etc/resolv.conf` of many images does, that is made which it leads to.
 pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) -> Result<OwnedFd> {
-    match open_beneath(&root, path) {
-        Err(Errno::NOENT) => {}
-        found => return found,
+    let mut path = Buffer::new(path.to_bytes())?;
+    for _ in 0..MAX_LINKS {
+        match open_or_create_once(&root, &path, kind)? {
+            Target::Open(opened) => return Ok(opened),
+            Target::Elsewhere(other) => path = other,
+        }
     }
-    let bytes = path.to_bytes();
+    Err(Errno::LOOP)
+}
+
+/// What a path is.
+enum Target {
+    Open(OwnedFd),
+    /// It contains a link to what is missing; this is the same path with the link's own in its place.
+    Elsewhere(Buffer),
+}
+
+fn open_or_create_once(root: impl AsFd, path: &Buffer, kind: MissingTarget) -> Result<Target> {
+    match open_beneath(&root, path.as_c_str()) {
+        Err(Errno::NOENT) => {}
+        found => return found.map(Target::Open),
+    }
+    let bytes = path.as_bytes();
     let mut parent = open_beneath(&root, c".")?;
     for end in ends_of_components(bytes) {
         let prefix = Buffer::new(&bytes[..end])?;
@@ -37,13 +60,16 @@ pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) 
                 let start = bytes[..end].iter().rposition(|it| *it == b'/').map_or(0, |it| it + 1);
                 let name = Buffer::new(&bytes[start..end])?;
                 let kind = if end == bytes.len() { kind } else { MissingTarget::Directory };
-                create(&parent, name.as_c_str(), kind)?;
+                match create(&parent, name.as_c_str(), kind) {
+                    Err(Errno::EXIST) => return path.with_link(&parent, start..end).map(Target::Elsewhere),
+                    done => done?,
+                }
                 open_beneath(&root, prefix.as_c_str())?
             }
             found => found?,
         };
     }
-    Ok(parent)
+    Ok(Target::Open(parent))
 }
 
 fn create(parent: &OwnedFd, name: &CStr, kind: MissingTarget) -> Result<()> {
@@ -80,6 +106,30 @@ impl Buffer {
         Ok(Self { bytes, length: text.len() })
     }
 
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// This path with what the link at one of its components leads to in place of that component.
+    fn with_link(&self, parent: &OwnedFd, component: Range<usize>) -> Result<Self> {
+        let path = self.as_bytes();
+        let name = Self::new(&path[component.clone()])?;
+        let mut link = [0; MAX_PATH];
+        let length = readlinkat_raw(parent, name.as_c_str(), &mut link)?;
+        let link = &link[..length];
+        let before = if link.starts_with(b"/") { &[][..] } else { &path[..component.start] };
+        let mut joined = Self { bytes: [0; MAX_PATH], length: 0 };
+        for part in [before, link, &path[component.end..]] {
+            let end = joined.length + part.len();
+            if end >= MAX_PATH {
+                return Err(Errno::NAMETOOLONG);
+            }
+            joined.bytes[joined.length..end].copy_from_slice(part);
+            joined.length = end;
+        }
+        Ok(joined)
+    }
+
     fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_with_nul(&self.bytes[..=self.length]).unwrap_or(c"")
     }
@@ -106,10 +156,41 @@ mod tests {
         assert!(dir.path().join("a/b/c").is_file());
         open_or_create(root.as_fd(), c"link//deep/", MissingTarget::Directory).unwrap();
         assert!(dir.path().join("real/deep").is_dir());
-        // A link whose target is missing within the root is an error, and nothing is made outside.
-        assert!(open_or_create(root.as_fd(), c"out/x", MissingTarget::File).is_err());
+        // A link's target that is missing is made within the root, and nothing is made outside.
+        open_or_create(root.as_fd(), c"out/x", MissingTarget::File).unwrap();
+        let inside = dir.path().join(outside.path().strip_prefix("/").unwrap());
+        assert!(inside.join("x").is_file());
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
         assert!(open_or_create(root.as_fd(), c"../../x", MissingTarget::File).is_ok());
         assert!(dir.path().join("x").is_file());
+    }
+
+    /// Makes a file at a path that begins with a link, and gives what is at `made` then.
+    fn check_link(link: &str, leads_to: &str, path: &CStr, made: &str) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("etc")).unwrap();
+        std::os::unix::fs::symlink(leads_to, dir.path().join(link)).unwrap();
+        let opened = open_or_create(open_dir(dir.path()).as_fd(), path, MissingTarget::File).unwrap();
+        let (opened, at) = (rustix::fs::fstat(opened).unwrap(), rustix::fs::stat(dir.path().join(made)).unwrap());
+        assert_eq!((opened.st_dev, opened.st_ino), (at.st_dev, at.st_ino), "{link} -> {leads_to}");
+        assert!(dir.path().join(made).is_file());
+    }
+
+    #[test]
+    fn what_a_dangling_link_leads_to_is_made() {
+        check_link("etc/resolv.conf", "../run/systemd/stub.conf", c"/etc/resolv.conf", "run/systemd/stub.conf");
+        check_link("etc/resolv.conf", "/run/none", c"etc/resolv.conf", "run/none");
+        check_link("etc/resolv.conf", "none", c"/etc/resolv.conf", "etc/none");
+        check_link("etc/resolv.conf", "../../../../run/none", c"/etc/resolv.conf", "run/none");
+        check_link("srv", "data/files/", c"/srv/a/b", "data/files/a/b");
+    }
+
+    #[test]
+    fn links_that_lead_to_each_other_are_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("b")).unwrap();
+        let made = open_or_create(open_dir(dir.path()).as_fd(), c"/a", MissingTarget::File);
+        assert_eq!(made.unwrap_err(), Errno::LOOP);
     }
 }

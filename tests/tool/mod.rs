@@ -4,6 +4,7 @@ mod agent_tools;
 mod argument_limits;
 mod bind;
 mod cache;
+mod callers;
 mod canary;
 mod client_libraries;
 mod command_line;

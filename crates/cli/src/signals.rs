@@ -21,11 +21,13 @@ pub(crate) fn interrupted_code() -> u8 {
     }
 }
 
-/// Fires at INT, TERM and HUP. Another signal later ends the process: clean-up hangs, and the person knows it.
+/// Fires at INT, TERM and HUP, as far as the caller does not have them ignored, as `nohup` and `&` in a script do. Another
+/// signal later ends the process: clean-up hangs, and the user knows it.
 pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
     let (sender, mut heard) = mpsc::unbounded_channel();
     let signals = [(SignalKind::interrupt(), 130_u8), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)];
-    for (kind, code) in signals {
+    let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_signals(&status));
+    for (kind, code) in signals.into_iter().filter(|(kind, _)| ignored & bit(*kind) == 0) {
         let (mut signal, sender) = (signal(kind)?, sender.clone());
         tokio::spawn(async move { while signal.recv().await.is_some() && sender.send(code).is_ok() {} });
     }
@@ -40,4 +42,27 @@ pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()
         }
     });
     Ok(())
+}
+
+/// The signals that a process ignores, from its `/proc/PID/status`: bit 0 for the first. None where there is no such file.
+fn ignored_signals(status: &str) -> u64 {
+    let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    digits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn bit(kind: SignalKind) -> u64 {
+    1 << (kind.as_raw_value() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_status_of_a_process() {
+        let status = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\tffffffffffffffff\n";
+        assert_ne!(ignored_signals(status) & bit(SignalKind::hangup()), 0);
+        assert_eq!(ignored_signals(status) & bit(SignalKind::interrupt()), 0);
+        assert_eq!(ignored_signals(""), 0);
+    }
 }

@@ -15,7 +15,7 @@ pub struct Host {
     pub env: BTreeMap<String, Secret>,
     /// The person's home.
     pub home: PathBuf,
-    /// The directory we were started in, as a real path.
+    /// The directory we were started in, as a real path; a path where nothing is when it was removed.
     pub cwd: PathBuf,
     /// The person's user id.
     pub uid: u32,
@@ -56,7 +56,7 @@ pub enum NoHost {
     /// No home.
     #[error("neither `HOME` nor the user's passwd entry names an absolute home directory")]
     Home,
-    /// The directory we were started in is gone.
+    /// The directory we were started in has no name.
     #[error("the current directory cannot be read")]
     Cwd(#[source] std::io::Error),
 }
@@ -68,7 +68,7 @@ impl Host {
     /// [`NoHost`].
     pub fn detect() -> Result<Self, NoHost> {
         let home = std::env::home_dir().filter(|it| it.is_absolute()).ok_or(NoHost::Home)?;
-        let cwd = std::env::current_dir().and_then(|it| it.canonicalize()).map_err(NoHost::Cwd)?;
+        let cwd = current_dir().map_err(NoHost::Cwd)?;
         let vars = variables();
         let dir = |name: &str| vars.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let data_home = dir("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
@@ -138,6 +138,13 @@ impl Host {
             Err(_) => self.cwd.join(text),
         }
     }
+}
+
+/// The current directory. One that was removed has the name that the kernel gives it, with ` (deleted)` at its end: nothing
+/// is found there, and the errors of calls that need it name it so.
+fn current_dir() -> std::io::Result<PathBuf> {
+    let found = std::env::current_dir().and_then(|it| it.canonicalize());
+    found.or_else(|err| std::fs::read_link("/proc/self/cwd").map_err(|_| err))
 }
 
 /// Root's is the system's, as Docker's is. Links are resolved where they exist, since policies compare real paths.

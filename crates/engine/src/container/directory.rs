@@ -1,7 +1,8 @@
 //! The directory of one container.
 
+use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::parse_stored;
@@ -25,7 +26,9 @@ impl ContainerDir {
         // Overlays check the permissions of the directory of the root itself.
         for (dir, mode) in [(it.path().to_owned(), 0o700), (it.upper(), 0o755), (it.work(), 0o700), (it.root(), 0o700)]
         {
-            std::fs::DirBuilder::new().mode(mode).create(dir)?;
+            std::fs::DirBuilder::new().mode(mode).create(&dir)?;
+            // The umask of the caller may have taken more.
+            std::fs::set_permissions(dir, Permissions::from_mode(mode))?;
         }
         std::fs::DirBuilder::new().mode(0o700).create(it.files())?;
         Ok(it)

@@ -67,11 +67,27 @@ pub(crate) struct ProcessLimit {
 /// and processes: programs that close every possible descriptor then take minutes. The number of processes is the control
 /// group's to limit: this one counts all processes of a user on the host. No core is dumped: the host's
 /// `core_pattern` may start a program of the host for it.
+///
+/// What has no limit here is in the list as well: its caller may have one.
 pub(crate) const PROCESS_LIMITS: &[ProcessLimit] = &[
     ProcessLimit { resource: Resource::Nofile, soft: 1024, hard: 524_288 },
     ProcessLimit { resource: Resource::Core, soft: 0, hard: 0 },
     ProcessLimit { resource: Resource::Memlock, soft: 8 << 20, hard: 8 << 20 },
+    ProcessLimit { resource: Resource::Stack, soft: 8 << 20, hard: NO_LIMIT },
+    unlimited(Resource::As),
+    unlimited(Resource::Cpu),
+    unlimited(Resource::Data),
+    unlimited(Resource::Fsize),
+    unlimited(Resource::Nproc),
+    unlimited(Resource::Rss),
 ];
+
+/// `RLIM_INFINITY`.
+const NO_LIMIT: u64 = u64::MAX;
+
+const fn unlimited(resource: Resource) -> ProcessLimit {
+    ProcessLimit { resource, soft: NO_LIMIT, hard: NO_LIMIT }
+}
 
 /// Docker's settings of a container's own network namespace since 20.10, written before `/proc/sys` becomes read-only:
 /// ports below 1024 without a capability, and `ping` without raw sockets. Groups without a mapping in the user namespace

@@ -97,9 +97,16 @@ fn words(attributes: MountAttrFlags) -> Vec<String> {
 
 fn limit(resource: Resource, soft: u64, hard: u64, highest: &impl Fn(Resource) -> Option<u64>) -> Option<Value> {
     let name = match resource {
-        Resource::Nofile => "RLIMIT_NOFILE",
+        Resource::As => "RLIMIT_AS",
         Resource::Core => "RLIMIT_CORE",
+        Resource::Cpu => "RLIMIT_CPU",
+        Resource::Data => "RLIMIT_DATA",
+        Resource::Fsize => "RLIMIT_FSIZE",
         Resource::Memlock => "RLIMIT_MEMLOCK",
+        Resource::Nofile => "RLIMIT_NOFILE",
+        Resource::Nproc => "RLIMIT_NPROC",
+        Resource::Rss => "RLIMIT_RSS",
+        Resource::Stack => "RLIMIT_STACK",
         _ => return None,
     };
     let most = highest(resource).unwrap_or(u64::MAX);

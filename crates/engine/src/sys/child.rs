@@ -10,7 +10,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, unmount,
 };
-use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit, setsid, umask};
+use rustix::process::{Resource, Rlimit, chdir, getrlimit, pivot_root, setrlimit, setsid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use rustix::system::sethostname;
 use rustix::thread::{
@@ -70,9 +70,7 @@ pub(super) fn run_step(step: &Step) -> Result<()> {
         Step::Streams { stdin, stdout, stderr } => {
             dup2_stdin(stdin)?;
             dup2_stdout(stdout)?;
-            dup2_stderr(stderr)?;
-            umask(Mode::from_raw_mode(0o022));
-            Ok(())
+            dup2_stderr(stderr)
         }
         Step::KeepOpen(file) => keep_open(file.as_fd()),
         Step::Trampoline(file) => super::enter::duplicate_until_execve(file.as_fd(), TRAMPOLINE_DESCRIPTOR),
@@ -180,9 +178,7 @@ fn open_streams(into: Option<&OwnedFd>) -> Result<()> {
     let output = into.unwrap_or(&null);
     dup2_stdin(&null)?;
     dup2_stdout(output)?;
-    dup2_stderr(output)?;
-    umask(Mode::from_raw_mode(0o022));
-    Ok(())
+    dup2_stderr(output)
 }
 
 /// The number of the descriptor that PID 1 is told of.

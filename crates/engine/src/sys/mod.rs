@@ -1,5 +1,6 @@
 //! System calls that the standard library has no safe form of. Every `unsafe` block of the engine stands here.
 
+mod caller;
 mod child;
 mod dumpable;
 mod enter;

@@ -13,6 +13,7 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, accessat, statat};
 use rustix::io::{Errno, write};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
+use super::caller::leave_caller;
 use super::child::{TRAMPOLINE_DESCRIPTOR, run_step};
 use super::dumpable::NotDumpable;
 use super::enter::{enter, last_error};
@@ -156,6 +157,7 @@ fn failure_at(plan: &ChildPlan, stage: Stage, errno: Errno) -> SpawnError {
 extern "C" fn first(shared: *mut libc::c_void) -> libc::c_int {
     // SAFETY: `spawn` gave a pointer to its `Shared`, and waits.
     let shared = unsafe { &mut *shared.cast::<ChildMemory<'_>>() };
+    leave_caller(&shared.plan.steps);
     if let Err(failure) = enter_places(shared.plan) {
         shared.failure = Some(failure);
         exit(1);

@@ -2,9 +2,10 @@
 //!
 //! They lie where a reboot removes them together with the mounts.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{ContainerId, Result};
@@ -62,7 +63,11 @@ impl RunDirectory {
 
     /// Makes the directories. Root of the container, by its group on the host, may pass through them, and no other user.
     pub(super) fn create(&self, runtime: OciRuntime, root_group: Option<u32>) -> Result<()> {
-        let directory = |path: &Path, mode| std::fs::DirBuilder::new().recursive(true).mode(mode).create(path);
+        // The umask of the caller takes nothing from the modes.
+        let directory = |path: &Path, mode| {
+            std::fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
+            std::fs::set_permissions(path, Permissions::from_mode(mode))
+        };
         let made = directory(&self.engine, 0o711)
             .and_then(|()| directory(&self.engine.join(runtime.program()), 0o711))
             .and_then(|()| directory(&self.dir, if root_group.is_some() { 0o710 } else { 0o700 }))

@@ -1,6 +1,6 @@
 //! `coracle call`: one call as JSON, one answer on standard output, and nothing else there.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use coracle::{
@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::stdin::read_stdin;
+use crate::stdio::write_stdout;
 use crate::{logging, render, signals};
 
 /// The command line of a call.
@@ -39,10 +40,8 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
 
 /// Prints what the tool looks like to a model.
 pub(crate) fn print_schema() -> ExitCode {
-    match print(&tool_schema::tool(operations::ALL)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    let _ = print(&tool_schema::tool(operations::ALL));
+    ExitCode::SUCCESS
 }
 
 fn open(host: Host, options: &Options) -> Result<Process, Failure> {
@@ -96,9 +95,7 @@ fn status(answer: &Map<String, Value>) -> ExitCode {
 }
 
 fn print(value: &Value) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{value}")?;
-    out.flush()
+    write_stdout(format!("{value}\n").as_bytes())
 }
 
 /// A reader that has gone away shows as an error on the pipe. Files and terminals have no such sign. The thread waits in

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use coracle::Failure;
 
 use super::exit;
-use super::stdio::out;
+use super::stdio::write_stdout;
 
 const MAN: &str = "man-pages";
 
@@ -31,21 +31,20 @@ pub(super) fn man_command() -> Command {
 /// Does what one of the two says; `None` for another command. `root` gives the command line with all options.
 pub(super) fn run(matches: &ArgMatches, root: impl FnOnce() -> Command) -> Option<ExitCode> {
     let done = match matches.subcommand()? {
-        ("completions", matches) => print(*matches.get_one::<Shell>("shell")?, root()),
+        ("completions", matches) => {
+            print(*matches.get_one::<Shell>("shell")?, root());
+            Ok(())
+        }
         (MAN, matches) => write_pages(matches.get_one::<PathBuf>("dir")?, root()),
         _ => return None,
     };
     Some(exit::code(done.map_err(Failure::internal)))
 }
 
-/// A closed output changes nothing.
-fn print(shell: Shell, mut root: Command) -> io::Result<()> {
+fn print(shell: Shell, mut root: Command) {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut root, "coracle", &mut script);
-    match out(io::stdout().lock(), &script) {
-        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done,
-    }
+    let _ = write_stdout(&script);
 }
 
 fn write_pages(dir: &Path, root: Command) -> io::Result<()> {

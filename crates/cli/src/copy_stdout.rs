@@ -1,7 +1,7 @@
 //! `coracle copy-out … -`, which writes a file to standard output.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _};
 use std::process::ExitCode;
 
 use coracle::document::shell_word;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::exit;
 use super::operation_call::OperationCall;
 use super::output::Present;
-use super::stdio::STDOUT;
+use super::stdio::{STDOUT, write_stdout};
 use crate::render;
 
 /// Whether a copy goes to standard output.
@@ -47,13 +47,22 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
         Some(mut file) => {
             present.clear();
             render::warnings(&reply.json);
-            let written = io::copy(&mut file, &mut io::stdout().lock());
+            let written = copy(&mut file);
             match written {
-                Ok(_) => ExitCode::SUCCESS,
-                // A reader that went away has seen enough.
-                Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(141),
-                Err(err) => fails(present, &Failure::internal(format!("standard output cannot be written: {err}"))),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(err) => fails(present, &Failure::internal(format!("cannot read the copy: {err}"))),
             }
+        }
+    }
+}
+
+/// Copies a file to standard output, as far as it is read: `main` reports what could not be written.
+fn copy(file: &mut File) -> io::Result<()> {
+    let mut part = vec![0; 1 << 20];
+    loop {
+        let length = file.read(&mut part)?;
+        if length == 0 || write_stdout(&part[..length]).is_err() {
+            return Ok(());
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Output of a job goes to standard output as it is, its state to standard error.
 
-use std::io;
-
 use coracle::OperationEntry;
 use serde_json::{Map, Value};
 
-use super::stdio::out;
+use super::stdio::write_stdout;
 
 /// Requests a page as bytes, since it is printed byte for byte.
 pub(super) fn as_bytes(entry: &OperationEntry, object: &mut Map<String, Value>) {
@@ -15,12 +13,12 @@ pub(super) fn as_bytes(entry: &OperationEntry, object: &mut Map<String, Value>) 
 }
 
 /// Prints output of a job. Returns whether the next text begins on a new line: on a terminal the line is ended, a pipe gets
-/// the bytes as they are. A closed reader is no error.
+/// the bytes as they are.
 pub(super) fn print(bytes: &[u8], terminal: bool) -> bool {
-    let _ = out(io::stdout().lock(), bytes);
+    let _ = write_stdout(bytes);
     let whole = bytes.last().is_none_or(|it| *it == b'\n');
     if terminal && !whole {
-        let _ = out(io::stdout().lock(), b"\n");
+        let _ = write_stdout(b"\n");
     }
     terminal || whole
 }

@@ -1,6 +1,5 @@
 //! `coracle logs`: what a job printed, and what it prints.
 
-use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::operation_args::option;
 use super::output::NOT_RUN;
-use super::stdio::out;
+use super::stdio::{self, write_stdout};
 use super::{cli_messages, exit, startup};
 use crate::render::{self, Layout};
 use crate::signals;
@@ -72,6 +71,8 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     };
     match Box::pin(shown).await {
         Ok(code) => code,
+        // `main` reports it.
+        Err(LogEnd::Unread) if stdio::failure().is_some() => ExitCode::SUCCESS,
         Err(LogEnd::Unread) => ExitCode::from(141),
         Err(LogEnd::Failed(operation, answer)) => failed(operation, &answer, follow),
     }
@@ -209,5 +210,5 @@ async fn call_operation(process: &Process, operation: &'static str, call: Value)
 }
 
 fn print(bytes: &[u8]) -> Result<(), LogEnd> {
-    out(io::stdout().lock(), bytes).map_err(|_| LogEnd::Unread)
+    write_stdout(bytes).map_err(|_| LogEnd::Unread)
 }

@@ -83,7 +83,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Err(err) => return print_usage(&err, words),
     };
     if let Some(code) = completions::run(&matches, || command::command(operations::ALL, &[])) {
-        return code;
+        return written(code, None);
     }
     let host = match Host::detect() {
         Ok(host) => host,
@@ -109,6 +109,7 @@ fn program(words: &[OsString]) -> ExitCode {
             if has_timings {
                 timings::print(usage_error::wants_json(words));
             }
+            let code = written(code, matches.subcommand_name());
             // A pending read of standard input would keep the process alive.
             runtime.shutdown_background();
             code
@@ -117,12 +118,23 @@ fn program(words: &[OsString]) -> ExitCode {
     }
 }
 
+/// The exit code, unless standard output could not be written.
+fn written(code: ExitCode, command: Option<&str>) -> ExitCode {
+    let Some(failure) = stdio::failure().filter(|_| code == ExitCode::SUCCESS) else { return code };
+    cli_messages::complain(&failure);
+    ExitCode::from(if matches!(command, Some("exec" | "job-wait")) { output::NOT_RUN } else { 1 })
+}
+
 /// Prints help to standard output, or what is wrong with the command line to standard error.
 fn print_usage(err: &clap::Error, words: &[OsString]) -> ExitCode {
     let Some(failure) = usage_error::failure(err, words) else {
-        // A closed output changes nothing.
-        let _ = err.print();
-        return ExitCode::from(if err.use_stderr() { exit::NOT_UNDERSTOOD } else { 0 });
+        let text = err.render().ansi().to_string();
+        if err.use_stderr() {
+            render::note(text.trim_end());
+            return ExitCode::from(exit::NOT_UNDERSTOOD);
+        }
+        render::print(text.trim_end());
+        return written(ExitCode::SUCCESS, None);
     };
     if usage_error::wants_json(words) {
         render::print(&Value::Object(usage_error::answer(&failure, words)).to_string());

@@ -1,6 +1,5 @@
 //! A call that the command line stands for, from its words to its exit code.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Command};
@@ -79,8 +78,7 @@ impl OperationCall {
             }
         };
         if stays {
-            // The port ends with this process. A script waits for the line before.
-            let _ = std::io::stdout().flush();
+            // The port ends with this process.
             process.context.call.cancel.cancelled().await;
         }
         if incomplete && !strict && !json {

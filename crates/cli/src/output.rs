@@ -1,6 +1,5 @@
 //! A call as a person sees it: its progress, then its result.
 
-use std::io::{self};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -14,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::reporter::Reporter;
 use super::{cli_messages, job};
 use crate::render::{self, Layout};
-use crate::stdio::out;
+use crate::stdio::{self, write_stderr, write_stdout};
 
 /// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
 pub(super) const NOT_RUN: u8 = 125;
@@ -63,8 +62,8 @@ impl Present {
                 self.printed = true;
                 self.in_line = !chunk.bytes.ends_with(b"\n");
                 let wrote = match chunk.stream {
-                    Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),
-                    Stream::Stderr => out(io::stderr().lock(), &chunk.bytes),
+                    Stream::Stdout => write_stdout(&chunk.bytes),
+                    Stream::Stderr => write_stderr(&chunk.bytes),
                 };
                 if wrote.is_err() {
                     self.unread = true;
@@ -127,6 +126,10 @@ impl Present {
     fn failed(&self, entry: &OperationEntry, answer: &Map<String, Value>) -> ExitCode {
         let code = answer.get("code").and_then(Value::as_str).unwrap_or_default();
         if code == "cancelled" && self.unread {
+            if let Some(failure) = stdio::failure() {
+                cli_messages::complain(&failure);
+                return ExitCode::from(NOT_RUN);
+            }
             // As a program ends that the broken pipe's signal kills: `… | head` is no failure to tell.
             return ExitCode::from(141);
         }
@@ -143,9 +146,9 @@ impl Present {
         if self.printed {
             return;
         }
-        // The command has ended; a reader that has gone is no news to anybody.
-        let _ = out(io::stdout().lock(), stdout);
-        let _ = out(io::stderr().lock(), stderr);
+        // The command has ended: `main` reports what could not be written.
+        let _ = write_stdout(stdout);
+        let _ = write_stderr(stderr);
         let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
         self.in_line = last.is_some_and(|it| !it.ends_with(b"\n"));
     }

@@ -7,6 +7,8 @@ mod worktrees;
 use std::io::Write;
 use std::time::Duration;
 
+use anstream::adapter::strip_str;
+use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use coracle::document::sanitize as plain;
 use coracle::humanize::{duration, millis};
@@ -14,6 +16,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;
 pub(crate) use self::table::{View, lines as table_lines};
+use crate::stdio::{write_stderr, write_stdout};
 
 const GOOD: Style = AnsiColor::Green.on_default();
 const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
@@ -21,17 +24,22 @@ const BAD: Style = AnsiColor::Red.on_default().bold();
 const NAME: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 
-/// Prints to standard output. A reader that has gone away has seen enough.
+/// Prints a line to standard output.
 pub(crate) fn print(text: &str) {
     if !text.is_empty() {
-        let _ = writeln!(anstream::stdout().lock(), "{text}");
+        let line = format!("{text}\n");
+        let line = match AutoStream::choice(&std::io::stdout()) {
+            ColorChoice::Never => strip_str(&line).to_string(),
+            _ => line,
+        };
+        let _ = write_stdout(line.as_bytes());
     }
 }
 
 /// What a program printed, as it printed it.
 pub(crate) fn printed(stdout: &str, stderr: &str) {
-    let _ = std::io::stdout().lock().write_all(stdout.as_bytes());
-    let _ = std::io::stderr().lock().write_all(stderr.as_bytes());
+    let _ = write_stdout(stdout.as_bytes());
+    let _ = write_stderr(stderr.as_bytes());
 }
 
 /// Prints to standard error.

@@ -1,6 +1,5 @@
 //! `coracle sandbox forward`: a port of this host that leads into a sandbox.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
@@ -38,8 +37,6 @@ async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), 
             .to_string(),
         false => address,
     });
-    // A script waits for the line.
-    let _ = std::io::stdout().flush();
     cx.call.cancel.cancelled().await;
     Ok(())
 }

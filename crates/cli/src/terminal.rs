@@ -1,6 +1,6 @@
 //! A person's terminal on a command in a container, over the link to its guest: for an engine that has no program.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use coracle::Failure;
 use coracle_runtime::link::Link;
@@ -8,6 +8,8 @@ use coracle_runtime::{Chunk, Exec, Exit, Input, TerminalSize};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+
+use super::stdio::write_stdout;
 
 /// Chunks of output on the way.
 const CHUNKS: usize = 8;
@@ -54,8 +56,7 @@ pub(super) async fn follow_size(mut windows: Signal, sender: watch::Sender<Termi
 /// Passes output on as it comes. A terminal that is gone ends this process by itself.
 async fn show(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.recv().await {
-        let mut out = io::stdout().lock();
-        let _ = out.write_all(&chunk.bytes).and_then(|()| out.flush());
+        let _ = write_stdout(&chunk.bytes);
     }
 }
 

@@ -1,6 +1,5 @@
 //! `coracle worktree …`: its operations, and how a person looks into a workflow's sandbox by the workflow's name.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use super::operation_args::{callable, operation_word, option};
 use super::operation_call::OperationCall;
 use super::output::NOT_RUN;
 use super::reporter::with_progress;
-use super::stdio::out;
+use super::stdio::{write_stderr, write_stdout};
 use super::{exit, startup, terminal};
 use crate::{render, signals};
 
@@ -160,8 +159,8 @@ pub(super) fn exit_code(exit: Exit) -> u8 {
 pub(super) async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.recv().await {
         let _ = match chunk.stream {
-            Stream::Stdout => out(io::stdout().lock(), &chunk.bytes),
-            Stream::Stderr => out(io::stderr().lock(), &chunk.bytes),
+            Stream::Stdout => write_stdout(&chunk.bytes),
+            Stream::Stderr => write_stderr(&chunk.bytes),
         };
     }
 }

@@ -4,7 +4,6 @@ mod keys;
 mod open_terminals;
 mod screen;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -25,6 +24,7 @@ use super::operation_args::COMMAND;
 use super::terminal::{RawTerminal, follow_size, size};
 use super::{admin, exit, startup};
 use crate::render;
+use crate::stdio::write_stdout;
 
 /// Bytes of earlier output from which the screen is drawn again.
 const REPLAY: u64 = 256 << 10;
@@ -219,6 +219,5 @@ async fn show(
 
 /// A terminal that is gone ends this process by itself.
 fn put(bytes: &[u8]) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(bytes).and_then(|()| out.flush());
+    let _ = write_stdout(bytes);
 }

@@ -6,7 +6,6 @@
 mod keys;
 mod model;
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::operation_args::option;
 use super::terminal::{RawTerminal, size};
 use super::{admin, attach, exit, startup};
 use crate::render::{self, View};
+use crate::stdio::write_stdout;
 
 /// Enters and leaves a screen of its own, without a cursor. A line that is too wide ends at the edge: the width of a
 /// character is what the terminal makes of it.
@@ -146,8 +146,7 @@ impl Drop for Canvas {
 
 /// A terminal that is gone ends this process by itself.
 fn put(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = write_stdout(text.as_bytes());
 }
 
 impl Top<'_> {

@@ -1,0 +1,63 @@
+//! Errors of writing to standard output are errors: no command ends with 0 whose output did not arrive.
+
+use std::fs::File;
+use std::process::{Output, Stdio};
+
+use serde_json::json;
+
+use super::{Tool, with_engine};
+
+/// A command whose standard output has no room.
+async fn on_a_full_disk(tool: &Tool<'_>, words: &[&str]) -> Output {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = tool.command(words);
+    command.stdin(Stdio::null()).stdout(Stdio::from(full)).stderr(Stdio::piped());
+    command.spawn().unwrap().wait_with_output().await.unwrap()
+}
+
+/// What is wrong with the end of such a command.
+fn fault(words: &[&str], output: &Output, code: i32) -> Option<String> {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let is_reported = text.contains("No space left on device") && !text.contains("internal");
+    let is_right = is_reported && output.status.code() == Some(code);
+    (!is_right).then(|| format!("{words:?}: {:?}: {text}", output.status.code()))
+}
+
+#[tokio::test]
+async fn a_full_disk_behind_standard_output_fails_every_command() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec_background", "container": name, "command": "echo of a job" });
+        let job = tool.call(call).await["job_id"].as_str().unwrap().to_owned();
+        let from = format!("{name}:/etc/passwd");
+        let list = json!({ "operation": "list" }).to_string();
+        let large = ["exec", &name, "--", "seq", "500000"];
+        let commands: [(&[&str], i32); 19] = [
+            (&["--help"], 1),
+            (&["help", "exec"], 1),
+            (&["--version"], 1),
+            (&["completions", "bash"], 1),
+            (&["exec", &name, "--", "echo", "out"], 125),
+            (&["exec", &name, "--", "printf", "out"], 125),
+            (&large, 125),
+            (&["exec", "--json", &name, "--", "echo", "out"], 125),
+            (&["call", &list], 1),
+            (&["call", "--stream", &list], 1),
+            (&["call", "--schema"], 1),
+            (&["list"], 1),
+            (&["list", "--json"], 1),
+            (&["status", &name], 1),
+            (&["job-wait", &name, &job], 125),
+            (&["job-read", &name, &job], 1),
+            (&["logs", &name, &job], 1),
+            (&["cp", &from, "-"], 1),
+            (&["audit", "log"], 1),
+        ];
+        let mut faults = Vec::new();
+        for (words, code) in commands {
+            faults.extend(fault(words, &on_a_full_disk(tool, words).await, code));
+        }
+        assert!(faults.is_empty(), "on {}:\n{}", tool.case.engine(), faults.join("\n"));
+    })
+    .await;
+}

@@ -46,6 +46,7 @@ mod names;
 mod networks;
 mod newcomer;
 mod observability;
+mod odd_images;
 mod outputs;
 mod pages;
 mod person;

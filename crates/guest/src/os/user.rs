@@ -194,13 +194,14 @@ impl Users {
         written.map_err(|error| fault(&format!("/etc/{name} cannot be written"), &error))
     }
 
-    /// `LOOP` for a link, which is not replaced.
+    /// `LOOP` for a link to a file, which is not replaced.
     fn replace(&self, etc: &OwnedFd, name: &str, table: &[u8]) -> Result<(), Errno> {
         let old = match statat(etc, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => None,
-            old => Some(old?),
+            old => Some(old?).filter(|it| FileType::from_raw_mode(it.st_mode) != FileType::Symlink),
         };
-        if old.is_some_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink) {
+        let path = CString::new(format!("/etc/{name}")).map_err(|_| Errno::INVAL)?;
+        if old.is_none() && open(self.root(), &path, OFlags::PATH, Mode::empty()).is_ok() {
             return Err(Errno::LOOP);
         }
         self.leftovers.clear(etc);

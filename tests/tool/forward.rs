@@ -120,3 +120,32 @@ async fn a_port_is_not_forwarded_by_a_call_that_ends_nor_where_none_may_be() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn localhost_is_what_it_is_inside_for_a_server_that_listens_at_ipv6_alone() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let loopback = tool.prints(&name, "grep -c ' lo$' /proc/net/if_inet6; true").await;
+        if loopback.trim() != "1" {
+            // Docker has no IPv6 in containers unless its network has.
+            return tool.case.left_out();
+        }
+        let serve = json!({ "operation": "exec_background", "container": name,
+            "command": "mkdir -p /tmp/www; echo of the container > /tmp/www/index.html; httpd -f -p [::1]:5173 -h /tmp/www" });
+        let job = tool.call(serve).await["job_id"].take();
+        let wait = json!({ "operation": "job_wait", "container": name, "job_id": job, "until": "port",
+            "port": "localhost:5173", "timeout": 20 });
+        let waited = tool.call(wait).await;
+        assert_eq!(waited["reason"], "port", "{waited:#}");
+        let mut child = tool.command(["forward", &name, "5173"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = lines.next_line().await.unwrap().unwrap();
+        let port: String = line.chars().skip_while(|it| *it != ':').filter(char::is_ascii_digit).collect();
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        assert!(text.contains("of the container"), "{line}: {text}");
+    })
+    .await;
+}

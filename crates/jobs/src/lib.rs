@@ -30,4 +30,4 @@ pub use search::search;
 pub use start::{StartedJob, start};
 pub use tail::{JobStatus, MAX_LINES, Tail, poll};
 pub use text::Format;
-pub use wait::{InvalidPort, PortTarget, Wait, WaitFor, WaitOutcome, WaitResult, wait};
+pub use wait::{Wait, WaitFor, WaitOutcome, WaitResult, wait};

@@ -1,11 +1,9 @@
 //! Waits for a job's output, port, silence or end.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use coracle_runtime::link::protocol;
-use coracle_runtime::{JobId, Link};
+use coracle_runtime::{JobId, Link, PortTarget};
 use serde::Serialize;
 
 use crate::tail::{Tail, last_lines, tail};
@@ -124,72 +122,9 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A port inside, on the loopback or at an address. Names are invalid, because the guest uses no name server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortTarget {
-    address: IpAddr,
-    port: u16,
-}
-
-/// A text that is not a port.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no port from 1 to 65535 and no `address:port`")]
-pub struct InvalidPort(String);
-
-impl PortTarget {
-    /// Reads `8080`, `10.0.0.2:8080`, `[::1]:8080` or `localhost:8080`.
-    ///
-    /// # Errors
-    /// [`InvalidPort`] for everything else, a host name too.
-    pub fn parse(text: &str) -> Result<Self, InvalidPort> {
-        let invalid = || InvalidPort(text.chars().take(80).collect());
-        let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
-        let digits = port.bytes().all(|it| it.is_ascii_digit());
-        let port = port.parse().ok().filter(|it| digits && *it > 0).ok_or_else(invalid)?;
-        let bare = match host.strip_prefix('[') {
-            Some(rest) => rest.strip_suffix(']').filter(|it| it.contains(':')),
-            None => Some(host).filter(|it| !it.contains(':')),
-        };
-        let address = match bare.ok_or_else(invalid)? {
-            "localhost" => Ok(IpAddr::from([127, 0, 0, 1])),
-            other => other.parse().map_err(|_| invalid()),
-        };
-        Ok(Self { address: address?, port })
-    }
-}
-
-impl PortTarget {
-    /// The address.
-    #[must_use]
-    pub fn at(&self) -> std::net::SocketAddr {
-        std::net::SocketAddr::new(self.address, self.port)
-    }
-}
-
-impl fmt::Display for PortTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.at().fmt(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_is_a_number_or_stands_behind_an_address() {
-        for (given, read) in [
-            ("8080", "127.0.0.1:8080"),
-            ("localhost:1", "127.0.0.1:1"),
-            ("10.0.0.2:80", "10.0.0.2:80"),
-            ("[::1]:80", "[::1]:80"),
-        ] {
-            assert_eq!(PortTarget::parse(given).unwrap().to_string(), read);
-        }
-        for bad in ["", "0", "65536", "+80", "db:5432", ":80", "::1:80", "[10.0.0.1]:80", "[::1:80", "80:", "a b"] {
-            assert!(PortTarget::parse(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn events_become_one_question() {
@@ -201,7 +136,7 @@ mod tests {
         let job = JobId::parse("0123abcd").unwrap();
         let question = question(&Wait { job, events, limit: Duration::from_secs(2), lines: 1 });
         assert_eq!((question.pattern.as_deref(), question.from, question.limit_ms), (Some("up"), Some(-5), 2000));
-        assert_eq!((question.port.as_deref(), question.idle_ms), (Some("127.0.0.1:80"), Some(100)));
+        assert_eq!((question.port.as_deref(), question.idle_ms), (Some("localhost:80"), Some(100)));
         assert_eq!(question.tail.map(|it| it.lines), Some(1));
     }
 }

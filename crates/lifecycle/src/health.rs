@@ -1,12 +1,11 @@
 //! Waiting until what runs in a container is ready (containers.md 13).
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_runtime::{
     Capability, Capture, Command, ContainerId, ContainerRuntime, Error as Engine, ExecLimits, ExecOutput, ExecTarget,
-    Exit, Handle, Health,
+    Exit, Handle, Health, PortTarget,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +43,7 @@ pub enum Check {
     /// A command ends with 0.
     Command(Command),
     /// A port takes connections, seen from inside.
-    Port(SocketAddr),
+    Port(PortTarget),
     /// The health check of the image passes.
     Image(Arc<dyn ContainerRuntime>, ContainerId),
 }
@@ -120,7 +119,8 @@ impl Probe {
                 // Whatever the image has for trying ports, if anything: most can print a file.
                 let words = std::iter::once("cat").chain(TABLES).map(str::to_owned);
                 let output = self.run(Command::Argv(words.collect()), limit).await?;
-                if listens(&output.stdout.text(), *at) {
+                let tables = output.stdout.text();
+                if at.addresses().into_iter().any(|address| listens(&tables, address)) {
                     return Ok(ProbeOutcome::Passed);
                 }
                 Ok(ProbeOutcome::Failed { error: format!("nothing listens on {at}"), exit_code: None })
@@ -178,7 +178,7 @@ fn output_tail(capture: &Capture) -> String {
 }
 
 /// Whether a socket in the kernel's tables waits for connections at that address, or at any.
-fn listens(tables: &str, at: SocketAddr) -> bool {
+fn listens(tables: &str, at: std::net::SocketAddr) -> bool {
     let listening = |line: &str| {
         let mut fields = line.split_whitespace();
         let (Some(_), Some(local), Some(_), Some("0A")) = (fields.next(), fields.next(), fields.next(), fields.next())

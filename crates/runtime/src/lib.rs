@@ -61,9 +61,10 @@ pub use coracle_types::replacement;
 pub use coracle_types::{
     AtLimit, ByteSize, Capability, Capture, Chunk, Command, ConnectionFault, ContainerId, ContainerName, ContainerPath,
     ContainerStatus, EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef,
-    Input, InvalidName, InvalidPath, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind, NetworkName,
-    ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName, StoredFileError, Stream,
-    StreamRedactor, TerminalSize, VolumeName, boot_id, escape, is_deceptive, parse_stored, random_hex, sanitize,
+    Input, InvalidName, InvalidPath, InvalidPort, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind,
+    NetworkName, PortTarget, ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName,
+    StoredFileError, Stream, StreamRedactor, TerminalSize, VolumeName, boot_id, escape, is_deceptive, parse_stored,
+    random_hex, sanitize,
 };
 pub use exec_target::ExecTarget;
 pub use exit::ended;

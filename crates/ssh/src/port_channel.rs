@@ -15,7 +15,7 @@ use crate::input_gate::ChannelWriter;
 pub(crate) fn address(host: &str, port: u32) -> Option<(String, u16)> {
     let port = u16::try_from(port).ok().filter(|it| *it > 0)?;
     let address = match host {
-        "localhost" | "" => format!("127.0.0.1:{port}"),
+        "localhost" | "" => format!("localhost:{port}"),
         host => match host.parse::<IpAddr>().ok()? {
             IpAddr::V4(address) => format!("{address}:{port}"),
             IpAddr::V6(address) => format!("[{address}]:{port}"),
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_host_is_an_address_or_this_container() {
         let known = |host, port| address(host, port).map(|it| it.0);
-        assert_eq!(known("localhost", 80).as_deref(), Some("127.0.0.1:80"));
+        assert_eq!(known("localhost", 80).as_deref(), Some("localhost:80"));
         assert_eq!(known("10.0.0.7", 80).as_deref(), Some("10.0.0.7:80"));
         assert_eq!(known("::1", 80).as_deref(), Some("[::1]:80"));
         assert_eq!((known("db", 80), known("localhost", 0), known("localhost", 70_000)), (None, None, None));

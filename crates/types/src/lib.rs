@@ -18,6 +18,7 @@ mod exec;
 pub mod failure;
 mod name;
 mod path;
+mod port_target;
 mod process;
 mod redact;
 pub mod replacement;
@@ -38,6 +39,7 @@ pub use name::{
     ProjectName, RecordId, SnapshotName, VolumeName, random_hex,
 };
 pub use path::{ContainerPath, InvalidPath};
+pub use port_target::{InvalidPort, PortTarget};
 pub use process::{ProcessId, boot_id};
 pub use redact::{Redactor, StreamRedactor};
 pub use secret::Secret;

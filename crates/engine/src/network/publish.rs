@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -98,11 +98,11 @@ fn hand_over(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort
     Ok(())
 }
 
-/// Services listen on all addresses, on the container's own, or on loopback only.
+/// Services listen on all addresses, on the container's own, or on one of the two of loopback only.
 fn describe(port: &PublishedPort, inside: Option<IpAddr>) -> serde_json::Value {
-    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let targets: Vec<_> =
-        inside.into_iter().chain([loopback]).map(|it| SocketAddr::new(it, port.container).to_string()).collect();
+        inside.into_iter().chain(loopback).map(|it| SocketAddr::new(it, port.container).to_string()).collect();
     json!({ "protocol": port.protocol, "targets": targets })
 }
 

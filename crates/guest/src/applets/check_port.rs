@@ -2,18 +2,15 @@
 
 use std::io;
 
-use tokio::net::TcpStream;
-
-use crate::net::address::address;
+use crate::net::address::{addresses, connect};
 
 /// Connects to a port, given as `8080` or `address:port`, and hangs up. Waits as long as the network does.
 ///
 /// # Errors
 /// When the text is no port; when the connection is refused.
 pub async fn port(text: &str) -> io::Result<()> {
-    let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
-    let connected = TcpStream::connect((host.as_str(), port)).await;
-    connected.map(drop).map_err(|err| io::Error::new(err.kind(), format!("{host}:{port}: {err}")))
+    let addresses = addresses(text).map_err(|fault| io::Error::other(fault.message))?;
+    connect(&addresses).await.map(drop)
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use std::io;
 
 use tokio::io::{AsyncWriteExt as _, copy, stdin, stdout};
-use tokio::net::TcpStream;
 
-use crate::net::address::address;
+use crate::net::address::{addresses, connect};
 
 /// Connects to a port, given as `8080` or `address:port`, and copies both ways until that end is closed. The end of the
 /// input closes the connection for writing.
@@ -13,9 +12,8 @@ use crate::net::address::address;
 /// # Errors
 /// When the text is no port; when the connection is refused, or breaks.
 pub async fn pipe(text: &str) -> io::Result<()> {
-    let (host, port) = address(text).map_err(|fault| io::Error::other(fault.message))?;
-    let connected = TcpStream::connect((host.as_str(), port)).await;
-    let stream = connected.map_err(|err| io::Error::new(err.kind(), format!("{host}:{port}: {err}")))?;
+    let addresses = addresses(text).map_err(|fault| io::Error::other(fault.message))?;
+    let stream = connect(&addresses).await?;
     let (mut from, mut to) = stream.into_split();
     let sending = async move {
         copy(&mut stdin(), &mut to).await?;

@@ -1,14 +1,14 @@
 //! Waits for what happens to a job: the guest looks, so that no caller has to poll.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::jobs::job::Job;
 use crate::jobs::log::{self, Watch};
-use crate::net::address::address;
+use crate::net::address::{addresses, connect};
 use crate::os::blocking::{TURN, run_blocking};
 use crate::protocol::patterns::line_pattern;
 use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
@@ -47,7 +47,7 @@ pub(crate) async fn wait(job: Arc<Job>, ask: WaitRequest) -> Result<WaitResult, 
     };
     let port = match &ask.port {
         None => None,
-        Some(text) => Some(address(text)?),
+        Some(text) => Some(addresses(text)?),
     };
     let (reason, found) = tokio::select! {
         biased;
@@ -109,10 +109,10 @@ async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMat
     run_blocking(looking).await
 }
 
-async fn reached(port: Option<(String, u16)>) {
-    let Some((host, port)) = port else { return std::future::pending().await };
+async fn reached(port: Option<Vec<SocketAddr>>) {
+    let Some(addresses) = port else { return std::future::pending().await };
     loop {
-        if let Ok(Ok(_)) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host.as_str(), port))).await {
+        if let Ok(Ok(_)) = timeout(CONNECT_TIMEOUT, connect(&addresses)).await {
             return;
         }
         sleep(BETWEEN_TRIES).await;

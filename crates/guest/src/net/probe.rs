@@ -9,7 +9,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::net::address::address;
+use crate::net::address::addresses;
 use crate::protocol::relay::{API_PORT, EGRESS_PORT, EgressReport, MAX_PROBED, ProbeEgress};
 use crate::protocol::{ErrorCode, RpcError};
 
@@ -44,9 +44,7 @@ pub(crate) async fn probe(has_token: bool, ask: ProbeEgress) -> Result<EgressRep
 async fn reached(tcp: Vec<String>, udp: Vec<String>, within: Duration) -> Result<Vec<String>, RpcError> {
     let mut tries = JoinSet::new();
     for (text, is_tcp) in tcp.into_iter().map(|it| (it, true)).chain(udp.into_iter().map(|it| (it, false))) {
-        let (host, port) = address(&text)?;
-        let Ok(host) = host.parse::<IpAddr>() else { continue };
-        let at = SocketAddr::new(host, port);
+        let Some(at) = addresses(&text)?.into_iter().next() else { continue };
         tries.spawn(async move {
             let answered = match is_tcp {
                 true => timeout(within, connects(at)).await,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_jobs::{Job, JobState, PortTarget, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
-use coracle_runtime::{Handle, JobId, PolicyRefusal, Problem};
+use coracle_jobs::{Job, JobState, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
+use coracle_runtime::{Handle, JobId, PolicyRefusal, PortTarget, Problem};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

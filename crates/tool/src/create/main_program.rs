@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_jobs::{JobState, PortTarget, Wait, WaitFor, WaitOutcome, WaitResult};
+use coracle_jobs::{JobState, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
-use coracle_runtime::{ContainerPath, Ids, Image, JobId};
+use coracle_runtime::{ContainerPath, Ids, Image, JobId, PortTarget};
 
 use super::provision::{PATH, ProvisionRun};
 use crate::context::Context;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use coracle_lifecycle::{Check, Error, HealthReport, Probe, ProbeOutcome, RetryPolicy};
-use coracle_runtime::{Command, Handle};
+use coracle_runtime::{Command, Handle, PortTarget};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub(crate) struct WaitHealthyResponse {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Requested {
     Command(Command),
-    Port(std::net::SocketAddr),
+    Port(PortTarget),
     Image,
 }
 
@@ -150,7 +150,7 @@ impl WaitHealthy {
     /// What is waited for and how long, every default decided.
     fn resolve(&self) -> Result<(Requested, RetryPolicy), Failure> {
         let command = self.health_command.as_ref().map(|it| Requested::Command(it.0.clone()));
-        let port = self.port.map(|it| Requested::Port(it.0.at()));
+        let port = self.port.map(|it| Requested::Port(it.0));
         let image = self.health_check.unwrap_or(false).then_some(Requested::Image);
         let mut given = [("health_command", command), ("port", port), ("health_check", image)];
         let named: Vec<_> = given.iter().filter(|it| it.1.is_some()).map(|it| it.0).collect();
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn one_thing_is_waited_for_with_the_usual_patience() {
-        assert_eq!(check(json!({ "port": 80 })).unwrap(), "Port(127.0.0.1:80) 2s 15 7s");
+        assert_eq!(check(json!({ "port": 80 })).unwrap(), "Port(PortTarget { address: None, port: 80 }) 2s 15 7s");
         assert_eq!(check(json!({ "health_check": true, "interval": 0 })).unwrap(), "Image 0ns 15 5s");
         let call = json!({ "health_command": "x", "health_check": false, "retries": 1, "attempt_timeout": "1m" });
         assert_eq!(check(call).unwrap(), "Command(Shell(\"x\")) 2s 1 60s");

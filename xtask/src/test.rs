@@ -40,6 +40,7 @@ const PACKAGES: &[&str] = &[
     "openssh-client",
     "python3",
     "ripgrep",
+    "sshfs",
     "util-linux",
     "zsh",
 ];

@@ -7,4 +7,5 @@ pub mod forward;
 pub mod git_credential;
 pub mod login_shell;
 pub mod secret_fd;
+pub mod sftp;
 pub mod tcp_stdio;

@@ -12,7 +12,7 @@ use coracle_guest::run::RunOptions;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
     run [--gate] [--exit-fd=N] [--log-max=BYTES] [--grace=SECONDS] [--user=UID:GID] [--workdir=DIR] -- PROGRAM [WORDS…] | connect | shell PROGRAM [WORDS…] | port [ADDRESS:]PORT | \
-    pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sweep SINCE WITHIN DIR… | env | version";
+    pipe [ADDRESS:]PORT | git-credential ACT | forward CONTAINER | sftp | sweep SINCE WITHIN DIR… | env | version";
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|it| it == "run") {
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         // The container's id is there for a reader of the list of processes.
         ["forward", _id] => coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run())),
+        ["sftp"] => coracle_guest::applets::sftp::serve(),
         ["env"] => print(&environment()),
         ["version"] => {
             eprintln!("coracle-guest {}, protocol {}", env!("CARGO_PKG_VERSION"), coracle_guest::protocol::VERSION);

@@ -36,6 +36,9 @@ pub const NEEDS_CHROMIUM: &str = "needs chromium";
 /// The test is about a client of `ssh`.
 pub const NEEDS_SSH: &str = "needs openssh-client";
 
+/// The test is about a directory that is mounted by `sshfs`.
+pub const NEEDS_SSHFS: &str = "needs sshfs and /dev/fuse";
+
 /// Notes that the running test does not try what it is about, and why.
 ///
 /// # Panics

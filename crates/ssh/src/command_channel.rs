@@ -1,4 +1,4 @@
-//! A command or a shell on a channel: it runs in the container, with or without a terminal.
+//! A command, a shell or the server of SFTP on a channel: it runs in the container, with or without a terminal.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -6,10 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use coracle::{Context, Failure, PersonSession};
+use coracle_runtime::link::protocol::paths::PROGRAM;
 use coracle_runtime::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
 use russh::server::{Handle, Msg};
 use russh::{ChannelWriteHalf, Sig};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -24,17 +25,46 @@ const CHUNKS: usize = 16;
 const KEPT: usize = 4 << 10;
 
 /// The number of standard error on a channel.
-pub(crate) const STDERR: u32 = 1;
+const STDERR: u32 = 1;
 
 /// The exit status of what could not be run, as that of `ssh` itself.
 const NOT_RUN: u32 = 255;
+
+/// What a client asks to run.
+pub(crate) enum ChannelProgram {
+    /// The shell of the container's user.
+    Shell,
+    /// A text for that shell.
+    Script(String),
+    /// The server of SFTP that the guest's program contains.
+    Sftp,
+}
+
+impl ChannelProgram {
+    fn argv(&self, shell: &str) -> Vec<String> {
+        let argv: &[&str] = match self {
+            Self::Shell => &[shell],
+            Self::Script(script) => &[shell, "-c", script],
+            Self::Sftp => &[PROGRAM, "sftp"],
+        };
+        argv.iter().map(|argument| (*argument).to_owned()).collect()
+    }
+
+    /// What the audit trail says.
+    fn audited(&self) -> Value {
+        match self {
+            Self::Shell => json!({ "channel": "shell" }),
+            Self::Script(script) => json!({ "channel": "exec", "command": script }),
+            Self::Sftp => json!({ "channel": "sftp" }),
+        }
+    }
+}
 
 /// What runs on a channel, and the channel's ends.
 pub(crate) struct CommandChannel {
     pub(crate) cx: Context,
     pub(crate) session: Result<PersonSession, Failure>,
-    /// Text for the shell of the container's user; none is that shell itself.
-    pub(crate) script: Option<String>,
+    pub(crate) program: ChannelProgram,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) terminal: Option<watch::Receiver<TerminalSize>>,
     pub(crate) input: ChannelInput,
@@ -47,17 +77,11 @@ pub(crate) struct CommandChannel {
 impl CommandChannel {
     /// Runs it to its end, and closes the channel.
     pub(crate) async fn run(self) {
-        let Self { cx, session, script, env, terminal, input, write, handle, gate, cancel } = self;
+        let Self { cx, session, program, env, terminal, input, write, handle, gate, cancel } = self;
         let ran = async {
             let session = session?;
-            let what = match &script {
-                Some(script) => json!({ "channel": "exec", "command": script }),
-                None => json!({ "channel": "shell" }),
-            };
-            let intent = audited::intent(&cx, &session, what).await?;
-            let words = [session.shell.clone()].into_iter();
-            let words = words.chain(script.into_iter().flat_map(|it| ["-c".to_owned(), it]));
-            let mut exec = session.exec(Command::Argv(words.collect()));
+            let intent = audited::intent(&cx, &session, program.audited()).await?;
+            let mut exec = session.exec(Command::Argv(program.argv(&session.shell)));
             let (live, chunks) = mpsc::channel(CHUNKS);
             exec.env.extend(env);
             exec.stdin = Some(Input::Stream(Box::new(input)));
@@ -84,7 +108,7 @@ impl CommandChannel {
 }
 
 /// What a client shows of a failure.
-pub(crate) fn failed_text(failure: &Failure) -> String {
+fn failed_text(failure: &Failure) -> String {
     let hint = failure.hint.as_deref().map(|it| format!("\nhint: {it}")).unwrap_or_default();
     format!("coracle: {}{hint}\n", failure.message)
 }

@@ -16,7 +16,6 @@ mod input_gate;
 mod keys;
 mod port_channel;
 mod server;
-mod sftp;
 
 pub use self::client_config::{ClientConfig, HOST_SUFFIX, HostEntry, container_of_host};
 pub use self::keys::SshKeys;

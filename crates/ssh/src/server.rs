@@ -19,10 +19,10 @@ use tokio_util::task::TaskTracker;
 
 use crate::audited;
 use crate::channel_input::{ChannelInputSender, channel_input};
-use crate::command_channel::CommandChannel;
+use crate::command_channel::{ChannelProgram, CommandChannel};
 use crate::input_gate::{GatedStream, InputGate, MAX_WAITING};
 use crate::keys::SshKeys;
-use crate::{port_channel, sftp};
+use crate::port_channel;
 
 /// Bytes that a client sends on a channel before it waits for the server.
 const WINDOW: u32 = 1 << 20;
@@ -137,8 +137,8 @@ impl SshServer {
         self.channels.entry(id).insert_entry(state).into_mut()
     }
 
-    /// Runs a script, or the shell, on a channel where nothing ran yet.
-    fn start(&mut self, id: ChannelId, script: Option<String>, session: &mut Session) -> Result<(), russh::Error> {
+    /// Runs a program on a channel where nothing ran yet.
+    fn start(&mut self, id: ChannelId, program: ChannelProgram, session: &mut Session) -> Result<(), russh::Error> {
         let Some((state, write)) = self.channels.get_mut(&id).and_then(|it| it.write.take().map(|write| (it, write)))
         else {
             return session.channel_failure(id);
@@ -148,7 +148,7 @@ impl SshServer {
         let command = CommandChannel {
             cx: self.cx.clone(),
             session: self.session.clone(),
-            script,
+            program,
             env: std::mem::take(&mut state.env),
             terminal: state.sizes.as_ref().map(watch::Sender::subscribe),
             input,
@@ -319,12 +319,12 @@ impl Handler for SshServer {
     }
 
     async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
-        self.start(id, None, session)
+        self.start(id, ChannelProgram::Shell, session)
     }
 
     async fn exec_request(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), russh::Error> {
         match std::str::from_utf8(data) {
-            Ok(script) => self.start(id, Some(script.to_owned()), session),
+            Ok(script) => self.start(id, ChannelProgram::Script(script.to_owned()), session),
             Err(_) => session.channel_failure(id),
         }
     }
@@ -335,15 +335,10 @@ impl Handler for SshServer {
         name: &str,
         session: &mut Session,
     ) -> Result<(), russh::Error> {
-        let state = self.channels.get_mut(&id).filter(|_| name == "sftp");
-        let Some((state, write)) = state.and_then(|it| it.write.take().map(|write| (it, write))) else {
-            return session.channel_failure(id);
-        };
-        let (sender, input) = channel_input(&self.gate);
-        state.input = Some(sender);
-        session.channel_success(id)?;
-        self.tasks.spawn(sftp::run(self.cx.clone(), self.session.clone(), input, write, state.cancel.clone()));
-        Ok(())
+        match name {
+            "sftp" => self.start(id, ChannelProgram::Sftp, session),
+            _ => session.channel_failure(id),
+        }
     }
 
     async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), russh::Error> {

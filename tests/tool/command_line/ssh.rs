@@ -176,85 +176,91 @@ async fn files_go_both_ways_by_scp_and_sftp() {
         let nowhere = client.run("scp", &["-s", "sent", &format!("{}:/none/there", client.host)], b"").await;
         let printed = text(&nowhere.stderr);
         assert!(printed.starts_with("scp: dest open \"/none/there\": No such file"), "{printed}");
+        // A link to a directory has the parent of that directory, and extensions are offered.
+        let batch = "mkdir releases/1/deep\nsymlink releases/1/deep shallow\nls -1 shallow/..\nput sent\n\
+            ln sent hard\ncp sent copied\ndf\n";
+        let shown = client.succeeds("sftp", &["-b", "-", &client.host], batch.as_bytes()).await;
+        assert!(shown.contains("shallow/../deep") && shown.contains("%Capacity"), "{shown}");
+        let found = tool.prints(&name, "cd /place; stat -c %h sent; cmp sent copied; cmp sent hard").await;
+        assert_eq!(found, "2");
     })
     .await;
 }
 
-/// A request of SFTP: its kind, a number, and its fields.
-fn sftp_request(kind: u8, fields: &[&[u8]]) -> Vec<u8> {
-    let fields = fields.concat();
-    let length = u32::try_from(fields.len() + 5).unwrap();
-    [&length.to_be_bytes()[..], &[kind], &[0; 4], &fields].concat()
-}
+/// What programs do with files that they have open, in the current directory.
+const ON_A_MOUNT: &str = r#"
+import os, sqlite3, subprocess
 
-fn sftp_text(text: &str) -> Vec<u8> {
-    [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat()
-}
+with open("x", "w+b") as file:
+    file.write(b"hello")
+    file.flush()
+    file.seek(0)
+    assert file.read() == b"hello", "what was written is read"
 
-/// File systems that are mounted by SFTP open a file as it is, and cut it off before they write.
+number = os.open("x", os.O_RDWR)
+assert os.pread(number, 9, 0) == b"hello"
+os.pwrite(number, b"J", 0)
+os.fsync(number)
+assert os.pread(number, 3, 1) == b"ell" and os.pread(number, 9, 0) == b"Jello"
+os.unlink("x")
+assert os.pread(number, 9, 0) == b"Jello", "it is removed, and open"
+os.close(number)
+
+for text in "one", "two":
+    with open("log", "a+") as file:
+        file.write(text)
+        file.seek(0)
+        assert file.read().endswith(text)
+assert open("log").read() == "onetwo"
+
+os.link("log", "hard")
+assert open("hard").read() == "onetwo" and os.statvfs(".").f_blocks > 0
+
+with sqlite3.connect("base.db") as base:
+    base.execute("create table it (a integer)")
+    base.executemany("insert into it values (?)", ((number,) for number in range(1000)))
+assert sqlite3.connect("base.db").execute("select sum(a) from it").fetchone() == (499500,)
+
+git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", "repo"]
+subprocess.run(["git", "init", "--quiet", "repo"], check=True)
+for name in "one", "two":
+    open(f"repo/{name}", "w").write(name)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--message", name], check=True)
+subprocess.run([*git, "gc", "--quiet"], check=True)
+subprocess.run([*git, "fsck", "--strict"], check=True)
+assert subprocess.check_output([*git, "log", "--format=%s"]) == b"two\none\n"
+"#;
+
 #[tokio::test]
-async fn a_size_that_is_set_is_that_of_the_moment() {
+async fn programs_work_on_a_directory_that_is_mounted_by_sshfs() {
     with_engine("", async |tool| {
-        let name = tool.created(json!({})).await;
-        let Some(client) = SshClient::of(tool, &name).await else { return };
-        let (path, handle) = (sftp_text("/tmp/sized"), sftp_text("1"));
-        let open = sftp_request(3, &[&path, &[0, 0, 0, 2], &[0; 4]]);
-        let close = sftp_request(4, &[&handle]);
-        let write = |text: &str| sftp_request(6, &[&handle, &[0; 8], &sftp_text(text)]);
-        let cut = |size: u64| sftp_request(10, &[&handle, &[0, 0, 0, 1], &size.to_be_bytes()]);
-        let cut_path = sftp_request(9, &[&path, &[0, 0, 0, 1], &[0; 8]]);
-        let date = sftp_request(10, &[&handle, &[0, 0, 0, 8], &[0, 0, 0, 9], &[0, 0, 0, 9]]);
-        for (requests, content) in [
-            ([cut(0), write("new"), date.clone()], "new"),
-            ([cut_path, write("new"), date.clone()], "new"),
-            ([write("newer"), cut(3), date.clone()], "new"),
-            ([write("new"), cut(7), date], "new old"),
-        ] {
-            tool.prints(&name, "printf 'the old text' > /tmp/sized").await;
-            let input = [open.clone(), requests.concat(), close.clone()].concat();
-            client.succeeds("ssh", &["-s", &client.host, "sftp"], &input).await;
-            assert_eq!(tool.prints(&name, "cat /tmp/sized; stat -c ' %Y' /tmp/sized").await, format!("{content} 9"));
+        let can_mount = std::path::Path::new("/dev/fuse").exists();
+        if !can_mount || engine_program("sshfs").arg("--version").output().await.is_err() {
+            return coracle_skips::skip(coracle_skips::NEEDS_SSHFS);
         }
+        let name = tool.created(json!({ "workdir": "/place" })).await;
+        let Some(client) = SshClient::of(tool, &name).await else { return };
+        let mount = tool.work().join("mount");
+        std::fs::create_dir(&mount).unwrap();
+        let from = format!("{}:/place", client.host);
+        let words = [&from, mount.to_str().unwrap(), "-f", "-o", "auto_unmount,idmap=user"];
+        let mut sshfs = client.command("sshfs", &words).spawn().unwrap();
+        let mounted = async || prints_of("findmnt", &["--noheadings", mount.to_str().unwrap()]).await.contains("sshfs");
+        eventually("the directory is mounted", Duration::from_secs(30), mounted).await;
+        let mut python = engine_program("python3");
+        python.args(["-c", ON_A_MOUNT]).current_dir(&mount);
+        let ran = timeout(LIMIT, python.output()).await.unwrap().unwrap();
+        assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
+        assert_eq!(tool.prints(&name, "cat /place/log").await, "onetwo");
+        prints_of("umount", &[mount.to_str().unwrap()]).await;
+        timeout(LIMIT, sshfs.wait()).await.unwrap().unwrap();
     })
     .await;
 }
 
-/// The sizes in a server's answers that give attributes.
-fn sftp_sizes(mut answers: &[u8]) -> Vec<u64> {
-    let mut sizes = Vec::new();
-    while let Some((length, rest)) = answers.split_first_chunk::<4>() {
-        let (answer, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
-        if answer[0] == 105 {
-            assert_eq!(answer[8] & 5, 5, "it has a size and permissions: {answer:?}");
-            sizes.push(u64::from_be_bytes(answer[9..17].try_into().unwrap()));
-        }
-        answers = rest;
-    }
-    sizes
-}
-
-/// A file system that is mounted by SFTP asks for a file as soon as it has opened or cut it.
-#[tokio::test]
-async fn a_file_that_is_being_written_is_there_with_the_size_of_the_moment() {
-    with_engine("", async |tool| {
-        let name = tool.created(json!({})).await;
-        let Some(client) = SshClient::of(tool, &name).await else { return };
-        tool.prints(&name, "printf 'the old text' > /tmp/old").await;
-        let stat = |path: &str| sftp_request(17, &[&sftp_text(path)]);
-        let handle = sftp_text("1");
-        let (fstat, close) = (sftp_request(8, &[&handle]), sftp_request(4, &[&handle]));
-        let cut_path = sftp_request(9, &[&sftp_text("/tmp/old"), &[0, 0, 0, 1], &[0; 8]]);
-        let mode = sftp_request(9, &[&sftp_text("/tmp/new"), &[0, 0, 0, 4], &[0, 0, 0o1, 0o300]]);
-        let write = [sftp_request(6, &[&handle, &[0; 8], &sftp_text("text")]), mode].concat();
-        for (path, then, sizes) in [("/tmp/old", cut_path, [12, 0, 0, 0]), ("/tmp/new", write, [0, 4, 4, 4])] {
-            let open = sftp_request(3, &[&sftp_text(path), &[0, 0, 0, 10], &[0; 4]]);
-            let requests = [open, stat(path), then, stat(path), fstat.clone(), close.clone(), stat(path)].concat();
-            let answers = client.run("ssh", &["-s", &client.host, "sftp"], &requests).await;
-            assert_eq!(sftp_sizes(&answers.stdout), sizes, "{path}: {}", text(&answers.stderr));
-        }
-        assert_eq!(tool.prints(&name, "stat -c %a /tmp/new").await, "700");
-    })
-    .await;
+async fn prints_of(program: &str, words: &[&str]) -> String {
+    text(&engine_program(program).args(words).output().await.unwrap().stdout)
 }
 
 #[tokio::test]

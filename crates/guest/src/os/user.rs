@@ -1,7 +1,7 @@
 //! Users, groups and their homes, in the files of the image.
 
 mod home;
-mod tables;
+pub(crate) mod tables;
 
 use std::ffi::CString;
 use std::io::{self, Read, Write};

@@ -36,6 +36,11 @@ impl Tables {
         self.users().find(|it| it.uid == uid)
     }
 
+    /// The name of the first group with that gid.
+    pub(crate) fn group_name(&self, gid: u32) -> Option<String> {
+        lines(&self.group).filter_map(group).find(|it| it.gid == gid).and_then(|it| text(it.name))
+    }
+
     /// Uid and gid as they are, with the groups of the entry's name. The group is that of the entry when missing, else
     /// the same number.
     pub(crate) fn numbers(&self, uid: u32, gid: Option<u32>) -> Ids {

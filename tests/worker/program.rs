@@ -3,6 +3,7 @@
 use std::process::{Output, Stdio};
 
 use coracle_sandbox::protocol::{MessageType, Mode, WorkerMessage, WorkerRequest, encode};
+use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
 use crate::engines::{engine_program, worker_program};
@@ -78,28 +79,50 @@ async fn one_run_tells_a_message_a_line_and_ends_by_its_outcome() {
     }
 }
 
+fn request(id: char) -> Vec<u8> {
+    let mut request = WorkerRequest::new(Mode::Generate, &id.to_string().repeat(32));
+    (request.prompt, request.model) = (Some("p".into()), Some("m".into()));
+    encode(&request).unwrap()
+}
+
 #[tokio::test]
 async fn x42_x43_requests_are_served_to_a_clean_end_and_what_cannot_be_read_ends_it() {
-    let model = ModelServer::start().await;
-    model.then([says("one"), says("two")]);
-    let url = model.url();
-    let variables = [("LLM_PROXY_URL", url.as_str())];
-    let request = |id: char| {
-        let mut request = WorkerRequest::new(Mode::Generate, &id.to_string().repeat(32));
-        (request.prompt, request.model) = (Some("p".into()), Some("m".into()));
-        encode(&request).unwrap()
-    };
-    let both = [request('a'), request('b')].concat();
+    let variables = [("LLM_PROXY_URL", "http://127.0.0.1:9")];
+    let whole = request('a');
     for (input, code, told) in [
         (Vec::new(), 0, ""),
         (vec![0; 4], 2, "Invalid request length: 0"),
         (67_108_865_u32.to_be_bytes().to_vec(), 2, "Invalid request length: 67108865"),
-        (both[..both.len() / 2 - 3].to_vec(), 2, "Truncated request"),
+        (whole[..whole.len() - 3].to_vec(), 2, "Truncated request"),
     ] {
         let output = run(&["serve"], &variables, &input).await;
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{told}");
         assert!(text(&output.stderr).contains(told), "{}", text(&output.stderr));
     }
-    let output = run(&["serve"], &variables, &both[..both.len() / 2]).await;
-    assert!(text(&output.stdout).contains("\"frame\":\"done\""), "{}", text(&output.stdout));
+}
+
+/// The ids of the runs that a worker says are done, one letter each.
+fn done_runs(output: &Output) -> String {
+    let lines = text(&output.stdout);
+    let frames = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let done = frames.filter(|frame| frame["frame"] == "done");
+    done.map(|frame| frame["id"].as_str().unwrap()[..1].to_owned()).collect()
+}
+
+#[tokio::test]
+async fn every_request_that_came_before_the_end_of_the_input_is_carried_out() {
+    let model = ModelServer::start().await;
+    model.otherwise(says("an answer"));
+    let url = model.url();
+    let variables = [("LLM_PROXY_URL", url.as_str())];
+    // More than may wait.
+    let ids = "0123456789ab";
+    let requests: Vec<u8> = ids.chars().flat_map(request).collect();
+    let output = run(&["serve"], &variables, &requests).await;
+    assert_eq!((output.status.code(), done_runs(&output).as_str()), (Some(0), ids), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stdout).matches("an answer").count(), ids.len());
+    // What cannot be read ends it after them.
+    let cut = [request('a'), request('b'), request('c')[..9].to_vec()].concat();
+    let output = run(&["serve"], &variables, &cut).await;
+    assert_eq!((output.status.code(), done_runs(&output).as_str()), (Some(2), "ab"), "{}", text(&output.stderr));
 }

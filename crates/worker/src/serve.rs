@@ -21,7 +21,8 @@ const WAITING: usize = 8;
 /// Messages on their way out.
 const MESSAGES: usize = 16;
 
-/// Serves requests until the sender closes the channel. `quit` cancels the current run, and then returns.
+/// Serves requests until the sender closes the channel, and carries out those that came before. `quit` cancels the current
+/// run, and then returns.
 ///
 /// # Errors
 /// `invalid_request_length`, `truncated_request`: the rest of the input cannot be parsed. `cancelled`: by `quit`.
@@ -34,7 +35,7 @@ pub async fn serve(
 ) -> Result<()> {
     let (tell, heard) = mpsc::channel(WAITING);
     let reading = tokio::spawn(read(from, tell));
-    let served = WorkerServer { worker, heard, waiting: VecDeque::new(), to, quit }.serve().await;
+    let served = WorkerServer { worker, heard, waiting: VecDeque::new(), end: None, to, quit }.serve().await;
     // A pending read must not delay the exit.
     reading.abort();
     served
@@ -78,52 +79,56 @@ struct WorkerServer<'a, W> {
     worker: &'a Worker,
     heard: mpsc::Receiver<HostMessage>,
     waiting: VecDeque<Vec<u8>>,
+    /// Nothing comes after the requests that wait.
+    end: Option<Result<()>>,
     to: W,
     quit: tokio_util::sync::CancellationToken,
 }
 
 impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
     async fn serve(mut self) -> Result<()> {
-        loop {
-            let request = match self.waiting.pop_front() {
-                Some(request) => request,
-                None => match self.next().await {
-                    HostMessage::Request(request) => request,
-                    HostMessage::End(end) => return end,
-                },
-            };
-            if let Some(end) = self.answer(&request).await? {
-                return end;
-            }
+        while let Some(request) = self.next().await? {
+            self.answer(&request).await?;
         }
+        Ok(())
     }
 
-    async fn next(&mut self) -> HostMessage {
-        let quitted = || HostMessage::End(Err(Failure::new(Code::Cancelled, "The worker was ended.")));
+    /// The next request; none when all are answered.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        if let Some(request) = self.waiting.pop_front() {
+            return Ok(Some(request));
+        }
+        if let Some(end) = self.end.take() {
+            return end.map(|()| None);
+        }
         tokio::select! {
             biased;
-            () = self.quit.cancelled() => quitted(),
-            heard = self.heard.recv() => heard.unwrap_or(HostMessage::End(Ok(()))),
+            () = self.quit.cancelled() => Err(quitted()),
+            heard = self.heard.recv() => match heard {
+                Some(HostMessage::Request(request)) => Ok(Some(request)),
+                Some(HostMessage::End(end)) => end.map(|()| None),
+                None => Ok(None),
+            },
         }
     }
 
-    /// Handles one request. Returns the end of all, if it was reached during the run.
-    async fn answer(&mut self, bytes: &[u8]) -> Result<Option<Result<()>>> {
+    /// Handles one request, while others come.
+    async fn answer(&mut self, bytes: &[u8]) -> Result<()> {
         let request = match WorkerRequest::parse(bytes) {
             Ok(request) => request,
-            Err(failure) => return self.over(&id_of(bytes), (Err(failure), 0)).await.map(|()| None),
+            Err(failure) => return self.over(&id_of(bytes), (Err(failure), 0)).await,
         };
         let id = request.id.clone().unwrap_or_else(|| id_of(bytes));
         if request.mode == Mode::Cancel {
             // The run to cancel is over already, and its last message was sent.
-            return Ok(None);
+            return Ok(());
         }
         tracing::info!(mode = ?request.mode, "a run begins");
         let (worker, stop) = (self.worker, StopSignal::default());
         let (to, mut told) = mpsc::channel(MESSAGES);
         let running = run(worker, &request, to, &stop);
         tokio::pin!(running);
-        let (mut done, mut count, mut end) = (None, 0, None);
+        let (mut done, mut count, mut quitting) = (None, 0, false);
         loop {
             tokio::select! {
                 message = told.recv() => match message {
@@ -135,12 +140,14 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
                     None => break,
                 },
                 result = &mut running, if done.is_none() => done = Some(result),
-                heard = self.next(), if end.is_none() => match heard {
-                    HostMessage::Request(bytes) => self.while_running(bytes, &id, &stop),
-                    HostMessage::End(ended) => {
-                        stop.fire(Code::Cancelled, "Cancelled.");
-                        end = Some(ended);
-                    }
+                () = self.quit.cancelled(), if !quitting => {
+                    stop.fire(Code::Cancelled, "Cancelled.");
+                    quitting = true;
+                }
+                heard = self.heard.recv(), if self.end.is_none() && self.waiting.len() < WAITING => match heard {
+                    Some(HostMessage::Request(bytes)) => self.while_running(bytes, &id, &stop),
+                    Some(HostMessage::End(end)) => self.end = Some(end),
+                    None => self.end = Some(Ok(())),
                 },
             }
         }
@@ -150,7 +157,7 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
         };
         tracing::info!(ok = done.is_ok(), messages = count, "a run ended");
         self.over(&id, (done, count)).await?;
-        Ok(end)
+        if quitting { Err(quitted()) } else { Ok(()) }
     }
 
     fn while_running(&mut self, bytes: Vec<u8>, id: &str, stop: &StopSignal) {
@@ -158,7 +165,7 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
             WorkerRequest::parse(&bytes).is_ok_and(|it| it.mode == Mode::Cancel && it.id.as_deref() == Some(id));
         if is_cancel {
             stop.fire(Code::Cancelled, "Cancelled.");
-        } else if self.waiting.len() < WAITING {
+        } else {
             self.waiting.push_back(bytes);
         }
     }
@@ -182,6 +189,10 @@ impl<W: AsyncWrite + Unpin> WorkerServer<'_, W> {
         self.to.write_all(&line).await.map_err(gone)?;
         self.to.flush().await.map_err(gone)
     }
+}
+
+fn quitted() -> Failure {
+    Failure::new(Code::Cancelled, "The worker was ended.")
 }
 
 /// The id of a request that is wrong otherwise, so that its sender knows which one that was.

@@ -82,6 +82,8 @@ async fn s78_a_commit_a_change_and_an_untracked_file_are_saved() {
         let name = tool.created(json!({ "image": image, "user": "1000", "repos": repos })).await;
         tool.prints(&name, WORK).await;
         tool.prints(&name, "rm app/gone; echo loose > loose; mkdir -p node_modules && echo x > node_modules/x").await;
+        let again = "cd app && for it in node_modules/it target/debug sub/.venv __pycache__ .cache; do mkdir -p $it && echo x > $it/x; done";
+        tool.prints(&name, again).await;
         let answer = destroy(tool, &name).await;
         assert_eq!(answer["success"], true, "{answer:#}");
         let app = item(&answer, "/workspace/app", "git");

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use coracle_runtime::archive::plain_name;
 
+use super::limits::PRUNED;
+
 /// Bytes of a branch's name.
 const MAX_NAME: usize = 1024;
 
@@ -93,9 +95,11 @@ impl RepoStatus {
         }
     }
 
+    /// Counts it. What can be had again is not among what would be lost.
     fn add_untracked(&mut self, name: &[u8]) {
         self.untracked += 1;
         match (name.strip_suffix(b"/"), plain(name)) {
+            _ if is_pruned(name) => {}
             (_, Err(odd)) => self.odd.push(odd),
             (Some(_), Ok(name)) => self.nested.push(name),
             (None, Ok(name)) => self.changed.push(name),
@@ -130,6 +134,13 @@ pub fn is_object_id(text: &str) -> bool {
     matches!(text.len(), 40 | 64) && text.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
 }
 
+/// Whether it lies in a directory whose content can be had again.
+fn is_pruned(name: &[u8]) -> bool {
+    let mut dirs: Vec<_> = name.split(|byte| *byte == b'/').collect();
+    dirs.pop();
+    dirs.iter().any(|dir| PRUNED.iter().any(|pruned| pruned.as_bytes() == *dir))
+}
+
 fn plain(name: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(name).ok();
     let name = || String::from_utf8_lossy(name).escape_debug().to_string();
@@ -155,6 +166,10 @@ mod tests {
             "u UU N... 100644 100644 100644 100644 aa bb cc both",
             "? dir/own",
             "? nested/",
+            "? node_modules/it/index.js",
+            "? app/target/",
+            "? target",
+            "1 .M N... 100644 100644 100644 aa aa target/tracked",
             "? ../../etc/shadow",
             "? /etc/shadow",
             "1 x",
@@ -164,11 +179,11 @@ mod tests {
         let status = RepoStatus::parse(told.join("\0").as_bytes());
         assert_eq!(status.head.as_deref().map(str::len), Some(40));
         assert_eq!(status.branch.as_deref(), Some("main"));
-        assert_eq!(status.changed, ["a b\nc", "staged", "new", "both", "dir/own"]);
+        assert_eq!(status.changed, ["a b\nc", "staged", "new", "both", "dir/own", "target", "target/tracked"]);
         assert_eq!((status.deleted, status.nested), (vec!["gone".into(), "gone too".into()], vec!["nested".into()]));
         assert_eq!(status.odd, ["../../etc/shadow", "/etc/shadow"]);
         assert!(status.staged);
-        assert_eq!((status.dirty, status.untracked, status.unmerged), (7, 4, 1));
+        assert_eq!((status.dirty, status.untracked, status.unmerged), (8, 7, 1));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::GuestSave;
 use crate::save::error::SaveError;
 use crate::save::git::Git;
+use crate::save::limits::PRUNED;
 use crate::save::manifest::{Bundle, PartKind, SavedItem, SavedKind};
 use crate::save::repo_status::RepoStatus;
 use crate::save::roots::Roots;
@@ -156,9 +157,10 @@ impl GuestSave<'_> {
             return Ok(true);
         }
         let since = Some(Roots::from_record(self.record).since);
+        let prune = PRUNED.iter().map(|name| (*name).to_owned()).collect();
         let within = self.until.saturating_duration_since(Instant::now());
-        let (met, more) =
-            self.scan(Some(ScanOptions { since, max_entries: 1, within, ..ScanOptions::all(path.clone()) })).await?;
+        let options = ScanOptions { since, prune, max_entries: 1, within, ..ScanOptions::all(path.clone()) };
+        let (met, more) = self.scan(Some(options)).await?;
         Ok(more || !met.is_empty())
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use coracle_protocol::body::decode;
 use coracle_protocol::call::Call;
 use coracle_protocol::{
-    FileEntry, FileRef, GetFile, GuestMessage, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile, RenameFile, StatFile,
+    ErrorCode, FileEntry, FileRef, GetFile, GuestMessage, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile,
+    RenameFile, SetTimes, StatFile,
 };
 use coracle_types::{Error, Input, Result};
 use tokio::time::timeout;
@@ -126,6 +127,18 @@ impl Link {
     /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known which of the names it has.
     pub async fn rename(&self, at: FileRef, name: &str) -> Result<FileEntry> {
         self.call(&RenameFile { at, name: name.to_owned() }).await
+    }
+
+    /// Sets the times of the last change in a tree: paths below it, empty for the tree itself, and seconds since 1970. What
+    /// cannot be changed keeps its own, and so does everything where the guest is too old for the call.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]; [`Error::GuestLost`] when it is not known how many are set.
+    pub async fn set_times(&self, at: FileRef, changed: Vec<(String, i64)>) -> Result<()> {
+        match self.call(&SetTimes { at, changed }).await {
+            Err(Error::Refused(fault)) if fault.code == ErrorCode::Unsupported => Ok(()),
+            done => done,
+        }
     }
 
     /// Removes a file or an empty directory, or with `recursive` all that is in it.

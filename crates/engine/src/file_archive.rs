@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, utimensat};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{Device, Entry, EntryKind, FileTime, TarWriter};
@@ -43,7 +43,8 @@ pub(crate) fn unpack(tar: File, at: &Path) -> io::Result<()> {
     directories.into_iter().try_for_each(|it| unpack_entry(it, &at))
 }
 
-/// Unpacks one entry with its owner, which the `tar` crate cannot do where the field is empty.
+/// Unpacks one entry with its owner, which the `tar` crate cannot do where the field is empty, and with the time of a
+/// directory or a link, which that crate leaves as it is.
 fn unpack_entry<R: Read>(mut entry: tar::Entry<'_, R>, at: &Path) -> io::Result<()> {
     let path = entry.path()?.into_owned();
     // The `tar` crate passes over these.
@@ -64,7 +65,12 @@ fn unpack_entry<R: Read>(mut entry: tar::Entry<'_, R>, at: &Path) -> io::Result<
     if mode & 0o6000 != 0 && !header.entry_type().is_symlink() {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
     }
-    Ok(())
+    let time = Timespec { tv_sec: i64::try_from(header.mtime()?).unwrap_or(i64::MAX), tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    match header.entry_type() {
+        kind if kind.is_dir() || kind.is_symlink() => Ok(utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW)?),
+        _ => Ok(()),
+    }
 }
 
 /// A blank field is root's, as for other engines.

@@ -30,7 +30,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, fchmod, fstat, mkdirat, openat, utimensat};
 use rustix::io::Errno;
 
 use self::entry::{entry, permissions};
@@ -224,6 +224,27 @@ impl Files {
             })?;
             let there = self.root.find_in(&renamed, &ParentAndName { dir: spot.dir, name: to })?;
             entry(renamed.name().as_bytes(), &there).map_err(|it| renamed.fault(it))
+        })
+    }
+
+    /// Sets the times of a tree and of what is in it, in seconds. What cannot be changed keeps its own.
+    ///
+    /// # Errors
+    /// When the caller's user cannot be taken on.
+    pub(crate) fn set_times(&self, ids: &Ids, at: &FileRef, changed: &[(String, i64)]) -> Result<(), RpcError> {
+        act(ids, || {
+            for (below, seconds) in changed {
+                let path = if below.is_empty() { at.path.clone() } else { format!("{}/{below}", at.path) };
+                let path = RequestedPath::there(&FileRef { path, ..at.clone() });
+                let Ok(spot) = path.and_then(|path| self.root.spot(&path, FinalLink::Itself, false)) else {
+                    continue;
+                };
+                let time = Timespec { tv_sec: *seconds, tv_nsec: 0 };
+                let times = Timestamps { last_access: time, last_modification: time };
+                // One of another user's keeps its time.
+                let _ = utimensat(&spot.dir, spot.name.as_slice(), &times, AtFlags::SYMLINK_NOFOLLOW);
+            }
+            Ok(())
         })
     }
 

@@ -71,7 +71,7 @@ impl GuestProgram {
 fn pack(program: &Path, worker: Option<&Path>, scratch: &Path) -> Result<File> {
     let limits = Limits { max_bytes: 64 << 20, max_entries: 3 };
     let mut writer = Writer::new(tempfile::tempfile_in(scratch).map_err(cannot_pack)?, Ids::ROOT, limits);
-    writer.dir(".coracle", 0o755).map_err(Engine::from)?;
+    writer.dir(".coracle", 0o755, None).map_err(Engine::from)?;
     writer.host(&HostPath::open(program)?, ".coracle/guest").map_err(Engine::from)?;
     if let Some(worker) = worker {
         writer.host(&HostPath::open(worker)?, ".coracle/worker").map_err(Engine::from)?;

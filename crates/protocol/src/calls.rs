@@ -11,7 +11,7 @@ use crate::workspace::{MAX_BROUGHT, MAX_TOLD, WorkspaceReply};
 pub use crate::{
     AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles, ListJobs,
     ListTerminals, MakeDir, MakeLink, OpenWorkerSocket, Ping, PutFile, PutSecret, ReadRequest, RemoveFile, RenameFile,
-    ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, Unlock, WaitRequest,
+    ScanRequest, SearchRequest, SetSession, SetTimes, StatFile, TailRequest, Unlock, WaitRequest,
 };
 use crate::{
     CancelReport, ErrorCode, ExecStarted, ExecStatus, FileEntry, JobInfo, MAX_COMMAND, MAX_HEADER, MAX_PAYLOAD,
@@ -139,6 +139,9 @@ calls! { $
         fn effect(&self) -> Effect { if self.replace { Effect::Idempotent } else { Effect::Once } }
     }
     RenameFile "rename" () => FileEntry, Once Nothing Host {}
+    SetTimes "set_times" () => (), Idempotent Nothing Host {
+        const REQUEST_LIMIT: usize = MAX_SESSION + MAX_HEADER;
+    }
     RemoveFile "remove" () => (), Once Nothing Host {
         fn timeout(&self) -> Duration { TRANSFER_TIMEOUT }
     }

@@ -36,6 +36,14 @@ pub struct FileEntry {
     pub link: Option<String>,
 }
 
+impl FileEntry {
+    /// Time of the last change, in seconds since 1970, if it is one that an archive can hold.
+    #[must_use]
+    pub fn changed_s(&self) -> Option<u64> {
+        u64::try_from(self.changed_ns / 1_000_000_000).ok().filter(|seconds| *seconds > 0)
+    }
+}
+
 /// What is at a path: [`FileEntry`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatFile {
@@ -107,6 +115,16 @@ pub struct RenameFile {
     pub at: FileRef,
     /// One part of a path.
     pub name: String,
+}
+
+/// Sets the time of the last change of files, links and directories, one after the other. What cannot be changed keeps its
+/// own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetTimes {
+    /// The tree that they are in.
+    pub at: FileRef,
+    /// Paths below the tree, empty for the tree itself, and times in seconds since 1970.
+    pub changed: Vec<(String, i64)>,
 }
 
 /// Removes a file or an empty directory.

@@ -46,7 +46,8 @@ pub use self::command::{
 };
 pub use self::error::{ErrorCode, RpcError};
 pub use self::file::{
-    FileEntry, FileKind, FileRef, GetFile, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile, RenameFile, StatFile,
+    FileEntry, FileKind, FileRef, GetFile, ListFiles, MakeDir, MakeLink, PutFile, RemoveFile, RenameFile, SetTimes,
+    StatFile,
 };
 pub use self::hello::{FirstMessage, Hello, Retention};
 pub use self::job::{

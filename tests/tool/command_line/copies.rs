@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{at_a_terminal, prints, text, typed};
-use crate::tool::{Tool, with_engine};
+use crate::tool::{Tool, with_engine, with_tool};
 
 #[tokio::test]
 async fn cp_copies_in_and_out() {
@@ -19,6 +19,33 @@ async fn cp_copies_in_and_out() {
         let neither = typed(tool, &["cp", "x", "y"]).await;
         assert_eq!(neither.status.code(), Some(2));
         assert!(text(&neither.stderr).contains("neither side names a container"), "{}", text(&neither.stderr));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_copied_keeps_its_time_directories_too() {
+    with_tool("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::create_dir_all(tool.work().join("tree/inner")).unwrap();
+        std::fs::write(tool.work().join("tree/inner/file"), "").unwrap();
+        for path in ["tree/inner/file", "tree/inner", "tree"] {
+            std::fs::File::open(tool.work().join(path)).unwrap().set_modified(old).unwrap();
+        }
+        let copy = async |operation: &str, host: &str| {
+            let paths =
+                json!({ "operation": operation, "container": name, "host_path": host, "container_path": "tree" });
+            let copied = tool.call(paths).await;
+            assert_eq!(copied["success"], true, "{copied:#}");
+        };
+        copy("copy_in", "./tree").await;
+        let times = tool.prints(&name, "stat -c %Y tree tree/inner tree/inner/file").await;
+        assert_eq!(times, "1000000000\n".repeat(3).trim_end());
+        copy("copy_out", "./back").await;
+        for path in ["back", "back/inner", "back/inner/file"] {
+            assert_eq!(tool.work().join(path).metadata().unwrap().modified().unwrap(), old, "{path}");
+        }
     })
     .await;
 }

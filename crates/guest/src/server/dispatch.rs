@@ -8,8 +8,8 @@ use crate::protocol::call::{Call, CallInfo, CallScope};
 use crate::protocol::calls::{
     AcceptTunnel, AttachRequest, AttachTerminal, CancelJob, EnsureUser, ExecRequest, GetFile, GetJob, ListFiles,
     ListJobs, ListTerminals, MakeDir, MakeLink, OpenProxyPorts, Ping, ProbeEgress, PutFile, PutSecret, ReadRequest,
-    RemoveFile, RenameFile, ScanRequest, SearchRequest, SetSession, StatFile, TailRequest, Unlock, WaitRequest,
-    WorkspaceRequest,
+    RemoveFile, RenameFile, ScanRequest, SearchRequest, SetSession, SetTimes, StatFile, TailRequest, Unlock,
+    WaitRequest, WorkspaceRequest,
 };
 use crate::protocol::{ErrorCode, HostMessage, OpenWorkerSocket, RpcError, for_each_call};
 use crate::secrets::PendingSecret;

@@ -17,7 +17,7 @@ use crate::protocol::relay::ProbeEgress;
 use crate::protocol::{
     CancelJob, CancelReport, EnsureUser, ErrorCode, FileRef, GetJob, LastLines, ListFiles, ListJobs, MAX_PAYLOAD,
     MakeDir, MakeLink, OutputPage, Ping, ReadRequest, RemoveFile, RenameFile, RpcError, SearchRequest, SearchResult,
-    StatFile, StreamSelector, TailRequest, Unlock, WaitRequest,
+    SetTimes, StatFile, StreamSelector, TailRequest, Unlock, WaitRequest,
 };
 use crate::server::channel::ReplySender;
 use crate::server::dispatch::{CallContext, UnaryHandler, UnaryReply};
@@ -75,6 +75,10 @@ answer! {
     RenameFile(request, supervisor) {
         let RenameFile { at, name } = request;
         on_files(supervisor, at, move |files, ids, at| files.rename(ids, at, &name)).await?
+    };
+    SetTimes(request, supervisor) {
+        let SetTimes { at, changed } = request;
+        on_files(supervisor, at, move |files, ids, at| files.set_times(ids, at, &changed)).await?;
     };
     RemoveFile(request, supervisor) {
         let RemoveFile { at, recursive } = request;

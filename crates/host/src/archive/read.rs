@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io;
 use std::path::{Component, Path};
+use std::time::{Duration, SystemTime};
 
+use cap_fs_ext::{DirExt as _, SystemTimeSpec};
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
 
 use super::{
@@ -78,10 +80,21 @@ struct Unpack<'a> {
     /// The path of the host for one of the archive.
     rename: fn(&str) -> String,
     moved: TransferReport,
-    /// Path and target of symbolic links.
-    links: Vec<(String, String)>,
-    /// Path and mode of directories, set at the end so that a read-only one can be filled.
-    dirs: Vec<(String, u32)>,
+    links: Vec<LinkEntry>,
+    /// Set at the end so that a read-only one can be filled, and has its own time after that.
+    dirs: Vec<DirEntry>,
+}
+
+struct LinkEntry {
+    path: String,
+    target: String,
+    mtime: SystemTime,
+}
+
+struct DirEntry {
+    path: String,
+    mode: u32,
+    mtime: SystemTime,
 }
 
 impl Unpack<'_> {
@@ -95,7 +108,7 @@ impl Unpack<'_> {
         let path = if inner.is_empty() { self.name.to_owned() } else { format!("{}/{inner}", self.name) };
         let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
         match entry.header().entry_type() {
-            kind if kind.is_dir() => self.dir(&path, mode),
+            kind if kind.is_dir() => self.dir(path, mode, mtime(entry)),
             kind if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() => self.file(entry, &path, mode),
             kind if kind.is_symlink() => self.remember_link(entry, &inner, path),
             kind if kind.is_hard_link() => self.hard_link(entry, &path),
@@ -106,10 +119,10 @@ impl Unpack<'_> {
         }
     }
 
-    fn dir(&mut self, path: &str, mode: u32) -> Result<(), Error> {
-        self.into.create_dir_all(path).map_err(io_error(path))?;
+    fn dir(&mut self, path: String, mode: u32, mtime: SystemTime) -> Result<(), Error> {
+        self.into.create_dir_all(&path).map_err(io_error(&path))?;
         self.moved.dirs += 1;
-        self.dirs.push((path.to_owned(), mode));
+        self.dirs.push(DirEntry { path, mode, mtime });
         self.moved.count(&self.limits, 0)
     }
 
@@ -128,7 +141,8 @@ impl Unpack<'_> {
         };
         io::copy(entry, &mut file).map_err(io_error(path))?;
         // The mode at creation is cut by our umask.
-        file.set_permissions(Permissions::from_mode(mode)).map_err(io_error(path))
+        file.set_permissions(Permissions::from_mode(mode)).map_err(io_error(path))?;
+        file.into_std().set_modified(mtime(entry)).map_err(io_error(path))
     }
 
     fn remember_link(&mut self, entry: &UntrustedEntry<'_>, inner: &str, path: String) -> Result<(), Error> {
@@ -137,7 +151,7 @@ impl Unpack<'_> {
         match target.to_str() {
             // The tree itself may be a link; it leads somewhere else by its nature.
             Some(target) if !inner.is_empty() && target.len() <= MAX_PATH && stays_inside(parent, target) => {
-                self.links.push((path, target.to_owned()));
+                self.links.push(LinkEntry { path, target: target.to_owned(), mtime: mtime(entry) });
                 self.moved.files += 1;
             }
             _ => self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree"),
@@ -163,7 +177,7 @@ impl Unpack<'_> {
 
     /// Links come last, so that no entry could pass through one, and a link may not pass through another.
     fn finish(mut self) -> Result<TransferReport, Error> {
-        for (path, target) in std::mem::take(&mut self.links) {
+        for LinkEntry { path, target, mtime } in std::mem::take(&mut self.links) {
             let parents = Path::new(&path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
             let through_link =
                 parents.into_iter().any(|it| self.into.symlink_metadata(it).is_ok_and(|it| it.is_symlink()));
@@ -171,14 +185,26 @@ impl Unpack<'_> {
             if through_link || self.into.symlink_contents(&target, &path).is_err() {
                 self.moved.files -= 1;
                 self.moved.skip(&path, "the link cannot be placed");
+            } else {
+                let mtime = SystemTimeSpec::Absolute(cap_std::time::SystemTime::from_std(mtime));
+                self.into.set_symlink_times(&path, None, Some(mtime)).map_err(io_error(&path))?;
             }
         }
-        for (path, mode) in self.dirs.iter().rev() {
+        for DirEntry { path, mode, mtime } in self.dirs.iter().rev() {
             // Its owner can always list, fill and remove it: otherwise only root could move it on.
             self.into.set_permissions(path, Permissions::from_mode(*mode | 0o700)).map_err(io_error(path))?;
+            let mtime = SystemTimeSpec::Absolute(cap_std::time::SystemTime::from_std(*mtime));
+            self.into.set_mtime(path, mtime).map_err(io_error(path))?;
         }
         Ok(self.moved)
     }
+}
+
+/// An entry that has no time, or one that a file cannot have, is as old as its copy.
+fn mtime(entry: &UntrustedEntry<'_>) -> SystemTime {
+    let seconds = entry.header().mtime().ok().filter(|seconds| *seconds > 0);
+    let mtime = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    mtime.unwrap_or_else(SystemTime::now)
 }
 
 /// The path below the archive's first parts, or `None` when it is no plain relative path.
@@ -250,6 +276,10 @@ mod tests {
         (dir, moved)
     }
 
+    fn symlink_mtime(path: &Path) -> i64 {
+        std::fs::symlink_metadata(path).unwrap().mtime()
+    }
+
     fn names(dir: &Path) -> Vec<String> {
         let mut found = Vec::new();
         let mut left = vec![dir.to_owned()];
@@ -276,6 +306,11 @@ mod tests {
         symlink("b/run.sh", from.path().join("a/link")).unwrap();
         symlink("/etc/passwd", from.path().join("a/out")).unwrap();
         std::os::unix::net::UnixListener::bind(from.path().join("a/socket")).unwrap();
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        for path in ["a/b/run.sh", "a/b", "a", ""] {
+            File::open(from.path().join(path)).unwrap().set_modified(old).unwrap();
+        }
+        let link_time = symlink_mtime(&from.path().join("a/link"));
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
         writer.host(&HostPath::open(from.path()).unwrap(), "told").unwrap();
         let (tar, sent) = writer.finish().unwrap();
@@ -289,6 +324,10 @@ mod tests {
         assert_eq!(std::fs::read(&script).unwrap(), b"\0\xff bytes");
         assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o751, "set-id bits do not travel");
         assert_eq!(std::fs::read_link(dir.path().join("out/a/link")).unwrap(), Path::new("b/run.sh"));
+        for path in ["out/a/b/run.sh", "out/a/b", "out/a", "out"] {
+            assert_eq!(symlink_mtime(&dir.path().join(path)), 1_000_000_000, "{path}");
+        }
+        assert_eq!(symlink_mtime(&dir.path().join("out/a/link")), link_time);
     }
 
     #[test]
@@ -296,14 +335,16 @@ mod tests {
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
         let long = format!("told/{}", "n".repeat(200));
         for (path, pieces) in [("told/a", vec!["one", "two"]), (&long, vec![]), ("told/b", vec!["x"])] {
-            let mut growing = writer.begin(path, 0o4644, 7).unwrap();
+            let mut growing = writer.begin(path, 0o4644, Some(7)).unwrap();
             pieces.iter().for_each(|it| growing.write(it.as_bytes()).unwrap());
             growing.end().unwrap();
-            let mut given_up = writer.begin("told/never", 0o644, 0).unwrap();
+            let mut given_up = writer.begin("told/never", 0o644, None).unwrap();
             given_up.write(&[0; 2000]).unwrap();
         }
-        assert!(writer.link_within("told/l", "a").unwrap() && !writer.link_within("told/m", "../x").unwrap());
-        let mut growing = writer.begin("told/large", 0o644, 0).unwrap();
+        assert!(
+            writer.link_within("told/l", "a", None).unwrap() && !writer.link_within("told/m", "../x", None).unwrap()
+        );
+        let mut growing = writer.begin("told/large", 0o644, None).unwrap();
         assert!(matches!(growing.write(&[0; 2 << 20]), Err(Error::TooLarge(_))));
         drop(growing);
         let (tar, sent) = writer.finish().unwrap();

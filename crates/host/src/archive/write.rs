@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt as _;
+use std::time::SystemTime;
 
 use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
 use coracle_types::Ids;
@@ -17,6 +18,8 @@ pub struct Writer {
     owner: Ids,
     limits: Limits,
     moved: TransferReport,
+    /// The time of what has none of its own, in seconds since 1970.
+    now: u64,
 }
 
 struct Tar(tar::Builder<File>);
@@ -50,16 +53,18 @@ impl Writer {
     /// Writes into a file from its present offset.
     #[must_use]
     pub fn new(into: File, owner: Ids, limits: Limits) -> Self {
-        Self { tar: Tar(tar::Builder::new(into)), owner, limits, moved: TransferReport::default() }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        Self { tar: Tar(tar::Builder::new(into)), owner, limits, moved: TransferReport::default(), now }
     }
 
-    /// A directory.
+    /// A directory. `mtime` is in seconds since 1970; without it, here and below, the time is that of the writer.
     ///
     /// # Errors
     /// [`Error`] when a bound is reached or the file cannot be written.
-    pub fn dir(&mut self, path: &str, mode: u32) -> Result<(), Error> {
+    pub fn dir(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<(), Error> {
         self.moved.dirs += 1;
-        let meta = Meta { kind: tar::EntryType::Directory, mode, size: 0, mtime: 0 };
+        let mtime = mtime.unwrap_or(self.now);
+        let meta = Meta { kind: tar::EntryType::Directory, mode, size: 0, mtime };
         self.append(&format!("{path}/"), &meta, io::empty())
     }
 
@@ -69,7 +74,7 @@ impl Writer {
     /// As [`dir`](Self::dir).
     pub fn file(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
         self.moved.files += 1;
-        let meta = Meta { kind: tar::EntryType::Regular, mode, size: bytes.len() as u64, mtime: 0 };
+        let meta = Meta { kind: tar::EntryType::Regular, mode, size: bytes.len() as u64, mtime: self.now };
         self.append(path, &meta, bytes)
     }
 
@@ -77,7 +82,8 @@ impl Writer {
     ///
     /// # Errors
     /// As [`dir`](Self::dir).
-    pub fn begin(&mut self, path: &str, mode: u32, mtime: u64) -> Result<StreamedEntry<'_>, Error> {
+    pub fn begin(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<StreamedEntry<'_>, Error> {
+        let mtime = mtime.unwrap_or(self.now);
         let meta = Meta { kind: tar::EntryType::Regular, mode, size: 0, mtime };
         let start = self.tar.0.get_mut().stream_position().map_err(io_error(path))?;
         let growing = StreamedEntry { writer: self, path: path.to_owned(), meta, start, ended: false };
@@ -90,13 +96,13 @@ impl Writer {
     ///
     /// # Errors
     /// As [`dir`](Self::dir).
-    pub fn link_within(&mut self, path: &str, target: &str) -> Result<bool, Error> {
+    pub fn link_within(&mut self, path: &str, target: &str, mtime: Option<u64>) -> Result<bool, Error> {
         let Some((_, inner)) = path.split_once('/') else { return Ok(false) };
         let parent = inner.rsplit_once('/').map_or("", |it| it.0);
         if !stays_inside(parent, target) {
             return Ok(false);
         }
-        self.link(path, target).map(|()| true)
+        self.link(path, target, mtime.unwrap_or(self.now)).map(|()| true)
     }
 
     /// A file of the host, or a directory with all that lies below it, under the name `path`.
@@ -106,8 +112,8 @@ impl Writer {
     pub fn host(&mut self, from: &HostPath, path: &str) -> Result<(), Error> {
         if from.is_dir() {
             let dir = from.dir().map_err(io_error(path))?;
-            let mode = dir.dir_metadata().map_err(io_error(path))?.permissions().mode();
-            self.dir(path, mode & 0o777)?;
+            let meta = dir.dir_metadata().map_err(io_error(path))?;
+            self.dir(path, meta.permissions().mode() & 0o777, meta.mtime().try_into().ok())?;
             return self.tree(&dir, path, "");
         }
         let file = from.file().map_err(io_error(path))?;
@@ -153,13 +159,15 @@ impl Writer {
         let meta = dir.symlink_metadata(name).map_err(io_error(path))?;
         let kind = meta.file_type();
         if kind.is_dir() {
-            self.dir(path, meta.permissions().mode() & 0o777)?;
+            self.dir(path, meta.permissions().mode() & 0o777, meta.mtime().try_into().ok())?;
             return self.tree(&dir.open_dir(name).map_err(io_error(path))?, path, within);
         }
         if kind.is_symlink() {
             let target = dir.read_link_contents(name).map_err(io_error(path))?;
             return match target.to_str() {
-                Some(target) if stays_inside(parent, target) => self.link(path, target),
+                Some(target) if stays_inside(parent, target) => {
+                    self.link(path, target, meta.mtime().try_into().unwrap_or(0))
+                }
                 _ => {
                     self.moved.skip(within, "the link leads out of the tree");
                     Ok(())
@@ -181,10 +189,10 @@ impl Writer {
         self.append(path, meta, file.take(meta.size).chain(io::repeat(0)).take(meta.size))
     }
 
-    fn link(&mut self, path: &str, target: &str) -> Result<(), Error> {
+    fn link(&mut self, path: &str, target: &str, mtime: u64) -> Result<(), Error> {
         self.moved.files += 1;
         self.moved.count(&self.limits, 0)?;
-        let mut header = self.header(&Meta { kind: tar::EntryType::Symlink, mode: 0o777, size: 0, mtime: 0 });
+        let mut header = self.header(&Meta { kind: tar::EntryType::Symlink, mode: 0o777, size: 0, mtime });
         self.tar.0.append_link(&mut header, path, target).map_err(io_error(path))
     }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Seek;
 use std::path::{Path, PathBuf};
 
-use cap_fs_ext::DirExt;
+use cap_fs_ext::{DirExt, SystemTimeSpec};
 use cap_std::fs::Dir;
 use coracle_runtime::archive::{self, TransferReport};
 use coracle_runtime::{PolicyRefusal, Problem};
@@ -125,7 +125,12 @@ impl Merge<'_> {
         for child in children(&inner_from)? {
             self.run(&DirPair { from: &inner_from, into: &inner_into }, &child, &path)?;
         }
-        if made { into.set_permissions(name, comes.permissions()).map_err(cannot_spool) } else { Ok(()) }
+        if !made {
+            return Ok(());
+        }
+        into.set_permissions(name, comes.permissions()).map_err(cannot_spool)?;
+        let mtime = comes.modified().map_err(cannot_spool)?;
+        into.set_mtime(name, SystemTimeSpec::Absolute(mtime)).map_err(cannot_spool)
     }
 
     fn is_protected(&self, path: &Path) -> bool {
@@ -159,12 +164,12 @@ mod tests {
 
     fn spool(files: &[&str]) -> File {
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
-        writer.dir("out", 0o755).unwrap();
+        writer.dir("out", 0o755, None).unwrap();
         for path in files {
             let mut parent = String::from("out");
             for part in path.split('/').rev().skip(1).collect::<Vec<_>>().into_iter().rev() {
                 parent = format!("{parent}/{part}");
-                writer.dir(&parent, 0o755).unwrap();
+                writer.dir(&parent, 0o755, None).unwrap();
             }
             writer.file(&format!("out/{path}"), 0o644, path.as_bytes()).unwrap();
         }

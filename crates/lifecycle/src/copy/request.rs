@@ -53,7 +53,7 @@ pub struct CopyReport {
 pub(super) fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<(File, TransferReport)> {
     let parents: Vec<_> = inside.match_indices('/').map(|(at, _)| &inside[..at]).collect();
     for parent in &parents {
-        writer.dir(parent, 0o755).map_err(Error::Copy)?;
+        writer.dir(parent, 0o755, None).map_err(Error::Copy)?;
     }
     writer.host(host, inside).map_err(Error::Copy)?;
     let (file, mut moved) = writer.finish().map_err(Error::Copy)?;

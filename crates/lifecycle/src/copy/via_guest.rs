@@ -30,6 +30,9 @@ const MAX_DEPTH: usize = 128;
 /// Files that travel at the same time: on another machine each takes a round trip.
 const AT_THE_SAME_TIME: usize = 8;
 
+/// Times that are set by one call: a path has at most 4 KiB, and the call 1 MiB.
+const TIMES_AT_ONCE: usize = 250;
+
 /// As [`copy_in`](super::copy_in).
 ///
 /// # Errors
@@ -59,11 +62,17 @@ pub(super) async fn copy_in(link: &Link, record: &Record, request: CopyRequest) 
             }
         }
     }
+    let changed = |part: &ArchiveEntry| (part.path.clone(), part.changed_s);
+    // Directories last, and the innermost first: what is put into one changes its time.
+    let times: Vec<_> = others.iter().chain(dirs.iter().rev()).map(changed).collect();
     for part in dirs {
         inside.put(&below(&path, &part.path)?, &tar, part).await?;
     }
     let put = async |part: ArchiveEntry| inside.put(&below(&path, &part.path)?, &tar, part).await;
     stream::iter(others).map(Ok).try_for_each_concurrent(AT_THE_SAME_TIME, put).await?;
+    for times in times.chunks(TIMES_AT_ONCE) {
+        link.set_times(inside.at(&path, false), times.to_vec()).await?;
+    }
     Ok(CopyReport { moved, host_path: request.host.real().to_owned(), container_path: path })
 }
 
@@ -95,6 +104,7 @@ struct ArchiveEntry {
     /// Below the tree; empty for itself.
     path: String,
     mode: u32,
+    changed_s: i64,
     what: ArchiveEntryKind,
 }
 
@@ -122,7 +132,9 @@ fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
                 ),
                 _ => ArchiveEntryKind::File { at: entry.raw_file_position(), size: entry.size() },
             };
-            parts.push(ArchiveEntry { path, mode: entry.header().mode()? & 0o777, what });
+            let header = entry.header();
+            let changed_s = i64::try_from(header.mtime()?).unwrap_or(i64::MAX);
+            parts.push(ArchiveEntry { path, mode: header.mode()? & 0o777, changed_s, what });
         }
         Ok(parts)
     };
@@ -174,7 +186,7 @@ impl ArchiveBuilder<'_> {
             match entry.kind {
                 FileKind::Dir if within.split('/').count() > MAX_DEPTH => self.skip(&within, "nested too deep"),
                 FileKind::Dir => {
-                    self.writer.dir(&name, entry.mode & 0o777).map_err(Error::Copy)?;
+                    self.writer.dir(&name, entry.mode & 0o777, entry.changed_s()).map_err(Error::Copy)?;
                     let (entries, more) = self.inside.link.list(self.inside.at(&path, false), self.most).await?;
                     if more {
                         return Err(Error::Copy(archive::Error::TooMany(self.most)));
@@ -190,8 +202,9 @@ impl ArchiveBuilder<'_> {
                 }
                 FileKind::File => self.file(&name, &within, &path).await?,
                 FileKind::Link => {
+                    let changed = entry.changed_s();
                     let target = entry.link.unwrap_or_default();
-                    if !self.writer.link_within(&name, &target).map_err(Error::Copy)? {
+                    if !self.writer.link_within(&name, &target, changed).map_err(Error::Copy)? {
                         self.skip(&within, "the link leads out of the tree");
                     }
                 }
@@ -211,8 +224,7 @@ impl ArchiveBuilder<'_> {
             }
             Err(err) => return Err(err.into()),
         };
-        let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
-        let mut growing = self.writer.begin(name, entry.mode & 0o777, mtime).map_err(Error::Copy)?;
+        let mut growing = self.writer.begin(name, entry.mode & 0o777, entry.changed_s()).map_err(Error::Copy)?;
         while let Some(piece) = content.next().await? {
             growing.write(&piece).map_err(Error::Copy)?;
         }

@@ -171,6 +171,9 @@ impl EngineSave<'_> {
             let all = spool.entries.iter().map(|(path, it)| (path.as_str(), it));
             let mut written: Vec<_> =
                 all.filter(|(path, it)| is_new(it) && !in_tree(path) && !pruned(path) && own(path)).collect();
+            let dirs: BTreeSet<&str> = written.iter().flat_map(|(path, _)| dirs_above(path)).collect();
+            let dirs = dirs.into_iter().filter_map(|dir| Some((dir, spool.entries.get(dir)?)));
+            written.extend(dirs.filter(|(_, entry)| matches!(entry.what, SpooledKind::Dir)));
             written.sort_by_key(|(path, it)| (it.size(), *path));
             self.pack(out, SavedItem::new(root.clone(), SavedKind::Files), spool, written)?;
         }
@@ -219,11 +222,11 @@ impl Spool {
     fn add(&self, writer: &mut Writer, item: &mut SavedItem, inner: &str, entry: &SpoolEntry) -> Result<(), SaveError> {
         let name = format!("{}/{inner}", item.top());
         match &entry.what {
-            SpooledKind::Dir => writer.dir(&name, entry.mode)?,
-            SpooledKind::Link(target) => item.add_link(writer, inner, target)?,
+            SpooledKind::Dir => writer.dir(&name, entry.mode, Some(entry.mtime))?,
+            SpooledKind::Link(target) => item.add_link(writer, inner, target, Some(entry.mtime))?,
             SpooledKind::Special => item.left_out.add(inner, "it is neither a file nor a link"),
             SpooledKind::File { at, size } => {
-                let mut growing = writer.begin(&name, entry.mode, entry.mtime)?;
+                let mut growing = writer.begin(&name, entry.mode, Some(entry.mtime))?;
                 let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
                 while left > 0 {
                     let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
@@ -325,6 +328,11 @@ fn below<'a>(path: &'a str, dir: &str) -> Option<&'a str> {
         return Some(if path == dir { "" } else { path });
     }
     path.strip_prefix(dir)?.strip_prefix('/')
+}
+
+/// The directories above a path, below the root.
+fn dirs_above(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
 }
 
 fn pruned(path: &str) -> bool {

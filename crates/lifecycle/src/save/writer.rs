@@ -209,8 +209,14 @@ fn sync_name(dir: &Path) -> io::Result<()> {
 
 impl SavedItem {
     /// Adds a link to the item's archive, unless it leads out of the tree.
-    pub(super) fn add_link(&mut self, tar: &mut Writer, path: &str, target: &str) -> Result<(), SaveError> {
-        if !tar.link_within(&format!("{}/{path}", self.top()), target)? {
+    pub(super) fn add_link(
+        &mut self,
+        tar: &mut Writer,
+        path: &str,
+        target: &str,
+        mtime: Option<u64>,
+    ) -> Result<(), SaveError> {
+        if !tar.link_within(&format!("{}/{path}", self.top()), target, mtime)? {
             self.left_out.add(path, format!("it is a link out of the tree, to `{}`", target.escape_debug()));
         }
         Ok(())

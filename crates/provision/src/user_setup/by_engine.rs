@@ -136,7 +136,7 @@ impl EngineFiles<'_> {
             let is_last = at == 0;
             let (mode, owner) = if is_last { (mode, owner) } else { (0o755, Ids::ROOT) };
             let mut tar = writer(owner)?;
-            tar.dir(name, mode).map_err(Engine::from)?;
+            tar.dir(name, mode, None).map_err(Engine::from)?;
             self.upload(above.as_str(), tar).await?;
             above = above.join(name).map_err(|err| Error::User(err.to_string()))?;
         }

@@ -12,7 +12,6 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -296,7 +295,6 @@ impl EngineState {
         let tar = tar_of(dir, &dump.id);
         let files = ContainerFiles::create(Some(Arc::new(File::open(&tar)?)), Vec::new(), &volumes, &tmpfs);
         let files = Arc::new(files.map_err(io::Error::other)?);
-        set_times(files.root(), &tar)?;
         self.lend(&files, &volumes).map_err(io::Error::other)?;
         let (published, guided) = ((dump.ports_bind, dump.ports.iter().map(loaded_port).collect()), dump.guest);
         let mut machine = FakeContainer::new(loaded_seen(id.clone(), dump, &volumes)?, files, published);
@@ -349,20 +347,10 @@ fn loaded_seen(id: ContainerId, dump: ContainerDump, volumes: &[VolumeMount]) ->
     })
 }
 
-/// Sets the modification times of files: they distinguish work that was done in a container from its initial content.
-fn set_times(root: &Path, tar: &Path) -> io::Result<()> {
-    for entry in tar::Archive::new(File::open(tar)?).entries()? {
-        let entry = entry?;
-        if entry.header().entry_type().is_file() {
-            let at = UNIX_EPOCH + Duration::from_secs(entry.header().mtime()?);
-            File::open(root.join(entry.path()?))?.set_modified(at)?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::volumes::Volumes as _;
     use crate::{ContainerRuntime, Handle, VolumeCreate};

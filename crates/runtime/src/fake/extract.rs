@@ -3,12 +3,13 @@
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use cap_std::fs::{Dir, File};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use tar::{Archive, Entry, EntryType, Header};
 
-/// Directories, files and links, with their modes, and their owners when we are root. Devices are left out: an unpacked
+/// Directories, files and links, with their modes and times, and their owners when we are root. Devices are left out: an unpacked
 /// image is looked at, not booted. Every path is opened beneath `root`, so a name or a link that leads out is an error.
 pub(super) fn unpack<R: Read>(root: &Dir, mut archive: Archive<R>) -> io::Result<()> {
     let mut dirs = Vec::new();
@@ -68,7 +69,8 @@ fn apply_metadata(made: &std::fs::File, header: &Header) -> io::Result<()> {
         let (uid, gid) = (header.uid(), header.gid());
         rustix::fs::fchown(made, Some(Uid::from_raw(number(uid)?)), Some(Gid::from_raw(number(gid)?)))?;
     }
-    made.set_permissions(PermissionsExt::from_mode(header.mode()? & 0o7777))
+    made.set_permissions(PermissionsExt::from_mode(header.mode()? & 0o7777))?;
+    made.set_modified(UNIX_EPOCH + Duration::from_secs(header.mtime()?))
 }
 
 /// Without `.` and a leading slash; `.` for the root itself.

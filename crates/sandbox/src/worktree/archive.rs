@@ -32,7 +32,8 @@ pub(super) async fn pack(
     left_out: &mut Omissions,
 ) -> Result<()> {
     let PackSource { dir, top } = source;
-    writer.dir(top, 0o755).map_err(save_failed)?;
+    let changed = at.stat(dir).await?.and_then(|entry| entry.changed_s());
+    writer.dir(top, 0o755, changed).map_err(save_failed)?;
     let mut dirs = vec![String::new()];
     while let Some(below) = dirs.pop() {
         let (entries, more) = at.link.list(at.file(&format!("{dir}/{below}")), MAX_ENTRIES).await.map_err(lost)?;
@@ -50,13 +51,14 @@ pub(super) async fn pack(
             }
             match entry.kind {
                 FileKind::Dir => {
-                    writer.dir(&packed, entry.mode & 0o777).map_err(save_failed)?;
+                    writer.dir(&packed, entry.mode & 0o777, entry.changed_s()).map_err(save_failed)?;
                     dirs.push(name);
                 }
                 FileKind::File => add(at, writer, &packed, &inside).await?,
                 FileKind::Link => {
+                    let changed = entry.changed_s();
                     let target = entry.link.unwrap_or_default();
-                    if target.is_empty() || !writer.link_within(&packed, &target).map_err(save_failed)? {
+                    if target.is_empty() || !writer.link_within(&packed, &target, changed).map_err(save_failed)? {
                         left_out.add(&name, OMITTED);
                     }
                 }
@@ -69,8 +71,7 @@ pub(super) async fn pack(
 
 async fn add(at: &Workdir, writer: &mut Writer, packed: &str, inside: &str) -> Result<()> {
     let (entry, mut content) = at.link.open_file(at.file(inside), 0, u64::MAX >> 1).await.map_err(lost)?;
-    let mtime = u64::try_from(entry.changed_ns / 1_000_000_000).unwrap_or(0);
-    let mut growing = writer.begin(packed, entry.mode & 0o777, mtime).map_err(save_failed)?;
+    let mut growing = writer.begin(packed, entry.mode & 0o777, entry.changed_s()).map_err(save_failed)?;
     while let Some(piece) = content.next().await.map_err(lost)? {
         growing.write(&piece).map_err(save_failed)?;
     }

@@ -202,14 +202,14 @@ pub fn pack_file(
     let path = &format!("{}/{inner}", paths.into);
     for (at, _) in path.match_indices('/') {
         if made.insert(path[..at].to_owned()) {
-            tar.dir(&path[..at], 0o755)?;
+            tar.dir(&path[..at], 0o755, None)?;
         }
     }
     match file.kind {
         CommitFileKind::File => tar.file(path, 0o644, content),
         CommitFileKind::Program => tar.file(path, 0o755, content),
         CommitFileKind::Link => match std::str::from_utf8(content) {
-            Ok(target) => tar.link_within(path, target).map(drop),
+            Ok(target) => tar.link_within(path, target, None).map(drop),
             Err(_) => Ok(()),
         },
     }

@@ -79,7 +79,7 @@ async fn add(
     let name = format!("{TOP}/{}", sum.path);
     if let (EntryKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
         let plain = archive::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);
-        let inside = plain && writer.link_within(&name, target).map_err(cannot_write)?;
+        let inside = plain && writer.link_within(&name, target, None).map_err(cannot_write)?;
         return Ok((!inside).then_some("it is a link that leads outside"));
     }
     let (file, content) = match (travels(sum), content) {
@@ -93,7 +93,7 @@ async fn add(
         Err(Error::Refused(_)) => return Ok(Some("it went meanwhile")),
         Err(err) => return Err(err),
     };
-    let mut growing = writer.begin(&name, file.mode, 0).map_err(cannot_write)?;
+    let mut growing = writer.begin(&name, file.mode, None).map_err(cannot_write)?;
     while let Some(piece) = content.next().await? {
         growing.write(&piece).map_err(cannot_write)?;
     }

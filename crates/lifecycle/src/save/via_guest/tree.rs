@@ -8,6 +8,7 @@ use coracle_runtime::{ContainerPath, Error as Engine};
 use tokio::time::Instant;
 
 use super::GuestSave;
+use super::pack::ItemArchive;
 use crate::save::error::SaveError;
 use crate::save::git::Git;
 use crate::save::limits::PRUNED;
@@ -38,15 +39,13 @@ impl GuestSave<'_> {
             (Some(git), Some(status)) => {
                 let mut item = SavedItem::new(path.clone(), SavedKind::Git);
                 if !self.commits(out, &git, &status, &mut item).await? {
-                    return self.whole_tree(out, path, item).await;
+                    return self.whole_tree(out, item).await;
                 }
                 self.uncommitted(out, status, &mut item, trees).await?;
                 out.add(item);
                 Ok(SavedKind::Git)
             }
-            _ if self.touched(path).await? => {
-                self.whole_tree(out, path, SavedItem::new(path.clone(), SavedKind::Tree)).await
-            }
+            _ if self.touched(path).await? => self.whole_tree(out, SavedItem::new(path.clone(), SavedKind::Tree)).await,
             _ => Ok(SavedKind::Tree),
         }
     }
@@ -108,20 +107,21 @@ impl GuestSave<'_> {
     ) -> Result<(), SaveError> {
         status.deleted.into_iter().for_each(|it| item.deleted.add(it));
         status.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
-        let mut archive = out.archive()?;
+        let mut to = ItemArchive::new(out.archive()?, item);
         let mut dirs = BTreeMap::new();
         for path in status.changed.iter().collect::<BTreeSet<_>>() {
             // Git names nothing beyond a link; who does leads somewhere else.
-            if self.is_direct(&mut dirs, &item.path, path).await? {
-                self.add(&mut archive.tar, item, path).await?;
+            if self.is_direct(&mut dirs, &to.item.path, path).await? {
+                self.add(&mut to, path).await?;
             } else {
-                item.left_out.add(path, "it does not lie in the tree");
+                to.item.left_out.add(path, "it does not lie in the tree");
             }
         }
-        let known = |it: &&String| item.path.join(it).is_ok_and(|it| trees.contains(&it));
+        let known = |it: &&String| to.item.path.join(it).is_ok_and(|it| trees.contains(&it));
         for dir in status.nested.iter().filter(|it| !known(it)).cloned().collect::<Vec<_>>() {
-            self.add_all(&mut archive.tar, item, &dir).await?;
+            self.add_all(&mut to, &dir).await?;
         }
+        let ItemArchive { archive, item, .. } = to;
         out.keep_archive(item, archive)
     }
 
@@ -164,24 +164,16 @@ impl GuestSave<'_> {
         Ok(more || !met.is_empty())
     }
 
-    async fn whole_tree(
-        &self,
-        out: &mut SaveWriter,
-        path: &ContainerPath,
-        item: SavedItem,
-    ) -> Result<SavedKind, SaveError> {
+    async fn whole_tree(&self, out: &mut SaveWriter, item: SavedItem) -> Result<SavedKind, SaveError> {
         let mut item = SavedItem { kind: SavedKind::Tree, bundle: None, ..item };
-        let mut archive = out.archive()?;
-        let top = item.top().to_owned();
+        let mut to = ItemArchive::new(out.archive()?, &mut item);
         // Git takes no directory for a repository without these, and they may be empty.
         for dir in [".git", ".git/objects", ".git/refs"] {
-            let there = self.link.stat(self.at(&format!("{path}/{dir}"))).await;
-            if there.is_ok_and(|it| it.kind == FileKind::Dir) {
-                archive.tar.dir(&format!("{top}/{dir}"), 0o755)?;
-            }
+            self.add_dir(&mut to, dir).await?;
         }
-        self.add_all(&mut archive.tar, &mut item, "").await?;
-        out.keep_archive(&mut item, archive)?;
+        self.add_all(&mut to, "").await?;
+        let ItemArchive { archive, item: packed, .. } = to;
+        out.keep_archive(packed, archive)?;
         out.add(item);
         Ok(SavedKind::Tree)
     }

@@ -6,6 +6,7 @@ use coracle_runtime::link::protocol::ScanEntry;
 use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
+use super::pack::ItemArchive;
 use super::{GuestSave, WorkScan, relative};
 use crate::save::error::SaveError;
 use crate::save::manifest::{SavedItem, SavedKind};
@@ -24,18 +25,18 @@ impl GuestSave<'_> {
             return Ok(());
         }
         written.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
-        let mut archive = out.archive()?;
+        let mut to = ItemArchive::new(out.archive()?, &mut item);
         let mut over = None;
         for it in written {
             let Some(path) = relative(&it.path, self.record.workdir.as_str()).filter(|_| !it.odd) else {
-                item.left_out.add(&it.path, "its name is none that can be kept");
+                to.item.left_out.add(&it.path, "its name is none that can be kept");
                 continue;
             };
             if let Some(reason) = over {
-                item.left_out.add(&path, reason);
+                to.item.left_out.add(&path, reason);
                 continue;
             }
-            match self.add(&mut archive.tar, &mut item, &path).await {
+            match self.add(&mut to, &path).await {
                 Ok(()) => {}
                 // The next one is no smaller.
                 Err(SaveError::TooLarge) => over = Some("it does not fit"),
@@ -43,13 +44,14 @@ impl GuestSave<'_> {
                 Err(trouble) => return Err(trouble),
             }
             if let Some(reason) = over {
-                item.left_out.add(&path, reason);
+                to.item.left_out.add(&path, reason);
             }
         }
         if survey.more {
-            item.left_out.add("", "there were more files than could be looked at");
+            to.item.left_out.add("", "there were more files than could be looked at");
         }
-        out.keep_archive(&mut item, archive)?;
+        let ItemArchive { archive, item: packed, .. } = to;
+        out.keep_archive(packed, archive)?;
         out.add(item);
         Ok(())
     }

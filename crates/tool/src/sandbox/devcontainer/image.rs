@@ -281,7 +281,7 @@ async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>
     std::fs::write(dir.join("Dockerfile"), &asked.text).map_err(Failure::internal)?;
     let spool = tempfile::tempfile_in(dir).map_err(Failure::internal)?;
     let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
-    tar.dir("context", 0o755).map_err(Failure::internal)?;
+    tar.dir("context", 0o755, None).map_err(Failure::internal)?;
     for (into, below, files) in &asked.trees {
         it.files.pack(files, PackPaths { below, into }, &mut tar).await?;
     }

@@ -1780,7 +1780,8 @@ class Operations:
             base: What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
             instructions: What the model is told beside the task.
             model: The model; that of the configuration when missing.
-            profile: The kind of sandbox; `default` when missing.
+            profile: The kind of sandbox; when missing, the one that has the workflow, and `default` for a new
+                workflow.
             schema: JSON Schema of the result.
             source: The repository: a URL, or a directory beneath the working directory or another allowed one;
                 the working directory when missing.

@@ -2398,7 +2398,7 @@ export interface WorkflowStartRequest {
   instructions?: string;
   /** The model; that of the configuration when missing. */
   model?: string;
-  /** The kind of sandbox; `default` when missing. */
+  /** The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow. */
   profile?: string;
   /** JSON Schema of the result. */
   schema?: unknown;

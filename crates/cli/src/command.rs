@@ -214,7 +214,7 @@ fn worker() -> Command {
     let instructions = option("instructions", "TEXT", "What the model is told beside that");
     let schema =
         option("schema", "FILE", "The result is JSON that fits this schema").value_parser(value_parser!(PathBuf));
-    let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
+    let profile = option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");
     let about = "Let the agent in a workflow's sandbox work; prints its events as lines of JSON";
     let run = Command::new("run").about(about).args([prompt, worktree, model, instructions, schema, profile]);
     Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
@@ -223,7 +223,7 @@ fn worker() -> Command {
 /// Sandboxes, of which only a port is no operation.
 fn sandbox(named: NamedCommands<'_>) -> Command {
     let workflow = Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
-    let profile = option("profile", "NAME", "The kind of sandbox [default: default]");
+    let profile = option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");
     let port = Arg::new("inside").value_name("PORT").required(true).value_parser(value_parser!(u16).range(1..));
     let at = option("port", "PORT", "The port of this host [default: a free one]").value_parser(value_parser!(u16));
     let about = "Forward a port of this host to one inside, until Ctrl-C";

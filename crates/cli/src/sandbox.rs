@@ -27,7 +27,7 @@ async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), 
     let inside = matches.get_one::<u16>("inside").copied().unwrap_or_default();
     let at = matches.get_one::<u16>("port").copied().unwrap_or_default();
     let (profile, id) = workflow(matches)?;
-    let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+    let sandbox = process.sandboxes().with_workflow(profile, &id).await?;
     let open = with_progress(cx, async |cx| sandbox::opened(cx, &sandbox, &id).await).await?;
     let forward = sandbox.provider().forward_at(inside, at).await?;
     drop(open);
@@ -41,8 +41,8 @@ async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), 
     Ok(())
 }
 
-fn workflow(matches: &ArgMatches) -> Result<(ProfileName, WorkflowId), Failure> {
+fn workflow(matches: &ArgMatches) -> Result<(Option<ProfileName>, WorkflowId), Failure> {
     let word = |name: &str| matches.get_one::<String>(name).cloned();
-    let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
+    let profile = word("profile").map(ProfileName::parse).transpose()?;
     Ok((profile, WorkflowId::parse(word("workflow").unwrap_or_default())?))
 }

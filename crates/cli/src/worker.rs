@@ -29,9 +29,10 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let (id, task) = requested(cx, matches)?;
+    let (id, profile) = workflow(matches)?;
+    let sandbox = process.sandboxes().with_workflow(profile, &id).await?;
+    let task = requested(cx, matches, sandbox.profile.clone())?;
     let model = sandbox::model(cx, &task.profile, task.model.clone())?;
-    let sandbox = process.sandboxes().of_workflow(&task.profile, &id).await?;
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = |event: &Value| {
@@ -58,10 +59,14 @@ fn waited_for(event: &Value, model: &str, terminal: bool) -> Option<String> {
     }
 }
 
-fn requested(cx: &Context, matches: &ArgMatches) -> Result<(WorkflowId, Task), Failure> {
+fn workflow(matches: &ArgMatches) -> Result<(WorkflowId, Option<ProfileName>), Failure> {
     let word = |name: &str| matches.get_one::<String>(name).cloned();
-    let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
-    let id = WorkflowId::parse(word("worktree").unwrap_or_default())?;
+    let profile = word("profile").map(ProfileName::parse).transpose()?;
+    Ok((WorkflowId::parse(word("worktree").unwrap_or_default())?, profile))
+}
+
+fn requested(cx: &Context, matches: &ArgMatches, profile: ProfileName) -> Result<Task, Failure> {
+    let word = |name: &str| matches.get_one::<String>(name).cloned();
     let mut prompt = word("prompt").unwrap_or_default();
     if prompt == "-" {
         prompt.clear();
@@ -69,7 +74,7 @@ fn requested(cx: &Context, matches: &ArgMatches) -> Result<(WorkflowId, Task), F
         read.map_err(|err| Failure::invalid("prompt", format!("cannot be read: {err}")))?;
     }
     let schema = matches.get_one::<PathBuf>("schema").map(|it| schema(cx, it)).transpose()?;
-    Ok((id, Task { profile, prompt, model: word("model"), instructions: word("instructions"), schema }))
+    Ok(Task { profile, prompt, model: word("model"), instructions: word("instructions"), schema })
 }
 
 fn schema(cx: &Context, file: &Path) -> Result<Value, Failure> {

@@ -48,7 +48,7 @@ pub(super) fn command(named: NamedCommands<'_>) -> Command {
 
 fn looks() -> [Command; 4] {
     let workflow = || Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
-    let profile = || option("profile", "NAME", "The kind of sandbox [default: default]");
+    let profile = || option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");
     let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let words = Arg::new(WORDS).value_name("WORDS").last(true).num_args(1..).required(true);
     let exec = Command::new("exec").about("Run a program in the worktree, as the agent").args([
@@ -107,9 +107,9 @@ struct EnteredWorktree {
 impl EnteredWorktree {
     async fn from_matches(sandboxes: Sandboxes<'_>, matches: &ArgMatches) -> Result<Self, Failure> {
         let word = |name: &str| matches.get_one::<String>(name).cloned();
-        let profile = word("profile").map_or_else(|| ProfileName::parse("default"), ProfileName::parse)?;
+        let profile = word("profile").map(ProfileName::parse).transpose()?;
         let id = WorkflowId::parse(word("workflow").unwrap_or_default())?;
-        let sandbox = sandboxes.of_workflow(&profile, &id).await?;
+        let sandbox = sandboxes.with_workflow(profile, &id).await?;
         let open = sandbox::opened(sandboxes.cx, &sandbox, &id).await?;
         let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(id)).await?;
         sandbox.set_env(&open, &worktree).await?;

@@ -30,6 +30,19 @@ async fn the_commands_that_a_person_is_shown_name_the_profile() {
         let (code, opened) = printed(bench, &["open", &id, "--profile", "other"]).await;
         let diff = format!("coracle worktree diff {id} --profile other");
         assert!(code == Some(0) && opened.contains(&diff), "{opened}");
+        // Without a profile, a workflow is found in the one that has it.
+        let (code, listed) = printed(bench, &["list"]).await;
+        assert!(code == Some(0) && listed.contains("PROFILE") && listed.contains("other"), "{listed}");
+        let (code, nothing) = printed(bench, &["diff", &id]).await;
+        assert!(code == Some(0) && nothing.contains("nothing changed"), "{nothing}");
+        let (code, elsewhere) = printed(bench, &["remove", &id, "--profile", "default"]).await;
+        let told = elsewhere.contains("error[worktree_missing]")
+            && elsewhere.contains("name the profile that has it: `other`");
+        assert!(code == Some(1) && told, "{elsewhere}");
+        let (code, removed) = printed(bench, &["remove", &id]).await;
+        assert!(code == Some(0) && removed.contains("removed"), "{removed}");
+        let (code, again) = printed(bench, &["remove", &id]).await;
+        assert!(code == Some(0) && again.contains("was gone already"), "{again}");
     })
     .await;
 }

@@ -127,7 +127,7 @@ impl Render for RemoveSandboxesResponse {
 pub(super) struct ReviewSandbox {
     /// Its id.
     workflow: String,
-    /// The kind of sandbox [default: default].
+    /// The kind of sandbox [default: the one that has the workflow].
     profile: Option<String>,
 }
 
@@ -144,9 +144,9 @@ impl Operation<Process> for ReviewSandbox {
     type Response = ReviewSandboxResponse;
 
     async fn run(self, process: &Process) -> Result<ReviewSandboxResponse, Failure> {
-        let profile = ProfileName::parse(self.profile.unwrap_or_else(|| "default".to_owned()))?;
+        let profile = self.profile.map(ProfileName::parse).transpose()?;
         let workflow = WorkflowId::parse(self.workflow)?;
-        let sandbox = process.sandboxes().of_workflow(&profile, &workflow).await?;
+        let sandbox = process.sandboxes().with_workflow(profile, &workflow).await?;
         let open = Box::pin(sandbox::opened(&process.context, &sandbox, &workflow)).await?;
         let differences = sandbox.worktrees.review(&open.inside).await?;
         Ok(ReviewSandboxResponse { workflow, directory: sandbox.shared_at(), differences })

@@ -18,12 +18,13 @@ use coracle_sandbox::{
 use super::grants::{grants, network};
 use super::identity::git_identity;
 use super::plan::Plan;
-use super::{devcontainer, sandboxes};
+use super::{devcontainer, sandboxes, usual_profile};
 use crate::coding_agents;
 use crate::config::{SandboxNetwork, SandboxProfile};
 use crate::context::Context;
+use crate::document::joined;
 use crate::egress::{self, HostCertificates};
-use crate::failure::{Failure, slot_failure};
+use crate::failure::{Code, Failure, slot_failure};
 use crate::preflight::ensure_ready;
 
 /// The sandboxes of a process, for one call.
@@ -41,10 +42,57 @@ impl Sandboxes<'_> {
     /// # Errors
     /// `engine_unavailable`, and those of the configuration.
     pub async fn of_workflow(&self, profile: &ProfileName, id: &WorkflowId) -> Result<Arc<SandboxHandle>, Failure> {
+        self.of_key(&self.key_of(profile, id).await?, profile).await
+    }
+
+    async fn key_of(&self, profile: &ProfileName, id: &WorkflowId) -> Result<SandboxKey, Failure> {
         let settings = self.cx.config.sandbox.profile(profile);
         let domain = settings.domain.clone().map_or_else(|| Domain::Workflow(id.clone()), Domain::Named);
         let endpoint = self.cx.runtime().await?.endpoint().address;
-        self.of_key(&SandboxKey::new(profile, &domain, &endpoint), profile).await
+        Ok(SandboxKey::new(profile, &domain, &endpoint))
+    }
+
+    /// The sandbox that has a workflow: of the named profile; without one, of `default` or of the only other one that has it.
+    /// For a workflow that no sandbox has, as [`of_workflow`](Self::of_workflow). Creates no container.
+    ///
+    /// # Errors
+    /// `worktree_missing` if only other profiles than the named one have it; `invalid_input` if none is named, and several
+    /// have it; and those of [`of_workflow`](Self::of_workflow).
+    pub async fn with_workflow(
+        &self,
+        profile: Option<ProfileName>,
+        id: &WorkflowId,
+    ) -> Result<Arc<SandboxHandle>, Failure> {
+        let worktrees = worktrees(self.cx)?;
+        let has = |key: &SandboxKey| Ok::<_, Failure>(worktrees.remembered(key.as_str())?.contains(id));
+        let first = profile.clone().unwrap_or_else(usual_profile);
+        let key = self.key_of(&first, id).await?;
+        if has(&key)? {
+            return self.of_key(&key, &first).await;
+        }
+        let mut have = Vec::new();
+        for sandbox in SandboxDir::all(&sandboxes(self.cx)?)? {
+            if has(&sandbox.key)? {
+                have.push(sandbox);
+            }
+        }
+        let names = joined(have.iter().map(|sandbox| format!("`{}`", sandbox.profile)));
+        match (have.as_slice(), profile) {
+            ([], _) => self.of_key(&key, &first).await,
+            ([only], None) => self.of_key(&only.key, &only.profile).await,
+            (_, None) => {
+                let failure = Failure::invalid("profile", format!("is missing, and several have `{id}`: {names}"));
+                Err(failure.hint("name one of them"))
+            }
+            // One of another engine is not looked into.
+            (have, Some(named)) if have.iter().any(|sandbox| sandbox.profile == named) => {
+                self.of_key(&key, &first).await
+            }
+            (_, Some(named)) => {
+                let message = format!("There is no worktree `{id}` of the profile `{named}`.");
+                Err(Failure::new(Code::WorktreeMissing, message).hint(format!("name the profile that has it: {names}")))
+            }
+        }
     }
 
     pub(crate) async fn of_key(&self, key: &SandboxKey, profile: &ProfileName) -> Result<Arc<SandboxHandle>, Failure> {

@@ -80,8 +80,9 @@ impl Operation<Process> for List {
     }
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::flexible("WORKFLOW"),
+    Column::flexible("PROFILE"),
     Column::flexible("BRANCH").or_left_out(1),
     Column::flexible("FROM").or_left_out(2),
     Column::fixed("COMMITS"),
@@ -100,13 +101,14 @@ impl Render for WorktreeListResponse {
             let last = last.map(|it| ago(&it.to_string(), now)).unwrap_or_default();
             let commits = format!("+{} -{}", it.ahead, it.behind);
             let branch = it.branch.clone().unwrap_or_default();
-            [it.id.to_string(), branch, it.base.clone(), commits, state(it), last].map(StyledText::from).into()
+            let profile = row.profile.to_string();
+            [it.id.to_string(), profile, branch, it.base.clone(), commits, state(it), last].map(StyledText::from).into()
         };
         let document = match self.worktrees.as_slice() {
             [] => Document::default(),
             rows => Document::table(&COLUMNS, rows.iter().map(row).collect()),
         };
-        let names = joined(self.stopped.iter().map(|it| &it.id));
+        let names = joined(self.stopped.iter().map(|it| format!("{} ({})", it.id, it.profile)));
         let stopped = StyledText::new().dim("not running").plain(format!(" {names}; `--start` looks into them"));
         document.and_lines((!names.is_empty()).then_some(stopped))
     }

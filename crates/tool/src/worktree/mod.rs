@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::dispatch::OperationEntry;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::sandbox::{opened, usual_profile};
+use crate::sandbox::opened;
 
 /// The operations, in the order in which a workflow meets them.
 pub static ALL: &[OperationEntry] = &[
@@ -56,9 +56,8 @@ pub(crate) async fn open(
     profile: Option<Profile>,
     workflow: &Workflow,
 ) -> Result<(Arc<SandboxHandle>, OpenSandbox), Failure> {
-    let profile = profile.map_or_else(usual_profile, |it| it.0);
     let cx = &process.context;
-    let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
+    let sandbox = process.sandboxes().with_workflow(profile.map(|it| it.0), &workflow.0).await?;
     let open = opened(cx, &sandbox, &workflow.0).await?;
     Ok((sandbox, open))
 }

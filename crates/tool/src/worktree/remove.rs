@@ -13,7 +13,7 @@ use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::sandbox::{open_to_remove, usual_profile};
+use crate::sandbox::open_to_remove;
 use jiff::Timestamp;
 
 /// An agent that was told to stop has so long.
@@ -31,7 +31,7 @@ pub(crate) struct Remove {
     /// Save ignored files as well.
     #[schemars(extend("default" = false))]
     salvage_ignored: Option<bool>,
-    /// The kind of sandbox; `default` when missing.
+    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
     profile: Option<Profile>,
 }
 
@@ -56,8 +56,8 @@ impl Operation<Process> for Remove {
 
     async fn run(self, process: &Process) -> Result<WorktreeRemoveResponse, Failure> {
         let cx = &process.context;
-        let (profile, id) = (self.profile.map_or_else(usual_profile, |it| it.0), self.workflow.0);
-        let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
+        let id = self.workflow.0;
+        let sandbox = process.sandboxes().with_workflow(self.profile.map(|it| it.0), &id).await?;
         let runs = RunRecords::new(sandbox.sandbox.dir(), &id);
         let _alone = runs.lock_without_agent(&cx.call.cancel, PATIENCE).await?;
         let known = sandbox.worktrees.remembered(sandbox.key.as_str())?.contains(&id);

@@ -66,11 +66,12 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let process = startup::open_configured(host, options)?;
     let cx = &process.context;
-    let task = agent_run::check(cx, task(matches)?)?;
+    let task = task(matches)?;
     if task.prompt.is_none() && !cx.host.stdin_is_terminal {
         let failure = Failure::new(Code::InvalidInput, "an agent without a task needs a terminal");
         return Err(failure.hint("give it one with `--task`"));
     }
+    let task = agent_run::check(cx, task).await?;
     let at = place(matches, &task)?;
     let workflow = at.workflow.clone();
     let args = json!({ "agent": task.agent.name, "workflow": workflow, "profile": task.profile, "model": task.model });

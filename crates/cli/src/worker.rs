@@ -33,6 +33,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
     let sandbox = process.sandboxes().with_workflow(profile, &id).await?;
     let task = requested(cx, matches, sandbox.profile.clone())?;
     let model = sandbox::model(cx, &task.profile, task.model.clone())?;
+    sandbox::ensure_key(cx, &task.profile).await?;
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
     let hear = |event: &Value| {

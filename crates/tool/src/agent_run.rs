@@ -17,8 +17,8 @@ use crate::config::{Provider, ProviderKind};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::sandbox::opened;
 use crate::sandbox::run::{is_listed, what_is_left};
+use crate::sandbox::{ensure_key, opened};
 use crate::worktree::{AgentWorktree, CheckoutRequest, create_for_agent};
 
 /// How often a run looks for a request to cancel it.
@@ -85,8 +85,8 @@ pub struct PreparedAgent {
 /// Decides the model, and refuses what could not work before anything is made.
 ///
 /// # Errors
-/// `config_invalid` without a provider that the agent speaks to; `policy_denied` for a model that is not listed.
-pub fn check(cx: &Context, task: AgentTask) -> Result<AgentTask, Failure> {
+/// `config_invalid` without a provider that the agent speaks to, or without its key; `policy_denied` for a model that is not listed.
+pub async fn check(cx: &Context, task: AgentTask) -> Result<AgentTask, Failure> {
     let provider = provider(cx, &task)?;
     let usual = || cx.config.worker.model.clone().filter(|_| task.agent.needs_model());
     let model = task.model.clone().or_else(usual);
@@ -98,6 +98,7 @@ pub fn check(cx: &Context, task: AgentTask) -> Result<AgentTask, Failure> {
         }
         None => {}
     }
+    ensure_key(cx, &task.profile).await?;
     Ok(AgentTask { model, ..task })
 }
 

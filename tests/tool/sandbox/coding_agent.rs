@@ -100,11 +100,43 @@ async fn a_coding_agent_from_npm_mends_a_test_in_a_sandbox_and_its_commit_arrive
         .await;
 }
 
+/// A provider whose key is in a variable that is not set.
+const KEYLESS: &str = "[sandbox.profiles.default.provider]\nbase_url = \"http://127.0.0.1:9/v1\"\nkey_env = \"K\"\n\
+                       models = [\"gpt-*\"]\n";
+
+#[tokio::test]
+async fn a_key_that_is_missing_is_said_before_anything_is_made() {
+    let codex = "[sandbox.profiles.codex.provider]\nbase_url = \"http://127.0.0.1:9/v1\"\nkey_file = \"none.key\"\n";
+    with_tool(&format!("{KEYLESS}{codex}"), async |tool| {
+        let worker = ["worker", "run", "--worktree", "x", "--prompt", "y", "--model", "gpt-x"];
+        let agent = ["agent", "codex", "--model", "gpt-x", "--task", "y"];
+        for (words, told) in [(&worker[..], "the variable `K` is not set"), (&agent, "none.key` has none")] {
+            let output = tool.run(words, b"").await;
+            let shown = String::from_utf8(output.stderr).unwrap();
+            assert!(shown.contains("error[config_invalid]") && shown.contains(told), "{shown}");
+            assert!(shown.contains("no key for the models of the profile"), "{shown}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_directory_without_a_repository_is_refused_before_anything_is_made() {
+    with_tool("", async |tool| {
+        std::fs::create_dir(tool.work().join("plain")).unwrap();
+        let refused = answer(tool, &["worktree", "create", "./plain", "--workflow", "x", "--json"]).await;
+        assert_eq!(refused["code"], "fetch_failed", "{refused:#}");
+        let told = refused.to_string();
+        assert!(told.contains("is no git repository") && told.contains("git init"), "{refused:#}");
+        let left = answer(tool, &["sandbox", "list", "--json"]).await;
+        assert_eq!(left["count"], 0, "{left:#}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_agent_that_could_ask_no_model_is_not_started() {
-    let config = "[sandbox.profiles.default.provider]\nbase_url = \"http://127.0.0.1:9/v1\"\nkey_env = \"K\"\n\
-                  models = [\"gpt-*\"]\n";
-    with_tool(config, async |tool| {
+    with_tool(KEYLESS, async |tool| {
         let task = ["--task", "x", "--json"];
         for (words, code, told) in [
             (&["claude"][..], "config_invalid", "kind"),

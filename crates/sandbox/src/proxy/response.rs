@@ -35,6 +35,7 @@ pub(super) enum Rejection {
     /// Seconds until it may come again.
     Rate(u64),
     Budget,
+    NoKey,
     Unreachable,
     Failed,
     Late,
@@ -58,6 +59,7 @@ impl Rejection {
             Self::TooLarge => "body_too_large",
             Self::Rate(_) => "rate_limited",
             Self::Budget => "budget_exhausted",
+            Self::NoKey => "key_missing",
             Self::Unreachable => "provider_unavailable",
             Self::Failed => "provider_failed",
             Self::Late => "provider_timeout",
@@ -66,7 +68,8 @@ impl Rejection {
 
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::Token => StatusCode::UNAUTHORIZED,
+            // Clients do not ask again after that.
+            Self::Token | Self::NoKey => StatusCode::UNAUTHORIZED,
             Self::Profile
             | Self::Model
             | Self::Route
@@ -100,6 +103,7 @@ impl Rejection {
             Self::TooLarge => "The body is too large.",
             Self::Rate(_) => "Too many requests in a minute.",
             Self::Budget => "The budget of this sandbox is used up (`sandbox.profiles.NAME.budget_tokens`).",
+            Self::NoKey => "This host has no key for the provider of models.",
             Self::Unreachable => "The provider cannot be reached.",
             Self::Failed => "The provider did not answer as it should.",
             Self::Late => "The provider did not answer in time.",

@@ -106,7 +106,8 @@ fn check(above: &DirHandle, path: &Path, left: &mut usize, depth: usize) -> Resu
 }
 
 fn no_repository(dir: &Path) -> Failure {
-    Failure::new(Code::FetchFailed, format!("`{}` is no git repository", dir.display()))
+    let failure = Failure::new(Code::FetchFailed, format!("`{}` is no git repository", dir.display()));
+    failure.hint("run `git init` and commit there, or name the top directory of a repository")
 }
 
 fn refused(path: &Path, why: &str) -> Failure {

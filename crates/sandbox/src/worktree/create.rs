@@ -10,7 +10,7 @@ use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
 use super::{WorktreeManager, parse};
 use crate::files::Lock;
-use crate::repository_source::{RepositorySource, branch_of};
+use crate::repository_source::{RepositorySource, branch_of, checked_repository};
 use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
@@ -168,7 +168,10 @@ impl WorktreeManager {
     /// # Errors
     /// `invalid_url`, `policy_denied`.
     pub fn expect_source(&self, source: &str) -> Result<()> {
-        self.source(source).map(drop)
+        match self.source(source)? {
+            RepositorySource::Url(..) => Ok(()),
+            RepositorySource::Dir(dir) => checked_repository(&dir, &self.settings.allow_roots).map(drop),
+        }
     }
 
     pub(super) fn source_of(&self, records: &Records) -> Result<RepositorySource> {

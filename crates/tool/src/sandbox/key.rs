@@ -34,6 +34,14 @@ enum KeyLocation {
     Nothing,
 }
 
+/// Where a key that is missing should be.
+pub(super) struct KeyPlace {
+    /// The setting that names it.
+    pub(super) setting: &'static str,
+    pub(super) missing: String,
+    pub(super) hint: String,
+}
+
 #[derive(Debug)]
 pub(super) struct ProviderKey {
     cx: Context,
@@ -51,6 +59,32 @@ impl ProviderKey {
             _ => KeyLocation::Nothing,
         };
         Ok(Self { cx: cx.clone(), from, printed: Mutex::default() })
+    }
+
+    /// Where it should be.
+    pub(super) fn place(&self) -> KeyPlace {
+        match &self.from {
+            KeyLocation::Variable(name) => KeyPlace {
+                setting: "key_env",
+                missing: format!("the variable `{name}` is not set"),
+                hint: format!("set it, as by `export {name}=…`, for the program that you start"),
+            },
+            KeyLocation::File(path) => KeyPlace {
+                setting: "key_file",
+                missing: format!("the file `{}` has none, or cannot be read", path.display()),
+                hint: "write the key into it, in one line".to_owned(),
+            },
+            KeyLocation::Program(program, _) => KeyPlace {
+                setting: "key_command",
+                missing: format!("the program `{}` fails, or prints none", program.display()),
+                hint: "run it yourself to see why".to_owned(),
+            },
+            KeyLocation::Nothing => KeyPlace {
+                setting: "key_env",
+                missing: "the configuration does not say where it is".to_owned(),
+                hint: "name it with `key_env`, `key_file` or `key_command`".to_owned(),
+            },
+        }
     }
 
     async fn printed(&self, program: &Path, words: &[String]) -> Option<Secret> {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 pub use self::handles::Sandboxes;
 pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktrees};
 pub(crate) use self::inventory::{SandboxRow, known, overview};
-pub use self::run::{Task, model, opened, work};
+pub use self::run::{Task, ensure_key, model, opened, work};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use coracle_sandbox::ProfileName;
 

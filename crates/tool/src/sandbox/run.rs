@@ -6,6 +6,7 @@ use coracle_lifecycle::Lock;
 use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
+use coracle_sandbox::proxy::KeySource as _;
 use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
 use coracle_sandbox::{
     OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning, WorkflowId,
@@ -14,6 +15,7 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::key::ProviderKey;
 use super::{apply_devcontainer, open};
 use crate::config::{Provider, ProviderKind};
 use crate::context::Context;
@@ -73,6 +75,22 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
         .ok_or_else(|| Failure::invalid("model", "is missing").hint_setting("name one", "worker.model"))?;
     is_listed(profile, provider, &model)?;
     Ok(model)
+}
+
+/// Fails if there is no key for the provider of a profile: every request would be refused, after the sandbox has started.
+///
+/// # Errors
+/// `config_invalid`, which names the place.
+pub async fn ensure_key(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
+    let Some(provider) = cx.config.sandbox.profile(profile).provider else { return Ok(()) };
+    let key = ProviderKey::from_config(cx, &provider)?;
+    if key.key().await.is_some() {
+        return Ok(());
+    }
+    let place = key.place();
+    let setting = format!("sandbox.profiles.{profile}.provider");
+    let message = format!("no key for the models of the profile `{profile}`: {}", place.missing);
+    Err(Failure::config(format!("{setting}.{}", place.setting), None, message).hint(place.hint))
 }
 
 /// Refuses a model that the person does not allow. Its route would refuse it as well, after the sandbox has started.

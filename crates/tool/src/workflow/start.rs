@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
 use crate::sandbox::source::source;
-use crate::sandbox::{apply_devcontainer, open, usual_profile};
+use crate::sandbox::{apply_devcontainer, ensure_key, open, usual_profile};
 use crate::worktree::{Profile, uncommitted};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by
@@ -64,6 +64,7 @@ impl Operation<Process> for WorkflowStart {
             return Err(Failure::invalid("prompt", "Prompt cannot be empty"));
         }
         let model = Some(model(cx, &profile, self.model)?);
+        ensure_key(cx, &profile).await?;
         let id = WorkflowId::parse(format!("w-{}", random_hex::<4>()))?;
         let sandbox = process.sandboxes().of_workflow(&profile, &id).await?;
         let ask = SetupRequest { source: source(cx, self.source), replace: false };

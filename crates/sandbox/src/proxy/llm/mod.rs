@@ -137,7 +137,7 @@ pub(super) async fn pass(
     if asked.costs() && shared.meter.metered().exhausts(&grants.budget) {
         return Err(Rejection::Budget);
     }
-    let key = provider.key.key().await.ok_or(Rejection::Unreachable)?;
+    let key = provider.key.key().await.ok_or(Rejection::NoKey)?;
     for (name, value) in &provider.headers {
         if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) {
             headers.insert(name, value);

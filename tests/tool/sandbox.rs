@@ -146,7 +146,7 @@ impl Bench<'_> {
 
     /// The agent's events, and whether the run succeeded.
     async fn works(&self, id: &str, prompt: &str) -> (bool, Vec<Value>) {
-        let output = self.tool.run(["worker", "run", "--worktree", id, "--prompt", prompt], b"").await;
+        let output = self.tool.run(["worker", "run", "--json", "--worktree", id, "--prompt", prompt], b"").await;
         let lines = String::from_utf8(output.stdout).unwrap();
         let events = lines.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
         eprintln!("{}", String::from_utf8_lossy(&output.stderr));

@@ -215,8 +215,9 @@ fn worker() -> Command {
     let schema =
         option("schema", "FILE", "The result is JSON that fits this schema").value_parser(value_parser!(PathBuf));
     let profile = option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");
-    let about = "Let the agent in a workflow's sandbox work; prints its events as lines of JSON";
-    let run = Command::new("run").about(about).args([prompt, worktree, model, instructions, schema, profile]);
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print its events as lines of JSON");
+    let about = "Let the agent in a workflow's sandbox work, and print what it does";
+    let run = Command::new("run").about(about).args([prompt, worktree, model, instructions, schema, profile, json]);
     Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
 }
 

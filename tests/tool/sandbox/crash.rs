@@ -80,7 +80,7 @@ impl Bench<'_> {
     }
 
     fn begins_run(&self, id: &str) -> Begun {
-        self.starts(&["worker", "run", "--worktree", id, "--prompt", "go on"])
+        self.starts(&["worker", "run", "--json", "--worktree", id, "--prompt", "go on"])
     }
 
     /// A workflow with unsaved work.

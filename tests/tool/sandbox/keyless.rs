@@ -206,7 +206,7 @@ impl Bench<'_> {
 
     /// An agent that works, until its process is waited for.
     fn begins(&self, id: &str) -> Child {
-        let mut command = self.tool.command(["worker", "run", "--worktree", id, "--prompt", PROMPT]);
+        let mut command = self.tool.command(["worker", "run", "--json", "--worktree", id, "--prompt", PROMPT]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
     }
 }

@@ -62,7 +62,7 @@ impl<'a> Location<'a> {
         self.kind == kind
     }
 
-    fn describe(self, key: &str) -> String {
+    pub(crate) fn describe(self, key: &str) -> String {
         let key = short(key);
         if self.name.is_empty() {
             format!("{}: `{key}`", self.kind)

@@ -15,7 +15,7 @@ use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
 pub use self::error::ReadError;
-use crate::diagnostics::{Diagnostics, Location, Violation, is_known};
+use crate::diagnostics::{Diagnostics, Location, Violation, is_known, short};
 
 /// A Compose file that was read and may be shown to Compose.
 #[derive(Clone, Debug)]
@@ -34,12 +34,17 @@ pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, Read
     let Value::Object(mut file) = yaml::parse(text)? else {
         return Err(yaml::invalid("the file is no mapping of keys to values".into(), None));
     };
-    if file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty) {
+    let no_services = file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty);
+    // One that includes another need not have any, and breaks a rule.
+    if no_services && !file.contains_key("include") {
         return Err(yaml::invalid("the file has no `services`".into(), None));
     }
-    let mut reader = ComposeReader { dir, policy, diagnostics: Diagnostics::default() };
+    let mut reader = ComposeReader { dir, policy, diagnostics: Diagnostics::default(), invalid: None };
     reader.file(&mut file);
     reader.diagnostics.into_result()?;
+    if let Some(message) = reader.invalid {
+        return Err(yaml::invalid(message, None));
+    }
     Ok(ComposeFile { content: yaml::print(&Value::Object(file)) })
 }
 
@@ -72,6 +77,8 @@ struct ComposeReader<'a> {
     dir: &'a Path,
     policy: &'a Policy,
     diagnostics: Diagnostics,
+    /// The first thing that breaks no rule and cannot be understood.
+    invalid: Option<String>,
 }
 
 impl ComposeReader<'_> {
@@ -109,6 +116,9 @@ impl ComposeReader<'_> {
             let file = file.as_str().unwrap_or_default();
             self.refuse(location, Violation::within("extends", "extends.file", file), "makes Compose read other files");
         }
+        if let Some(Value::Array(volumes)) = service.get_mut("volumes") {
+            volumes.iter_mut().for_each(|volume| self.home_of(location, volume));
+        }
         self.write_out(location, service, "env_file", "environment");
         self.write_out(location, service, "label_file", "labels");
         if let Some(build) = service.get_mut("build") {
@@ -116,26 +126,47 @@ impl ComposeReader<'_> {
         }
     }
 
+    /// Writes out the person's home in a mount of a directory: Compose, which runs without its variable, would take `~` for the
+    /// name of a directory beside the file.
+    fn home_of(&mut self, location: Location<'_>, volume: &mut Value) {
+        let text = match volume {
+            Value::Object(entry) if entry.get("type").is_none_or(|kind| kind == "bind") => entry.get_mut("source"),
+            Value::String(_) => Some(volume),
+            _ => None,
+        };
+        let Some(Value::String(text)) = text.filter(|text| text.as_str().is_some_and(|text| text.starts_with('~')))
+        else {
+            return;
+        };
+        let end = text.find(':').unwrap_or(text.len());
+        match self.absolute(&text[..end]).as_deref().and_then(Path::to_str) {
+            Some(path) => *text = format!("{}{}", path.replace('$', "$$"), &text[end..]),
+            None => {
+                let violation = Violation::new("volumes", text);
+                self.diagnostics.refuse(location, violation, "is not a path of a file or directory on this host");
+            }
+        }
+    }
+
     /// Reads what files say and puts it where it would end, below what stands there already.
     fn write_out(&mut self, location: Location<'_>, service: &mut Map<String, Value>, key: &str, into: &str) {
         let Some(files) = service.remove(key) else { return };
         let mut said = BTreeMap::new();
-        for (path, required) in self.listed(location, key, &files) {
-            if !required && absolute(self.dir, &path).is_some_and(|it| !it.exists()) {
+        for VariableFile { path, required, format } in self.listed(location, key, &files) {
+            if !required && self.absolute(&path).is_some_and(|it| !it.exists()) {
                 continue;
             }
             let Some(file) = self.path(location, Violation::new(key, &path)) else { continue };
-            match env_file::read(&file) {
+            match env_file::read(&file, format.as_deref()) {
                 Ok(pairs) => said.extend(pairs),
-                Err(why) => self.refuse(location, Violation::new(key, &path), &why),
+                Err(why) => self.cannot_understand(location, key, &format!("{}: {why}", short(&path))),
             }
         }
         if said.is_empty() {
             return;
         }
         let Some(mut entries) = pairs(service.get(into)) else {
-            let value = Violation::new(into, "");
-            return self.refuse(location, value, "is neither a mapping nor a list of `NAME=value`");
+            return self.cannot_understand(location, into, "is neither a mapping nor a list of `NAME=value`");
         };
         for (name, value) in said {
             entries.entry(name).or_insert(Value::String(value));
@@ -143,14 +174,16 @@ impl ComposeReader<'_> {
         service.insert(into.to_owned(), Value::Object(entries));
     }
 
-    /// The paths of `env_file` and the like: one, several, or `{path, required}`.
-    fn listed(&mut self, location: Location<'_>, key: &str, files: &Value) -> Vec<(String, bool)> {
+    /// The paths of `env_file` and the like: one, several, or `{path, required, format}`.
+    fn listed(&mut self, location: Location<'_>, key: &str, files: &Value) -> Vec<VariableFile> {
         let one = |it: &Value| match it {
-            Value::String(path) => Some((path.clone(), true)),
+            Value::String(path) => Some(VariableFile { path: path.clone(), required: true, format: None }),
             Value::Object(entry) => {
                 let plain = entry.keys().all(|it| matches!(it.as_str(), "path" | "required" | "format"));
+                let path = entry.get("path").and_then(Value::as_str).filter(|_| plain)?.to_owned();
                 let required = entry.get("required").is_none_or(|it| it != &Value::Bool(false));
-                entry.get("path").and_then(Value::as_str).filter(|_| plain).map(|it| (it.to_owned(), required))
+                let format = entry.get("format").map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned));
+                Some(VariableFile { path, required, format })
             }
             _ => None,
         };
@@ -160,7 +193,7 @@ impl ComposeReader<'_> {
             single => one(single).map(|it| vec![it]),
         };
         all.unwrap_or_else(|| {
-            self.refuse(location, Violation::new(key, &files.to_string()), "is not a list of paths");
+            self.cannot_understand(location, key, "is not a list of paths");
             Vec::new()
         })
     }
@@ -223,7 +256,7 @@ impl ComposeReader<'_> {
             self.refuse(location, violation, "has a `$`: name the path itself");
             return None;
         }
-        let Some(path) = absolute(dir, violation.value) else {
+        let Some(path) = absolute(dir, &self.policy.home, violation.value) else {
             self.refuse(location, violation, "is not a path of a file or directory on this host");
             return None;
         };
@@ -235,13 +268,34 @@ impl ComposeReader<'_> {
         Some(opened)
     }
 
+    fn absolute(&self, path: &str) -> Option<PathBuf> {
+        absolute(self.dir, &self.policy.home, path)
+    }
+
+    /// Notes what breaks no rule and cannot be understood; the first is reported.
+    fn cannot_understand(&mut self, location: Location<'_>, key: &str, why: &str) {
+        self.invalid.get_or_insert_with(|| format!("{} {why}", location.describe(key)));
+    }
+
     fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
         self.diagnostics.refuse(location, violation, why);
     }
 }
 
-/// From a directory on. None for what is another place to some reader: a URL, a home, an `@`.
-fn absolute(dir: &Path, path: &str) -> Option<PathBuf> {
+/// A file of variables.
+struct VariableFile {
+    path: String,
+    required: bool,
+    format: Option<String>,
+}
+
+/// From a directory or, after `~`, from the person's home on. None for what is another place to some reader: a URL, the home
+/// of another, an `@`.
+fn absolute(dir: &Path, home: &Path, path: &str) -> Option<PathBuf> {
+    if let Some(below) = path.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/')) {
+        let below = below.trim_start_matches('/');
+        return home.is_absolute().then(|| if below.is_empty() { home.to_owned() } else { home.join(below) });
+    }
     let elsewhere = path.is_empty()
         || path.starts_with('~')
         || path.contains("://")

@@ -5,11 +5,17 @@ use std::io::Read as _;
 
 use coracle_runtime::host::fs::HostPath;
 
+use crate::diagnostics::short;
+
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads a file of `NAME=value` lines. A value is as the `environment` of a Compose file has it: Compose fills in what
-/// is left of its variables, and a `$$` is a `$`.
-pub(super) fn read(file: &HostPath) -> Result<BTreeMap<String, String>, String> {
+/// is left of its variables, and a `$$` is a `$`. The format is Compose's own, or `raw`, in which a value is the rest of its
+/// line.
+pub(super) fn read(file: &HostPath, format: Option<&str>) -> Result<BTreeMap<String, String>, String> {
+    if let Some(format) = format.filter(|format| *format != "raw") {
+        return Err(format!("has the format `{}`, which is not supported: leave it out, or say `raw`", short(format)));
+    }
     if file.is_dir() {
         return Err("is a directory".into());
     }
@@ -20,7 +26,34 @@ pub(super) fn read(file: &HostPath) -> Result<BTreeMap<String, String>, String> 
         return Err(format!("is longer than {MAX_BYTES} bytes"));
     }
     let text = String::from_utf8(bytes).map_err(|_| "is no text".to_owned())?;
-    parse(&text)
+    match format {
+        Some(_) => raw(&text),
+        None => parse(&text),
+    }
+}
+
+/// Lines as they are: no quotes, no variables, no remarks behind a value.
+fn raw(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
+        let line = line.trim_start();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (key, value) = line.split_once('=').map_or((line, None), |(key, value)| (key, Some(value)));
+        if key.is_empty() || key.contains(char::is_whitespace) {
+            return Err(no_variables(number + 1));
+        }
+        // A name alone would be taken from the environment, which is not the host's.
+        if let Some(value) = value {
+            found.insert(key.to_owned(), value.replace('$', "$$"));
+        }
+    }
+    Ok(found)
+}
+
+fn no_variables(line: usize) -> String {
+    format!("is no file of variables: line {line}")
 }
 
 /// Errors name the line and none of its text: the caller may not be allowed to see it.
@@ -30,10 +63,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut rest = text.as_str();
     while !rest.trim_start().is_empty() {
         rest = rest.trim_start();
-        let failed = || {
-            let line = text[..text.len() - rest.len()].matches('\n').count() + 1;
-            format!("is no file of variables: line {line}")
-        };
+        let failed = || no_variables(text[..text.len() - rest.len()].matches('\n').count() + 1);
         let end = rest.find('\n').unwrap_or(rest.len());
         if rest.starts_with('#') {
             rest = &rest[end..];
@@ -56,21 +86,22 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
 
 fn name(text: &str) -> Option<&str> {
     let text = text.trim();
-    let text = text.strip_prefix("export ").unwrap_or(text).trim_start();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    let exported = text.strip_prefix("export").filter(|name| name.starts_with(char::is_whitespace));
+    let text = exported.unwrap_or(text).trim_start();
+    let plain = |c: char| c.is_alphanumeric() || "_.-[]".contains(c);
     (!text.is_empty() && text.chars().all(plain)).then_some(text)
 }
 
-/// A value, and what comes after it. In single quotes everything is what it is; in double quotes a value may go over
-/// lines; else it ends with its line or before a remark.
+/// A value, and what comes after it. A value in quotes may go over lines, and `\` keeps its quote; in single quotes everything
+/// else is what it is. A value without quotes ends with its line or before a remark.
 fn value<'a>(text: &'a str, known: &BTreeMap<String, String>) -> Option<(String, &'a str)> {
     let text = text.trim_start_matches([' ', '\t']);
-    let (value, rest) = if let Some(quoted) = text.strip_prefix('\'') {
-        let end = quoted.find('\'')?;
-        (quoted[..end].replace('$', "$$"), &quoted[end + 1..])
-    } else if let Some(quoted) = text.strip_prefix('"') {
-        let (value, rest) = unescaped(quoted)?;
-        (filled(&value, known), rest)
+    let (value, rest) = if let Some(after) = text.strip_prefix('\'') {
+        let (quoted, rest) = quoted(after, '\'')?;
+        (quoted.replace('$', "$$"), rest)
+    } else if let Some(after) = text.strip_prefix('"') {
+        let (quoted, rest) = quoted(after, '"')?;
+        (filled(&unescaped(&quoted), known), rest)
     } else {
         let end = text.find('\n').unwrap_or(text.len());
         let line = &text[..end];
@@ -82,23 +113,61 @@ fn value<'a>(text: &'a str, known: &BTreeMap<String, String>) -> Option<(String,
     (after.is_empty() || after.starts_with('#')).then_some((value, &rest[end..]))
 }
 
-fn unescaped(quoted: &str) -> Option<(String, &str)> {
+/// Up to the quote that ends a value, and what comes after it. `\` stands before a quote of the value.
+fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
-    let mut chars = quoted.char_indices();
+    let mut chars = text.char_indices();
     while let Some((at, c)) = chars.next() {
         match c {
-            '"' => return Some((value, &quoted[at + 1..])),
+            c if c == quote => return Some((value, &text[at + 1..])),
             '\\' => match chars.next()?.1 {
-                'n' => value.push('\n'),
-                'r' => value.push('\r'),
-                't' => value.push('\t'),
-                '$' => value.push_str("$$"),
-                c => value.push(c),
+                c if c == quote => value.push(c),
+                c => value.extend(['\\', c]),
             },
             c => value.push(c),
         }
     }
     None
+}
+
+/// Escapes of a value in double quotes, as shells have them. Others stay as they are.
+fn unescaped(text: &str) -> String {
+    let mut value = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        value.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let escaped = rest.chars().next();
+        let single = match escaped {
+            Some('a') => "\x07",
+            Some('b') => "\x08",
+            Some('f') => "\x0c",
+            Some('n') => "\n",
+            Some('r') => "\r",
+            Some('t') => "\t",
+            Some('v') => "\x0b",
+            Some('"') => "\"",
+            Some('\\') => "\\",
+            Some('$') => "$$",
+            _ => "",
+        };
+        if !single.is_empty() {
+            value.push_str(single);
+            rest = &rest[1..];
+        } else if let Some((byte, after)) = octal(rest) {
+            value.push(byte.into());
+            rest = after;
+        } else {
+            value.push('\\');
+        }
+    }
+    value + rest
+}
+
+/// `0` and three octal digits.
+fn octal(text: &str) -> Option<(u8, &str)> {
+    let digits = text.strip_prefix('0')?.get(..3)?;
+    u8::from_str_radix(digits, 8).ok().map(|byte| (byte, &text[4..]))
 }
 
 /// `$NAME` and `${NAME}` of lines above; what else there is of variables is left to Compose.
@@ -146,6 +215,44 @@ mod tests {
         assert_eq!(pairs(text), ["A=1", "B=two words", "C=a $$X #", "D=x\n\"y\" ${U}", "E=", "F=yaml"]);
         assert_eq!(pairs("A=\"one\ntwo\"\r\nB=2"), ["A=one\ntwo", "B=2"]);
         assert_eq!(pairs("A=a#b\nB=#c"), ["A=a#b", "B="]);
+    }
+
+    #[test]
+    fn the_examples_of_composes_documentation_have_their_values() {
+        for (line, value) in [
+            (r"VAR=VAL", "VAL"),
+            (r#"VAR="VAL""#, "VAL"),
+            (r"VAR='VAL'", "VAL"),
+            (r"VAR: VAL", "VAL"),
+            (r"VAR = VAL  ", "VAL"),
+            (r"VAR=VAL # comment", "VAL"),
+            (r"VAR=VAL# not a comment", "VAL# not a comment"),
+            (r#"VAR="VAL # not a comment""#, "VAL # not a comment"),
+            (r#"VAR="VAL" # comment"#, "VAL"),
+            (r"VAR='$OTHER'", "$$OTHER"),
+            (r"VAR='${OTHER}'", "$${OTHER}"),
+            (r"VAR='Let\'s go!'", "Let's go!"),
+            (r#"VAR="{\"hello\": \"json\"}""#, r#"{"hello": "json"}"#),
+            (r#"VAR="some\tvalue""#, "some\tvalue"),
+            (r"VAR='some\tvalue'", r"some\tvalue"),
+            (r"VAR=some\tvalue", r"some\tvalue"),
+            ("VAR='SOME\nVALUE'", "SOME\nVALUE"),
+            (r#"VAR="a\\b\0101\q\$X""#, r"a\bA\q$$X"),
+            ("export\tVAR='a\\\\b'", r"a\\b"),
+        ] {
+            assert_eq!(pairs(line), [format!("VAR={value}")], "{line}");
+        }
+        assert_eq!(pairs("a[0]=x\nÜ.b-c=y"), ["a[0]=x", "Ü.b-c=y"]);
+    }
+
+    #[test]
+    fn a_raw_value_is_the_rest_of_its_line() {
+        let read = super::raw("# remark\n  A='x' # $Y \nB=\nC\n").unwrap();
+        assert_eq!(
+            read.into_iter().collect::<Vec<_>>(),
+            [("A".into(), "'x' # $$Y ".into()), ("B".into(), String::new())]
+        );
+        assert_eq!(super::raw("A=1\nb c=2").unwrap_err(), "is no file of variables: line 2");
     }
 
     #[test]

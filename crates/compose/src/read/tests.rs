@@ -52,6 +52,7 @@ fn what_makes_compose_act_while_it_reads_is_refused() {
     let location = Location::new();
     for (text, rule) in [
         ("include: [other.yaml]\nservices: {web: {image: a}}", "compose.include"),
+        ("include: [other.yaml]", "compose.include"),
         (&service("extends: {file: other.yaml, service: x}"), "compose.extends"),
         (&service("provider: {type: sh}"), "compose.provider"),
         (&service("use_api_socket: true"), "compose.use_api_socket"),
@@ -68,7 +69,8 @@ fn what_makes_compose_act_while_it_reads_is_refused() {
         (&service("env_file: link/secret"), "compose.root"),
         (&service("env_file: [/etc/passwd]"), "compose.denied"),
         (&service("env_file: [{path: $HOME/x}]"), "compose.env_file"),
-        (&service("env_file: ~/x"), "compose.env_file"),
+        (&service("env_file: ~other/x"), "compose.env_file"),
+        (&service("volumes: ['~other/x:/y']"), "compose.volumes"),
         (&service("env_file: missing.env"), "compose.env_file"),
         (&service("env_file: {path: link/secret, required: false}"), "compose.root"),
         (&service("label_file: /proc/self/environ"), "compose.denied"),
@@ -106,6 +108,37 @@ fn files_of_variables_are_written_out() {
     assert_eq!(read["services"]["web"], json!({ "image": "a", "environment": { "A": "2", "B": "x$$y", "C": null } }));
     let read = location.read(&service("label_file: a.env, labels: {x: y}")).unwrap();
     assert_eq!(read["services"]["web"]["labels"], json!({ "A": "1", "B": "x$$y", "x": "y" }));
+}
+
+#[test]
+fn a_tilde_is_the_home_of_the_person() {
+    let location = Location::new();
+    let policy = Policy { home: location.work(), ..location.policy() };
+    let text = "services: {web: {image: a, env_file: ~/a.env, volumes: ['~/app:/y:ro', '~:/z', 'data:/d', \
+        {type: bind, source: ~/app, target: /x}]}}";
+    let read: Value = serde_json::from_str(read(text, &location.work(), &policy).unwrap().content()).unwrap();
+    let (work, app) = (location.work().display().to_string(), location.work().join("app").display().to_string());
+    let volumes = json!([format!("{app}:/y:ro"), format!("{work}:/z"), "data:/d", { "type": "bind", "source": app, "target": "/x" }]);
+    assert_eq!(read["services"]["web"]["volumes"], volumes);
+    assert_eq!(read["services"]["web"]["environment"]["A"], "1");
+}
+
+#[test]
+fn a_file_of_variables_that_cannot_be_read_breaks_no_rule() {
+    let location = Location::new();
+    std::fs::write(location.work().join("bad.env"), "A=1\nB='x\n").unwrap();
+    std::fs::write(location.work().join("raw.env"), "A='x'\n").unwrap();
+    let message = |text: &str| match location.read(text) {
+        Err(ReadError::Invalid { message, .. }) => message,
+        other => panic!("{text}: {other:?}"),
+    };
+    let bad = message(&service("env_file: bad.env"));
+    assert_eq!(bad, "service `web`: `env_file` bad.env: is no file of variables: line 2");
+    let format = message(&service("env_file: [{path: a.env, format: toml}]"));
+    assert!(format.contains("has the format `toml`, which is not supported"), "{format}");
+    assert!(message(&service("env_file: 7")).contains("is not a list of paths"));
+    let read = location.read(&service("env_file: [{path: raw.env, format: raw}]")).unwrap();
+    assert_eq!(read["services"]["web"]["environment"], json!({ "A": "'x'" }));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use coracle_runtime::{Capability, Container, ContainerStatus, Excerpt, Health, I
 use serde_json::Value;
 
 use super::config::ServiceContainer;
-use super::order::{Dependency, Readiness, ServiceProgress, circle, dependencies, readiness};
+use super::order::{Dependency, Readiness, ServiceProgress, dependencies, readiness};
 use super::{health, labels, parts, refused};
 use crate::container::{self, StoredContainer};
 use crate::engine::Engine;
@@ -125,9 +125,6 @@ impl<'a> StackStart<'a> {
             }
             it.images.insert(name.clone(), it.image(name, service)?);
             it.needs.insert(name.clone(), dependencies(service));
-        }
-        if let Some(names) = circle(&it.needs) {
-            return Err(refused(&format!("services wait for each other: {}", names.join(", "))));
         }
         for name in it.needs.keys() {
             for number in 1..=it.scale(name) {

@@ -22,7 +22,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("capAdd", "devcontainer.capabilities", "commands of a sandbox have no capability"),
     ("securityOpt", "devcontainer.security_opt", "what is filtered stays filtered"),
     ("appPort", "devcontainer.ports", "nothing of a sandbox is published"),
-    ("dockerComposeFile", "devcontainer.compose", "a sandbox is one container"),
+    ("dockerComposeFile", "devcontainer.compose", "it would be several containers, and one is made"),
     ("workspaceMount", "devcontainer.workspace_mount", "the worktree lies in the sandbox's own volume"),
 ];
 

@@ -59,7 +59,7 @@ pub(super) async fn prepare(
                 dir: stack.dir.clone(),
                 env: request.env.clone(),
             };
-            let model = runtime.stack_model(&source).await.map_err(unreadable)?;
+            let model = runtime.stack_model(&source).await.map_err(|err| unreadable(runtime.kind(), err))?;
             let admitted =
                 admitted(cx, Backend { ready, store }, ReadStack { stack, env: &request.env, model: &model }).await?;
             for service in admitted.services().iter().filter(|it| it.image.is_none()) {
@@ -78,7 +78,7 @@ fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failu
 }
 
 /// Compose's own words about a file are worth telling; that it is missing is another matter.
-fn unreadable(err: Error) -> Failure {
+fn unreadable(engine: EngineKind, err: Error) -> Failure {
     match err {
         Error::Unsupported { capability: Capability::Compose, engine } => {
             Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
@@ -90,7 +90,8 @@ fn unreadable(err: Error) -> Failure {
         }
         Error::Engine { excerpt, .. } => {
             let last = excerpt.as_str().lines().last().unwrap_or("it did not say why").to_owned();
-            Failure::new(Code::ComposeInvalid, format!("Compose refuses the file: {last}"))
+            let reader = if engine == EngineKind::Embedded { "the embedded engine" } else { "Compose" };
+            Failure::new(Code::ComposeInvalid, format!("{reader} refuses the file: {last}"))
                 .detail("line", Option::<u64>::None)
                 .detail("engine_error", excerpt.as_str())
                 .hint("correct the file; `${NAME}` in it is filled from `env` alone")

@@ -288,7 +288,9 @@ fn without(capability: Capability) -> &'static str {
         Capability::OtherUsers => {
             "leave `user` out: commands run as root inside, who is you outside; or add subordinate ids, as `preflight` says"
         }
-        Capability::HostEntries => "leave `add_hosts` out",
+        Capability::HostEntries => {
+            "give addresses in `add_hosts`, in place of `host-gateway`; where those are refused, too, leave it out"
+        }
         Capability::Bind => "leave `mount_cwd` and `mounts` out, and `copy_in` what the container shall have",
         Capability::Restart => {
             "`destroy` it, which saves the work of one that runs, and `create` another; one that has ended has lost its files"

@@ -19,6 +19,8 @@ use serde_json::{Map, Value};
 
 use coracle_runtime::StackSource;
 
+use super::order::{circle, dependencies};
+
 /// Why a file has no model, in one sentence.
 type ModelError = String;
 
@@ -32,7 +34,21 @@ pub(crate) fn model_of(source: &StackSource) -> Result<Value, ModelError> {
     variables::fill_in(&mut file, &source.env)?;
     let context = service::Context { dir: &source.dir, env: &source.env };
     let services = services(file.remove("services"), &context)?;
+    check(&services)?;
     Ok(file::assemble(file, services, source.project.as_str()))
+}
+
+/// Refuses what this engine cannot run, before images are looked for.
+fn check(services: &Map<String, Value>) -> Result<(), ModelError> {
+    let needs = services.iter().map(|(name, service)| (name.clone(), dependencies(service))).collect();
+    if let Some(names) = circle(&needs) {
+        return Err(format!("services wait for each other: {}", names.join(", ")));
+    }
+    let networks = |service: &Value| service["networks"].as_object().map_or(0, Map::len);
+    match services.iter().find(|(_, service)| networks(service) > 1) {
+        Some((name, _)) => Err(format!("services.{name}.networks may be one here: a container is on one network")),
+        None => Ok(()),
+    }
 }
 
 /// Every service in its long form, without those of profiles: none is active.

@@ -1,12 +1,13 @@
 //! Images of the embedded engine that are copied from archives and to them, and verified.
 
 use coracle_runtime::EngineKind;
+use coracle_skips::{NEEDS_ENGINE, skip};
 use serde_json::json;
 
 use super::person::Person;
 use super::start_adopt::says;
 use super::with_engine;
-use crate::engines::IMAGE;
+use crate::engines::{IMAGE, engine_program};
 
 #[tokio::test]
 async fn an_image_goes_to_an_archive_and_comes_back_under_another_name() {
@@ -35,6 +36,42 @@ async fn an_image_goes_to_an_archive_and_comes_back_under_another_name() {
             );
             tool.call(json!({ "operation": "destroy", "container": name })).await;
             assert!(tool.engine(&["rmi", &copy]).await.0);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_name_of_which_docker_has_several_tags_is_its_latest() {
+    Person::new("")
+        .on_one_engine(EngineKind::Embedded, async |tool| {
+            let docker = async |words: &[&str]| {
+                let output = engine_program("docker").args(words).output().await;
+                output.is_ok_and(|output| output.status.success())
+            };
+            if !docker(&["info"]).await {
+                return skip(NEEDS_ENGINE);
+            }
+            let tag = tool.case.tag("tags").to_string();
+            let name = tag.rsplit_once(':').unwrap().0;
+            for (tag, file) in [("latest", "wanted"), ("other", "unwanted")] {
+                let mut tar = tar::Builder::new(Vec::new());
+                let mut header = tar::Header::new_gnu();
+                header.set_size(0);
+                tar.append_data(&mut header, file, &[][..]).unwrap();
+                std::fs::write(tool.work().join("root.tar"), tar.into_inner().unwrap()).unwrap();
+                let at = tool.work().join("root.tar").display().to_string();
+                assert!(docker(&["import", &at, &format!("{name}:{tag}")]).await);
+            }
+            let (loaded, status) = says(tool, &["images", "load", name, "--from", "docker"]).await;
+            for tag in ["latest", "other"] {
+                docker(&["rmi", &format!("{name}:{tag}")]).await;
+            }
+            assert_eq!(status, Some(0), "{loaded:#}");
+            says(tool, &["images", "save", name, "saved.tar"]).await;
+            let saved = std::fs::read(tool.work().join("saved.tar")).unwrap();
+            let has = |name: &[u8]| saved.windows(name.len()).any(|bytes| bytes == name);
+            assert!(has(b"wanted\0") && !has(b"unwanted\0"), "the image is the latest");
+            assert!(tool.engine(&["rmi", name]).await.0);
         })
         .await;
 }

@@ -1,10 +1,12 @@
 //! Images of Docker and Podman on this machine, by their `save`.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_runtime::host::find_program::find_program_in;
-use coracle_runtime::host::process::{Invocation, Stdin, exit_of, spawn};
+use coracle_runtime::host::process::{Invocation, Stdin, exit_of, run, spawn};
 use coracle_runtime::{Excerpt, ImageRef};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStderr;
@@ -19,6 +21,9 @@ const MAX_SAVED: u64 = 128 << 30;
 
 /// Bytes kept of what the program says.
 const MAX_WORDS: u64 = 8 << 10;
+
+/// For the id of an image.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An engine that can hand out its images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +41,12 @@ impl LocalEngine {
     }
 
     /// Podman's own format would compress each layer.
-    fn words(self, image: &ImageRef) -> Vec<String> {
-        match self {
-            Self::Docker => vec!["image".into(), "save".into(), "--".into(), image.to_string()],
-            Self::Podman => {
-                vec!["image".into(), "save".into(), "--format=docker-archive".into(), "--".into(), image.to_string()]
-            }
-        }
+    fn save_words(self, id: &str) -> Vec<OsString> {
+        let words: &[&str] = match self {
+            Self::Docker => &["image", "save", "--", id],
+            Self::Podman => &["image", "save", "--format=docker-archive", "--", id],
+        };
+        words.iter().map(OsString::from).collect()
     }
 }
 
@@ -57,8 +61,19 @@ pub(crate) async fn save_from_engine(
     scratch: &Scratch,
 ) -> Result<Arc<dyn ImageSource>> {
     let program = find_program_in(engine.program(), &options.program_dirs)?;
-    let mut invocation = Invocation::new(program, engine.words(image));
-    invocation.env.clone_from(&options.program_env);
+    let invocation = |words: Vec<OsString>| {
+        let invocation = Invocation::new(&program, words);
+        Invocation { env: options.program_env.clone(), ..invocation }
+    };
+    // By its id: by a name without a tag, Docker saves the images of all tags.
+    let words = ["image", "inspect", "--format={{.Id}}", "--", &image.to_string()];
+    let words = words.into_iter().map(OsString::from).collect();
+    let output = run("image inspect", &invocation(words), Stdin::Empty, (INSPECT_TIMEOUT, MAX_WORDS as usize)).await?;
+    if !output.ok() {
+        let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
+        return Err(SourceError::Program { program: engine.program(), exit: output.exit, excerpt });
+    }
+    let invocation = invocation(engine.save_words(output.stdout.text().trim()));
     let file = scratch.create_file().map_err(SourceError::io("cannot save an image"))?;
     let file = save(engine, &invocation, file).await?;
     let scratch = scratch.clone();

@@ -68,7 +68,10 @@ pub(super) fn read(value: &Value) -> Result<MountRequest, String> {
     let from = |it: Option<String>| it.filter(|it| !it.is_empty()).ok_or_else(|| "has no `source`".to_owned());
     let kind = match kind.as_deref().unwrap_or("volume") {
         "bind" => MountKind::Bind(from(source)?),
-        "volume" => MountKind::Volume(volume_name(from(source)?)?),
+        "volume" => MountKind::Volume(match source.filter(|name| !name.is_empty()) {
+            Some(name) => volume_name(name)?,
+            None => volume_name(anonymous_name(&at))?,
+        }),
         "tmpfs" => MountKind::Tmpfs,
         other => return Err(format!("has the type `{other}`, which is not known")),
     };
@@ -82,6 +85,19 @@ fn word(value: &Value) -> Result<String, String> {
         Value::Number(it) => Ok(it.to_string()),
         _ => Err("has a value that is no text".into()),
     }
+}
+
+/// The name of a volume that has none: that of its place, since a container has one volume there.
+fn anonymous_name(at: &ContainerPath) -> String {
+    let mut name = String::from("anonymous-");
+    for byte in at.as_str().trim_start_matches('/').bytes() {
+        match byte {
+            b'.' | b'-' => name.push(byte.into()),
+            _ if byte.is_ascii_alphanumeric() => name.push(byte.into()),
+            _ => name.push_str(&format!("_{byte:02x}")),
+        }
+    }
+    name
 }
 
 /// It becomes the name of a directory.
@@ -107,6 +123,11 @@ mod tests {
                 json!({ "source": "v1", "target": "/v", "type": "volume" }),
                 ask(MountKind::Volume("v1".into()), "/v", false),
             ),
+            (
+                json!({ "type": "volume", "target": "/app/node_modules" }),
+                ask(MountKind::Volume("anonymous-app_2fnode_5fmodules".into()), "/app/node_modules", false),
+            ),
+            (json!("target=/app-x"), ask(MountKind::Volume("anonymous-app-x".into()), "/app-x", false)),
             (json!("type=tmpfs,target=/scratch"), ask(MountKind::Tmpfs, "/scratch", false)),
             (
                 json!("type=bind,source=/,target=/host,consistency=cached"),

@@ -76,13 +76,13 @@ impl Path {
     }
 
     /// A place in the workspace.
-    pub(crate) fn file(field: &str, text: &str, rules: &PathRules) -> Result<Self> {
+    pub(crate) fn file(text: &str, rules: &PathRules) -> Result<Self> {
         if text.trim().is_empty() {
-            return fail(Code::PathEmpty, format!("{field} must not be empty."));
+            return fail(Code::PathEmpty, "The path must not be empty.");
         }
         let path = parse(text, rules)?;
         if path.0.is_empty() {
-            return fail(Code::PathEmpty, format!("{field} must reference a file or directory."));
+            return fail(Code::PathEmpty, "The path must reference a file or directory.");
         }
         Ok(path)
     }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn parsed_by(text: &str, rules: &PathRules) -> Result<String, (Code, String)> {
-        let path = Path::file("path", text, rules);
+        let path = Path::file(text, rules);
         path.map(|it| it.as_str().to_owned()).map_err(|it| (it.code, it.message))
     }
 
@@ -193,10 +193,10 @@ mod tests {
         assert_eq!(parsed("/workspace/workspace/a").unwrap(), "workspace/a");
         let (deep, long) = (["a"; 17].join("/"), "a".repeat(81));
         for (text, code, message) in [
-            ("", Code::PathEmpty, "path must not be empty."),
-            ("  ", Code::PathEmpty, "path must not be empty."),
-            ("/", Code::PathEmpty, "path must reference a file or directory."),
-            ("/workspace/", Code::PathEmpty, "path must reference a file or directory."),
+            ("", Code::PathEmpty, "The path must not be empty."),
+            ("  ", Code::PathEmpty, "The path must not be empty."),
+            ("/", Code::PathEmpty, "The path must reference a file or directory."),
+            ("/workspace/", Code::PathEmpty, "The path must reference a file or directory."),
             ("a/../b", Code::PathDots, "Path segments may not include '.' or '..'."),
             ("./a", Code::PathDots, "Path segments may not include '.' or '..'."),
             ("ä", Code::PathCharset, "Path segment must be ASCII text."),
@@ -206,9 +206,9 @@ mod tests {
         ] {
             assert_eq!(parsed(text).unwrap_err(), (code, message.to_owned()), "{text:?}");
         }
-        assert!(Path::file("path", &["a"; 16].join("/"), &ASCII).is_ok());
-        assert!(Path::file("path", "ä", &UTF8).is_ok());
-        assert!(Path::file("path", "a\0", &UTF8).is_err());
+        assert!(Path::file(&["a"; 16].join("/"), &ASCII).is_ok());
+        assert!(Path::file("ä", &UTF8).is_ok());
+        assert!(Path::file("a\0", &UTF8).is_err());
         assert!(Path::directory(None, &ASCII).unwrap().is_root());
     }
 

@@ -37,7 +37,7 @@ impl Tool for EditFile {
     type Value = WrittenFile;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<WrittenFile>> {
-        let path = Path::file("path", &self.path, &workspace.settings.paths)?;
+        let path = Path::file(&self.path, &workspace.settings.paths)?;
         if self.old_string.is_empty() {
             return fail(Code::OldStringEmpty, "old_string must not be empty.");
         }

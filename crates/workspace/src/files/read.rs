@@ -97,7 +97,7 @@ impl Tool for ReadFile {
     type Value = ReadFileResult;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<ReadFileResult>> {
-        let path = Path::file("path", &self.path, &workspace.settings.paths)?;
+        let path = Path::file(&self.path, &workspace.settings.paths)?;
         let (offset, limit) = self.range()?;
         let place = path.as_str().to_owned();
         let act = match self.encoding.unwrap_or_default() {

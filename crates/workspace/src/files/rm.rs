@@ -40,7 +40,7 @@ impl Tool for Rm {
     async fn call(self, workspace: &Workspace) -> Result<Response<DeleteEntry>> {
         let rules = &workspace.settings.paths;
         if self.path.trim().is_empty() {
-            return fail(Code::PathEmpty, "path must not be empty.");
+            return fail(Code::PathEmpty, "The path must not be empty.");
         }
         let path = Path::directory(Some(&self.path), rules)?;
         if path.is_root() {

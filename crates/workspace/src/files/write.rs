@@ -70,7 +70,7 @@ impl Tool for WriteFile {
     type Value = WrittenFile;
 
     async fn call(self, workspace: &Workspace) -> Result<Response<WrittenFile>> {
-        let path = Path::file("path", &self.path, &workspace.settings.paths)?;
+        let path = Path::file(&self.path, &workspace.settings.paths)?;
         let (mode, encoding) = (self.mode.unwrap_or(OpenMode::Create), self.encoding.unwrap_or_default());
         let content = self.bytes(encoding)?;
         let length = content.len();

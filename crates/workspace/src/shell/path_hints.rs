@@ -19,7 +19,7 @@ pub(super) fn parse(tail: &[u8], head: &[u8], root: &PathRoot) -> Vec<String> {
     let last = &lines[lines.len().saturating_sub(LINES)..];
     let named = last.iter().filter_map(|it| it.trim_end().strip_prefix(PREFIX));
     let rules = PathRules { charset: PathCharset::Utf8, root: root.clone() };
-    let paths = named.filter_map(|it| Path::file("path", it, &rules).ok());
+    let paths = named.filter_map(|it| Path::file(it, &rules).ok());
     paths.map(|it| it.as_str().to_owned()).take(MAX_HINTS).collect()
 }
 

@@ -6,6 +6,7 @@ mod coding_agent;
 mod crash;
 mod delivers;
 mod devcontainer;
+mod forward;
 mod key;
 mod keyless;
 mod life;

@@ -141,7 +141,9 @@ pub(super) fn examples(word: &str) -> &'static str {
             "Examples:\n  coracle snapshot-import with-tools.tar\n  coracle snapshot-import with-tools.tar --replace"
         }
         "restore" => "Examples:\n  coracle restore with-tools --name web2",
-        "forward" => "Examples:\n  coracle forward web 8000\n  coracle forward web 8000 --host-port 8080",
+        "forward" => {
+            "Examples:\n  coracle forward web 8000\n  coracle forward web 8000 --host-port 8080\n  coracle forward --workflow issue-1 8000"
+        }
         "open" => OPEN,
         "ssh-config" => SSH_CONFIG,
         "fork" => "Examples:\n  coracle fork web --name experiment",

@@ -29,11 +29,29 @@ pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String,
     // Words fill the fields that no option gave, in their order.
     let given: Vec<&String> =
         words(arguments).filter_map(|it| matches.try_get_one::<String>(&as_word(it)).ok().flatten()).collect();
-    let open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
+    let mut open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
+    if is_left_out(&open, &given, arguments) {
+        open.remove(0);
+    }
     for (name, text) in open.into_iter().zip(given) {
         object.insert(name.clone(), scalar(&arguments.properties[name], text));
     }
     object
+}
+
+/// Whether the first field is one that may be missing, and the words are those of the required fields behind it: in
+/// `forward --workflow ID 8000` the number is the port, and not a container's name.
+fn is_left_out(open: &[&String], given: &[&String], arguments: &Arguments) -> bool {
+    let is_required = |name: &&&String| arguments.required.contains(**name);
+    let required: Vec<&&String> = open.iter().filter(is_required).collect();
+    let fits = |(name, text): (&&&String, &&String)| {
+        let schema = &arguments.properties[**name];
+        let is_number = is(schema, "integer") || is(schema, "number");
+        !is_number || scalar(schema, text).is_number()
+    };
+    open.first().is_some_and(|first| !arguments.required.contains(*first) && arguments.is_first(first))
+        && given.len() == required.len()
+        && required.iter().zip(given).all(fits)
 }
 
 fn field(name: &str, schema: &Value, matches: &ArgMatches) -> Option<Value> {
@@ -153,6 +171,24 @@ mod tests {
         check(&["web", "ls -l"], json!({ "container": "web", "command": "ls -l" }));
         check(&["--container", "web", "ls"], json!({ "container": "web", "command": "ls" }));
         check(&["web"], json!({ "container": "web" }));
+    }
+
+    #[test]
+    fn a_container_that_a_workflow_replaces_leaves_its_word_to_the_port() {
+        let calls = [
+            (&["web", "8000"][..], json!({ "container": "web", "container_port": 8000 })),
+            (&["--workflow", "w", "8000"], json!({ "workflow": "w", "container_port": 8000 })),
+            (&["8000"], json!({ "container_port": 8000 })),
+            (&["web"], json!({ "container": "web" })),
+            (&["web", "--container-port", "8000"], json!({ "container": "web", "container_port": 8000 })),
+        ];
+        let entry = coracle::operations::ALL.iter().find(|it| it.name == "forward").unwrap();
+        for (words, mut expected) in calls {
+            let all = ["coracle", "forward"].iter().chain(words);
+            let matches = command(&[*entry], &[]).try_get_matches_from(all).unwrap();
+            expected["operation"] = "forward".into();
+            assert_eq!(Value::Object(super::object(entry, matches.subcommand().unwrap().1)), expected, "{words:?}");
+        }
     }
 
     #[test]

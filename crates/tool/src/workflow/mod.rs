@@ -78,8 +78,18 @@ async fn find(process: &Process, workflow: &Workflow) -> Result<(Arc<SandboxHand
     Err(Failure::new(Code::WorktreeMissing, message).hint("`workflow_start` starts one"))
 }
 
-/// The sandbox of a workflow that is there, as a port is forwarded into it.
+/// The sandbox of a workflow that is there, as a port is forwarded into it. The user's may have had no agent yet.
 pub(crate) async fn workflow_sandbox(process: &Process, workflow: &Workflow) -> Result<Arc<SandboxHandle>, Failure> {
+    let cx = &process.context;
+    if cx.cross_session() == CrossSession::All {
+        for record in SandboxDir::all(&sandboxes(cx)?)? {
+            if worktrees(cx)?.remembered(record.key.as_str())?.contains(&workflow.0) {
+                let sandbox = process.sandboxes().of_key(&record.key, &record.profile).await?;
+                open(cx, &sandbox).await?;
+                return Ok(sandbox);
+            }
+        }
+    }
     Ok(OpenWorkflow::find(process, workflow).await?.sandbox)
 }
 

@@ -54,6 +54,9 @@ pub struct RunRecord {
     pub branch: String,
     /// The model.
     pub model: String,
+    /// The task. Records of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     /// The state of the run.
     pub state: RunState,
     /// When it began.
@@ -88,6 +91,7 @@ impl RunRecord {
             profile,
             branch: worktree.branch.clone(),
             model,
+            prompt: None,
             state: RunState::Running,
             began: Timestamp::now(),
             ended: None,

@@ -144,7 +144,8 @@ pub async fn prepare(process: &Process, at: AgentWorktree, task: &AgentTask) -> 
     let alone = runs.lock()?;
     let model = task.model.clone().unwrap_or_else(|| task.agent.name.to_owned());
     let session = cx.call.session.clone();
-    let record = RunRecord::begun(&worktree, random_hex::<16>(), task.profile.clone(), model, session);
+    let begun = RunRecord::begun(&worktree, random_hex::<16>(), task.profile.clone(), model, session);
+    let record = RunRecord { prompt: task.prompt.clone(), ..begun };
     runs.begin(&record)?;
     Ok(PreparedAgent { sandbox, open, worktree, exec, record, runs, alone })
 }

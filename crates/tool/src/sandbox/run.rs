@@ -117,6 +117,7 @@ pub(crate) fn begin(
     task: Task,
 ) -> Result<PreparedRun, Failure> {
     let model = model(cx, &task.profile, task.model)?;
+    let prompt = Some(task.prompt.clone());
     let limits = &cx.config.worker;
     let run_id = random_hex::<16>();
     let request = AgenticRequest {
@@ -136,7 +137,8 @@ pub(crate) fn begin(
     };
     let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
     let alone = runs.lock()?;
-    let run = RunRecord::begun(worktree, run_id, task.profile, model, cx.call.session.clone());
+    let begun = RunRecord::begun(worktree, run_id, task.profile, model, cx.call.session.clone());
+    let run = RunRecord { prompt, ..begun };
     runs.begin(&run)?;
     Ok(PreparedRun { run, runs, request, alone })
 }

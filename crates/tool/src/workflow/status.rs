@@ -1,7 +1,8 @@
 //! `workflow_status`: how an agent's work stands (sandbox.md 7).
 
 use coracle_sandbox::protocol::Usage;
-use coracle_sandbox::{RunState, SandboxLiveness};
+use coracle_sandbox::{ProfileName, RunState, SandboxLiveness};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,8 +26,14 @@ pub(crate) struct WorkflowStatus {
 pub(crate) struct WorkflowStatusResponse {
     state: RunState,
     run_id: String,
+    profile: ProfileName,
     branch: String,
     model: String,
+    /// The task, for the user. An agent that started the workflow wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    prompt: Option<String>,
+    began: Timestamp,
+    ended: Option<Timestamp>,
     /// As the worker tells it.
     usage: Option<Usage>,
     /// As the proxy counted it, which budgets go by.
@@ -54,8 +61,12 @@ impl Operation<Process> for WorkflowStatus {
         Ok(WorkflowStatusResponse {
             state: run.state,
             run_id: run.run_id,
+            profile: run.profile,
             branch: run.branch,
             model: run.model,
+            prompt: run.prompt.filter(|_| cx.call.frontend.is_of_person()),
+            began: run.began,
+            ended: run.ended,
             usage: run.usage,
             metered: serde_json::to_value(sandbox.metered()).unwrap_or_default(),
             dirty,

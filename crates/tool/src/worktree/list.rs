@@ -1,9 +1,14 @@
 //! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
 
+use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::WorktreeStatus;
-use coracle_sandbox::{ProfileName, SandboxDir, SandboxLiveness, SandboxWarning};
+use coracle_sandbox::{
+    ProfileName, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness, SandboxWarning,
+    WorkflowId,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::document::{Column, Document, Render, StyledText, joined};
@@ -39,12 +44,58 @@ struct WorktreeRow {
     profile: ProfileName,
     #[serde(flatten)]
     listed: WorktreeStatus,
+    /// The last run of an agent; missing if there was none.
+    run: Option<RunSummary>,
 }
 
 #[derive(Debug, Serialize)]
 struct StoppedWorkflow {
     profile: ProfileName,
     id: String,
+    run: Option<RunSummary>,
+}
+
+/// The last run of a workflow, as `workflow_status` reports it in full.
+#[derive(Debug, Serialize)]
+struct RunSummary {
+    state: RunState,
+    branch: String,
+    model: String,
+    /// The beginning of the task.
+    prompt: Option<String>,
+    began: Timestamp,
+    ended: Option<Timestamp>,
+    usage: Option<Usage>,
+    metered: Value,
+}
+
+/// Characters of a task in the list.
+const PROMPT: usize = 200;
+
+impl RunSummary {
+    fn new(run: RunRecord, sandbox: &SandboxHandle) -> Self {
+        Self {
+            state: run.state,
+            branch: run.branch,
+            model: run.model,
+            prompt: run.prompt.map(|it| it.chars().take(PROMPT).collect()),
+            began: run.began,
+            ended: run.ended,
+            usage: run.usage,
+            metered: serde_json::to_value(sandbox.metered()).unwrap_or_default(),
+        }
+    }
+}
+
+/// The last run of a workflow. A record that cannot be read is a warning, and the workflow is listed without it.
+fn last_run(sandbox: &SandboxHandle, id: &WorkflowId, warnings: &mut Vec<SandboxWarning>) -> Option<RunSummary> {
+    match RunRecords::new(sandbox.sandbox.dir(), id).last() {
+        Ok(run) => run.map(|run| RunSummary::new(run, sandbox)),
+        Err(failure) => {
+            warnings.push(SandboxWarning::new(&failure.code.word(), format!("run of `{id}`: {}", failure.message)));
+            None
+        }
+    }
 }
 
 impl Operation<Process> for List {
@@ -67,12 +118,15 @@ impl Operation<Process> for List {
                 warnings.extend(
                     review?.into_iter().map(|it| SandboxWarning::new(&it.code, format!("in `{dir}`: {}", it.message))),
                 );
-                worktrees
-                    .extend(listing.listed.into_iter().map(|listed| WorktreeRow { profile: profile.clone(), listed }));
+                for listed in listing.listed {
+                    let run = last_run(&sandbox, &listed.id, &mut warnings);
+                    worktrees.push(WorktreeRow { profile: profile.clone(), listed, run });
+                }
             } else {
-                let ids = sandbox.worktrees.remembered(sandbox.key.as_str())?;
-                stopped
-                    .extend(ids.into_iter().map(|it| StoppedWorkflow { profile: profile.clone(), id: it.to_string() }));
+                for id in sandbox.worktrees.remembered(sandbox.key.as_str())? {
+                    let run = last_run(&sandbox, &id, &mut warnings);
+                    stopped.push(StoppedWorkflow { profile: profile.clone(), id: id.to_string(), run });
+                }
             }
         }
         let count = worktrees.len() + stopped.len();

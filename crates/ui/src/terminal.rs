@@ -3,14 +3,16 @@
 //! The page first sends a [`TerminalRequest`] as text. Then bytes are keys, and text is a new size. It gets bytes of
 //! output, and text for all else: which terminal it is, that earlier output has come, how it ended.
 
+use std::collections::VecDeque;
+
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Context, Effect, Failure, Process, audit};
+use coracle::{Code, Context, Effect, Failure, Process, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::ExecStatus;
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
 use coracle_runtime::{Handle, JobId, TerminalSize};
 use coracle_transport::{HttpResponse, refusal};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use hyper::upgrade::Upgraded;
@@ -33,6 +35,9 @@ const PIECES: usize = 8;
 
 /// Bytes of one message of the page: what a person pastes.
 const MESSAGE: usize = 1 << 20;
+
+/// Bytes of keys that wait for the program inside.
+const UNREAD: usize = 4 << 20;
 
 /// What programs inside are told.
 const KIND: &str = "xterm-256color";
@@ -183,25 +188,60 @@ async fn join(
         sink.send(text(&greeting)).await?;
         show(&mut sink, pieces, terminal.printed).await
     };
-    let typing = async {
-        while let Some(Ok(message)) = messages.next().await {
-            match message {
-                Message::Binary(bytes) => drop(keys.send(bytes.to_vec()).await),
-                Message::Text(size) => {
+    tokio::select! {
+        // Output that came before the end is sent before it.
+        (end, _) = async { tokio::join!(link.attach(options), showing) } => Ok(end?),
+        closed = typing(&mut messages, &keys, &sizes) => closed.map(|()| None),
+        () = cx.call.cancel.cancelled() => Ok(None),
+    }
+}
+
+/// Passes keys and sizes on until the page is closed. Keys that the program does not read yet wait here, so that a new
+/// size and the end of the page are seen all the same.
+///
+/// # Errors
+/// `limit_reached` when more keys wait than [`UNREAD`].
+async fn typing(
+    messages: &mut (impl Stream<Item = Result<Message, SocketError>> + Unpin),
+    keys: &mpsc::Sender<Vec<u8>>,
+    sizes: &watch::Sender<TerminalSize>,
+) -> Result<(), Failure> {
+    let (mut waiting, mut unread) = (VecDeque::<Vec<u8>>::new(), 0);
+    loop {
+        tokio::select! {
+            permit = keys.reserve(), if !waiting.is_empty() => {
+                // The command has ended, which the other side of the terminal reports.
+                let Ok(permit) = permit else { return std::future::pending().await };
+                if let Some(bytes) = waiting.pop_front() {
+                    unread -= bytes.len();
+                    permit.send(bytes);
+                }
+            }
+            message = messages.next() => match message {
+                Some(Ok(Message::Binary(bytes))) => {
+                    unread += bytes.len();
+                    if unread > UNREAD {
+                        return Err(not_read());
+                    }
+                    waiting.push_back(bytes.to_vec());
+                }
+                Some(Ok(Message::Text(size))) => {
                     if let Ok(size) = serde_json::from_str::<PageSize>(&size) {
                         sizes.send_replace(size.into());
                     }
                 }
-                _ => {}
-            }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return Ok(()),
+            },
         }
-    };
-    tokio::select! {
-        // Output that came before the end is sent before it.
-        (end, _) = async { tokio::join!(link.attach(options), showing) } => Ok(end?),
-        () = typing => Ok(None),
-        () = cx.call.cancel.cancelled() => Ok(None),
     }
+}
+
+fn not_read() -> Failure {
+    let message = format!("the program in the terminal does not read its input: {} MiB wait", UNREAD >> 20);
+    Failure::new(Code::LimitReached, message)
+        .detail("limit", UNREAD)
+        .hint("attach again; what was not read is lost, and the program goes on")
 }
 
 /// Sends output as it comes, and says once that what had been printed before was sent.
@@ -224,4 +264,59 @@ async fn show(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_no_program_reads_hold_up_neither_a_new_size_nor_the_end_of_the_page() {
+        let (keys, mut typed) = mpsc::channel(PIECES);
+        let (sizes, size) = watch::channel(TerminalSize { cols: 80, rows: 24 });
+        let key = |at: usize| Ok(Message::binary(vec![u8::try_from(at).unwrap()]));
+        let pressed = 3 * PIECES;
+        let mut messages: Vec<_> = (0..pressed).map(key).collect();
+        messages.push(Ok(Message::text(r#"{"cols":120,"rows":40}"#)));
+        let mut page = futures_util::stream::iter(messages);
+        let ended = timeout(Duration::from_secs(60), typing(&mut page, &keys, &sizes)).await;
+        ended.expect("the end of the page is seen").unwrap();
+        assert_eq!(size.borrow().cols, 120);
+        // A program that reads late gets all of them, in their order.
+        let mut page = futures_util::stream::iter((0..pressed).map(key)).chain(futures_util::stream::once(pending()));
+        let read = async {
+            for _ in 0..PIECES {
+                typed.recv().await.unwrap();
+            }
+            let mut late = Vec::new();
+            while late.len() < pressed {
+                late.extend(typed.recv().await.unwrap());
+            }
+            late
+        };
+        let expected: Vec<u8> = (0..pressed).map(|it| u8::try_from(it).unwrap()).collect();
+        tokio::select! {
+            ended = typing(&mut page, &keys, &sizes) => panic!("{ended:?}"),
+            late = read => assert_eq!(late, expected),
+        }
+    }
+
+    #[tokio::test]
+    async fn more_keys_than_can_wait_are_an_error() {
+        let (keys, _typed) = mpsc::channel(PIECES);
+        let (sizes, _size) = watch::channel(TerminalSize { cols: 80, rows: 24 });
+        let pastes = (0..=UNREAD / MESSAGE).map(|_| Ok(Message::binary(vec![b'x'; MESSAGE])));
+        let mut page = futures_util::stream::iter(pastes);
+        // One that has room takes up to `PIECES` of them.
+        for _ in 0..PIECES {
+            keys.send(Vec::new()).await.unwrap();
+        }
+        let failure = typing(&mut page, &keys, &sizes).await.unwrap_err();
+        assert_eq!(failure.code, Code::LimitReached);
+    }
 }

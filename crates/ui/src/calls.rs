@@ -1,6 +1,6 @@
 //! Operations as the page calls them.
 
-use coracle::{CallInput, Code, Failure, OperationEntry, Process, admin, frontend, operations, tools, worktree};
+use coracle::{CallInput, Code, Event, Failure, OperationEntry, Process, admin, frontend, operations, tools, worktree};
 use coracle_runtime::ContainerName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -21,12 +21,17 @@ const OPERATIONS: &[&str] = &[
     "worktree_list",
     "worktree_diff",
     "worktree_apply",
+    "worktree_push",
+    "worktree_remove",
     "start",
     "stop",
 ];
 
 /// The tools beside the operations.
-const TOOLS: &[&str] = &["workflow_status"];
+const TOOLS: &[&str] = &["workflow_start", "workflow_status", "workflow_events", "workflow_result", "workflow_cancel"];
+
+/// What is called for each event of a call.
+pub(crate) type OnEvent<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// The body of a call.
 #[derive(Debug, Deserialize)]
@@ -44,12 +49,12 @@ impl PageCall {
     }
 
     /// The answer, as the command line prints it with `--json`.
-    pub(crate) async fn answer(self, process: &Process) -> Map<String, Value> {
+    pub(crate) async fn answer(self, process: &Process, on_event: Option<OnEvent<'_>>) -> Map<String, Value> {
         let operation = self.operation.clone();
-        self.run(process).await.unwrap_or_else(|failure| failure.answer(Some(&operation)))
+        self.run(process, on_event).await.unwrap_or_else(|failure| failure.answer(Some(&operation)))
     }
 
-    async fn run(self, process: &Process) -> Result<Map<String, Value>, Failure> {
+    async fn run(self, process: &Process, on_event: Option<OnEvent<'_>>) -> Result<Map<String, Value>, Failure> {
         let process = match &self.session {
             Some(name) => {
                 let name = ContainerName::parse(name).map_err(|err| Failure::name("session", err))?;
@@ -60,12 +65,12 @@ impl PageCall {
         if TOOLS.contains(&self.operation.as_str())
             && let Some(entry) = tools::ALL.iter().find(|it| it.name == self.operation)
         {
-            return Ok(frontend::drive_tool(process, *entry, self.arguments, None).await.json);
+            return Ok(frontend::drive_tool(process, *entry, self.arguments, on_event).await.json);
         }
         let table = table(&self.operation).ok_or_else(|| unknown(&self.operation))?;
         let mut call = self.arguments;
         call.insert("operation".into(), self.operation.into());
-        Ok(frontend::drive_one_of(table, process, CallInput::Object(call), None).await.json)
+        Ok(frontend::drive_one_of(table, process, CallInput::Object(call), on_event).await.json)
     }
 }
 

@@ -9,6 +9,7 @@
 mod access;
 mod assets;
 mod calls;
+mod files;
 mod page;
 mod samples;
 mod terminal;

@@ -2,20 +2,23 @@
 
 use std::sync::Arc;
 
-use coracle::{Code, Failure, MAX_BYTES, Process};
+use coracle::{Code, Event, Failure, MAX_BYTES, Process};
 use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
+use futures_util::stream;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
 
 use crate::access::{Admission, PageAccess};
 use crate::assets;
 use crate::calls::PageCall;
+use crate::files;
 use crate::samples::{EVERY, UsageHistory};
 use crate::terminal;
 
@@ -33,6 +36,12 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
 ];
+
+/// The media type of a call's events and its answer, each a line of JSON.
+const LINES: &str = "application/x-ndjson";
+
+/// Events that wait for a page that is behind.
+const EVENTS: usize = 256;
 
 /// The server, shared by its connections.
 pub(crate) struct PageServer {
@@ -72,6 +81,15 @@ impl PageServer {
             (&Method::GET, path) if path.starts_with("usage/") => {
                 json(self.history.of_container(path.trim_start_matches("usage/")))
             }
+            (&Method::GET, path) if path.starts_with("terminals/") => {
+                json(terminal::list(&self.process, path.trim_start_matches("terminals/")).await)
+            }
+            (&Method::GET, path) if path.starts_with("files/") => {
+                files::list(&self.process, path.trim_start_matches("files/"), request.uri().query()).await
+            }
+            (&Method::GET, path) if path.starts_with("file/") => {
+                files::content(&self.process, path.trim_start_matches("file/"), request.uri().query()).await
+            }
             (&Method::POST, "call") => self.call(request).await,
             (&Method::GET, path) => match assets::find(path) {
                 Some(asset) => content(asset.media_type, Bytes::from_static(asset.content.as_bytes())),
@@ -82,6 +100,7 @@ impl PageServer {
     }
 
     async fn call(&self, request: Request<Incoming>) -> HttpResponse {
+        let is_streamed = request.headers().get(ACCEPT).is_some_and(|it| it == LINES);
         let body = Limited::new(request.into_body(), MAX_BYTES).collect();
         let body = match tokio::time::timeout(PATIENCE, body).await {
             Ok(Ok(body)) => body.to_bytes(),
@@ -92,9 +111,27 @@ impl PageServer {
             Ok(call) => call,
             Err(failure) => return json(failure.answer(None)),
         };
+        if is_streamed {
+            return self.stream(call);
+        }
         let process = self.process.clone();
-        let answer = self.calls.spawn(async move { Box::pin(call.answer(&process)).await }).await;
+        let answer = self.calls.spawn(async move { Box::pin(call.answer(&process, None)).await }).await;
         json(answer.unwrap_or_else(|err| Failure::new(Code::Internal, err.to_string()).answer(None)))
+    }
+
+    /// Answers with a line for each event, the last of which has the answer. A page that was closed reads no more of
+    /// them, and the call goes on.
+    fn stream(&self, call: PageCall) -> HttpResponse {
+        let (sender, lines) = mpsc::channel::<Bytes>(EVENTS);
+        let line = |event: &Value| Bytes::from(format!("{event}\n"));
+        let process = self.process.clone();
+        self.calls.spawn(async move {
+            // A page that is behind misses events, but not the answer.
+            let mut on_event = |event: Event| drop(sender.try_send(line(&event.line())));
+            let answer = Box::pin(call.answer(&process, Some(&mut on_event))).await;
+            drop(sender.send(line(&json!({ "event": "result", "result": answer }))).await);
+        });
+        with_type(LINES, streamed(lines))
     }
 }
 
@@ -146,12 +183,21 @@ fn redirect(access: &PageAccess) -> HttpResponse {
     response
 }
 
-fn json(answer: Map<String, Value>) -> HttpResponse {
+pub(crate) fn json(answer: Map<String, Value>) -> HttpResponse {
     content("application/json", Value::Object(answer).to_string().into())
 }
 
 fn content(media_type: &'static str, text: Bytes) -> HttpResponse {
-    let mut response = Response::new(Full::new(text).boxed());
+    with_type(media_type, Response::new(Full::new(text).boxed()))
+}
+
+/// An answer whose bytes come piece by piece.
+pub(crate) fn streamed(mut pieces: mpsc::Receiver<Bytes>) -> HttpResponse {
+    let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it)))));
+    Response::new(BodyExt::boxed(StreamBody::new(pieces)))
+}
+
+pub(crate) fn with_type(media_type: &'static str, mut response: HttpResponse) -> HttpResponse {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

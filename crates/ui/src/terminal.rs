@@ -68,6 +68,21 @@ impl From<PageSize> for TerminalSize {
     }
 }
 
+/// The terminals of a container that go on by themselves, oldest first.
+pub(crate) async fn list(process: &Process, container: &str) -> Map<String, Value> {
+    listed(&process.context, container).await.unwrap_or_else(|failure| failure.answer(Some("terminals")))
+}
+
+async fn listed(cx: &Context, container: &str) -> Result<Map<String, Value>, Failure> {
+    let handle = Handle::parse(container).map_err(|err| Failure::name("container", err))?;
+    let mut found = enter(cx, &handle, false).await?;
+    let open = guest_link(cx, &mut found).await?.terminals().await?;
+    let own = open.iter().filter(|terminal| !terminal.job.foreground).map(|terminal| {
+        json!({ "terminal": terminal.job.job, "command": terminal.job.command, "began_ms": terminal.job.began_ms })
+    });
+    Ok(Map::from_iter([("success".to_owned(), true.into()), ("terminals".to_owned(), own.collect())]))
+}
+
 /// Answers the handshake, and serves the terminal beside it.
 pub(crate) fn upgrade(process: &Process, calls: &TaskTracker, mut request: Request<Incoming>) -> HttpResponse {
     let headers = request.headers();

@@ -78,7 +78,7 @@ mod strict_create;
 mod terminal;
 mod tokens;
 mod try_repo;
-mod ui;
+pub(crate) mod ui;
 mod upgrade;
 mod users;
 mod values;

@@ -10,6 +10,7 @@ mod forward;
 mod key;
 mod keyless;
 mod life;
+mod page;
 mod parent;
 mod settings;
 mod shared;

@@ -1,135 +1,72 @@
-// Elements, and texts that several pages write. Texts become text nodes only, never markup.
+// Elements, and how a place gets new content. Texts become text nodes only, never markup.
 
 /** `h("a", { href: "#/" }, "text", child)`; properties that begin with `on` are listeners. */
 export function h(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
+  return filled(document.createElement(tag), properties, children);
+}
+
+/** The same for SVG. */
+export function svg(tag, properties = {}, ...children) {
+  return filled(document.createElementNS("http:" + "//www.w3.org/2000/svg", tag), properties, children);
+}
+
+function filled(element, properties, children) {
   for (const [name, value] of Object.entries(properties)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((it) => it !== null && it !== undefined && it !== false));
+  element.append(...children.flat(3).filter((it) => it !== null && it !== undefined && it !== false));
   return element;
 }
 
-/** A table whose rows are lists of cells. The first cell of a row is its heading. */
-export function table(caption, columns, rows, empty) {
-  if (rows.length === 0) return h("p", { class: "empty" }, empty);
-  const cell = (content, at) =>
-    h(at === 0 ? "th" : "td", { ...(at === 0 ? { scope: "row", role: "rowheader" } : { role: "cell" }), "data-label": columns[at] }, content);
-  // The roles stay where a narrow page lays the table out as blocks.
-  return h("table", { role: "table" },
-    h("caption", {}, caption),
-    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((it) => h("th", { scope: "col", role: "columnheader" }, it)))),
-    h("tbody", { role: "rowgroup" }, rows.map((row) => h("tr", { role: "row" }, row.map(cell)))));
+const ICONS = {
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  plus: "M12 5v14M5 12h14",
+  close: "M6 6l12 12M18 6L6 18",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  check: "M5 13l4 4L19 7",
+  folder: "M3 7v12h18V8h-9l-2-3H3z",
+  file: "M6 3h8l4 4v14H6zM14 3v4h4",
+  link: "M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1",
+  box: "M3 8l9-5 9 5v8l-9 5-9-5zM3 8l9 5 9-5M12 13v8",
+  branch: "M6 4v12M6 16a2 2 0 1 0 .01 0M6 4a2 2 0 1 0 .01 0M18 6a2 2 0 1 0 .01 0M18 8c0 5-6 4-11 7",
+  theme: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
+  wide: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
+};
+
+export function icon(name) {
+  const path = svg("path", { d: ICONS[name] });
+  return svg("svg", { class: `icon icon-${name}`, viewBox: "0 0 24 24", "aria-hidden": "true" }, path);
 }
 
-/** Replaces the content unless it is the same, so that focus and selection stay. */
+/** Changes a place to the new content. What is the same stays, with its focus and selection. */
 export function replace(place, ...content) {
-  const next = h("div", {}, ...content);
-  if (sameMarkup(next, place)) return;
   const focused = place.contains(document.activeElement) ? document.activeElement.getAttribute("data-key") : null;
-  place.replaceChildren(...next.childNodes);
-  if (focused) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  update(place, h("div", {}, ...content));
+  if (focused && !place.contains(document.activeElement)) place.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function sameMarkup(next, place) {
-  return next.childNodes.length === place.childNodes.length && [...next.childNodes].every((it, at) => it.isEqualNode(place.childNodes[at]));
-}
+// Elements without listeners of their own, whose children are compared one by one.
+const FRAMES = ["DIV", "TABLE", "TBODY", "SECTION", "DL"];
 
-/** Tells a change to all, also to those who hear the page. */
-export function announce(text) {
-  document.getElementById("status").textContent = text;
-}
-
-export function failure(error) {
-  return h("div", { class: "failure", role: "alert" },
-    h("p", {}, error.message || String(error)),
-    error.hint && h("p", { class: "hint" }, error.hint),
-    error.code && h("p", { class: "code" }, h("code", {}, error.code)));
-}
-
-// Keys of buttons whose work goes on. A list that is refreshed meanwhile has other buttons for it.
-const busy = new Set();
-
-/** A button that does its work once at a time, and shows what fails above the page's content. In a list it needs a `data-key`. */
-export function button(text, work, properties = {}) {
-  const named = properties["data-key"];
-  const own = h("button", {
-    type: "button", ...properties, "data-key": named || text, disabled: busy.has(named),
-    onclick: async () => {
-      own.disabled = true;
-      if (named) busy.add(named);
-      try { await work(); } catch (error) { announce(""); showFailure(error); }
-      busy.delete(named);
-      own.disabled = false;
-      if (named) for (const it of document.querySelectorAll(`[data-key="${CSS.escape(named)}"]`)) it.disabled = false;
-    },
-  }, text);
-  return own;
-}
-
-export function showFailure(error) {
-  const main = document.getElementById("main");
-  main.querySelector(":scope > .failure")?.remove();
-  const heading = main.querySelector("h1");
-  heading ? heading.after(failure(error)) : main.prepend(failure(error));
-  main.querySelector(".failure").scrollIntoView({ block: "nearest" });
-}
-
-// Warnings that were closed.
-const closed = new Set();
-
-/** What calls warn of, above each page until it is closed. With `polled`, what was closed before is not shown again. */
-export function showWarnings(warnings, about, polled) {
-  const place = document.getElementById("warnings");
-  const shown = [...place.querySelectorAll("li")].map((it) => it.textContent);
-  const texts = warnings.map((it) => [about, it.message || it.code].filter(Boolean).join(": "));
-  const added = texts.filter((it) => !shown.includes(it) && !(polled && closed.has(it)));
-  if (added.length === 0) return;
-  const all = [...new Set([...shown, ...added])];
-  const close = () => {
-    for (const it of all) closed.add(it);
-    place.replaceChildren();
-    document.getElementById("main").focus();
-  };
-  place.replaceChildren(h("div", { class: "warning" },
-    h("ul", {}, all.map((it) => h("li", {}, it))),
-    button("Close", close, { "aria-label": "Close the warnings", "data-key": "close warnings" })));
-}
-
-/** Asks before something is lost. */
-export function confirm(title, text, action) {
-  return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
-      h("h2", { id: "dialog-title" }, title),
-      h("p", {}, text),
-      h("form", { method: "dialog" },
-        h("button", { value: "no", autofocus: true }, "Keep it"),
-        h("button", { value: "yes", class: "danger" }, action)));
-    dialog.addEventListener("close", () => { resolve(dialog.returnValue === "yes"); dialog.remove(); });
-    document.body.append(dialog);
-    dialog.showModal();
+function update(old, next) {
+  const [before, after] = [[...old.childNodes], [...next.childNodes]];
+  if (before.length !== after.length) return old.replaceChildren(...after);
+  before.forEach((child, at) => {
+    if (child.isEqualNode(after[at])) return;
+    const isFrame = FRAMES.includes(child.nodeName) && child.cloneNode(false).isEqualNode(after[at].cloneNode(false));
+    isFrame ? update(child, after[at]) : child.replaceWith(after[at]);
   });
 }
 
-export function bytes(count) {
-  if (count === null || count === undefined) return "";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  while (count >= 1024 && at < units.length - 1) { count /= 1024; at += 1; }
-  return `${at === 0 || count >= 100 ? Math.round(count) : count.toFixed(1)} ${units[at]}`;
+/** Calls again and again while the page is looked at. What it returns ends that. */
+export function every(milliseconds, work) {
+  const run = () => { if (!document.hidden) work(); };
+  const timer = setInterval(run, milliseconds);
+  document.addEventListener("visibilitychange", run);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", run);
+  };
 }
-
-export function ago(time) {
-  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
-  if (!Number.isFinite(seconds)) return "";
-  const [count, unit] = seconds < 60 ? [seconds, "s"] : seconds < 3600 ? [seconds / 60, "min"] : seconds < 172800 ? [seconds / 3600, "h"] : [seconds / 86400, "days"];
-  return `${Math.floor(count)} ${unit} ago`;
-}
-
-export const when = (time) => h("time", { datetime: time, title: time }, ago(time));
-
-export const percent = (value) => (value === null || value === undefined ? "" : `${value.toFixed(1)} %`);
-
-export const state = (text, good) => h("span", { class: good ? "state good" : "state" }, text);

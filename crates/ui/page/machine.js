@@ -1,90 +1,93 @@
-// One machine: facts, what it uses over time, provisioning report, jobs, terminal, timeline.
-import { call, machines, usage } from "./api.js";
-import { announce, button, h, percent, replace, state, table, when } from "./dom.js";
-import { jobsSection } from "./jobs.js";
-import { destroy, memory } from "./machines.js";
-import { plot } from "./plot.js";
-import { terminalSection } from "./terminal.js";
-import { timeline } from "./sessions.js";
+// One machine: what it is and how it stands, and tabs for all else.
+import { call, machines } from "./api.js";
+import { changesPanel } from "./changes.js";
+import { button, menu, tabs } from "./controls.js";
+import { every, h, replace } from "./dom.js";
+import { filesPanel } from "./files.js";
+import { jobsPanel } from "./jobs.js";
+import { backToMachines, destroy, image, power } from "./machines.js";
+import { announce, back, failure, notFound, skeleton } from "./messages.js";
+import { overviewPanel } from "./overview.js";
+import { reportPanel } from "./report.js";
+import { terminalPanel } from "./terminal.js";
+import { machineState, when } from "./text.js";
+import { timelinePanel } from "./timeline.js";
 
 const EVERY = 3000;
 
-function facts(status, row) {
-  const facts = [
-    ["State", state(status.status, status.running)],
-    ["Image", status.image],
-    ["Session", h("a", { href: `#/session/${status.session}` }, status.session)],
-    ["Engine", row.engine],
-    ["Network", status.network],
-    ["Working directory", h("code", {}, status.workdir)],
-    ["CPU", percent(row.cpu_percent)],
-    ["Memory", memory(row)],
-    ["Ports", row.ports || "none"],
-    ["Created", when(row.created)],
-  ];
-  return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value ?? ""))));
-}
+const PANELS = [
+  ["overview", "Overview", overviewPanel], ["jobs", "Jobs", jobsPanel], ["terminal", "Terminal", terminalPanel], ["files", "Files", filesPanel],
+  ["report", "Report", reportPanel], ["changes", "Changes", changesPanel], ["timeline", "Timeline", (machine) => timelinePanel({ container: machine.name })],
+];
 
-function report(status) {
-  const rows = (status.metadata?.provisioning_report || []).map((it) => [
-    it.name.replaceAll("_", " "),
-    state(it.status, it.status === "success"),
-    h("div", {}, [it.detail, it.error, ...(it.items || []).map((one) => [one.name, one.status, one.detail, one.error].filter(Boolean).join(": "))].filter(Boolean).map((text) => h("div", {}, text))),
-  ]);
-  return table("What was done when the machine was created", ["Step", "Status", "Details"], rows, "There is no report of it.");
-}
-
-function section(title, id, ...content) {
-  return h("section", { "aria-labelledby": id }, h("h2", { id }, title), ...content);
-}
-
-/** Shows this page anew. The document stays, with what it warns of. */
-function showAgain(text) {
-  window.dispatchEvent(new HashChangeEvent("hashchange"));
-  announce(text);
-}
-
-async function plots(name) {
-  const { samples } = await usage(name);
-  return h("div", { class: "plots" }, plot("CPU", samples, "cpu_percent", percent), plot("Memory", samples, "memory_bytes"));
-}
-
-export async function machinePage(place, name) {
-  const first = await call("status", { container: name });
-  const [about, resources, history] = [h("div", {}), h("div", {}), h("div", { class: "wide" })];
-  const jobs = jobsSection(name, first.running);
-  const terminal = terminalSection(name, first.running);
-  let ended = false;
-  // A page that was opened meanwhile stays as it is.
-  const done = (text) => ended ? announce(text) : showAgain(text);
-  const power = first.running
-    ? button("Stop", async () => { await call("stop", { container: name }); done(`${name} is stopped.`); })
-    : button("Start", async () => { await call("start", { container: name }); done(`${name} runs.`); });
+export async function machinePage(place, name, tab = "overview") {
+  const [side, line, trouble] = [h("div", { class: "actions" }), h("p", { class: "subtitle" }), h("div", {})];
+  const body = h("div", {}, h("div", { class: "card" }, skeleton(5)));
   place.append(
-    h("h1", {}, name),
-    h("div", { class: "actions" }, power,
-      button("Remove", async () => { if (await destroy(name) && !ended) location.hash = "#/"; }, { class: "danger" })),
-    h("div", { class: "columns" }, section("Facts", "facts-title", about), section("Resources", "resources-title", resources)),
-    section("Jobs", "jobs-title", jobs.element),
-    section("Terminal", "terminal-title", terminal.element),
-    section("Provisioning report", "report-title", h("div", { class: "wide" }, report(first))),
-    section("Timeline", "timeline-title", history));
+    back("#/", "Machines"),
+    h("div", { class: "head" }, h("h1", {}, name), side), line, trouble, body);
+  const gone = () => notFound(place, "Machine not found", `There is no machine named \`${name}\`. It may have been removed.`, "#/", "Show all machines");
 
-  async function refresh() {
-    const answer = await machines();
-    const row = answer.containers?.find((it) => it.name === name);
-    if (!row) {
-      replace(about, h("p", { class: "empty" }, "This machine is gone."));
-      return;
-    }
-    const status = { ...first, status: row.status, running: row.running };
-    replace(about, facts(status, row));
-    replace(resources, await plots(name));
-    await jobs.refresh();
+  const machine = { name, row: null, status: null };
+  let isOver = false;
+  let all = null;
+
+  async function look(anew = false) {
+    const answer = await machines(anew);
+    if (isOver) return;
+    const before = machine.row?.running;
+    machine.row = answer.containers.find((it) => it.name === name);
+    if (!machine.row) return end(gone);
+    if (!machine.status || before !== machine.row.running) machine.status = await call("status", { container: name });
+    replace(trouble);
+    draw();
   }
-  const again = () => refresh().catch((error) => announce(error.message));
-  await again();
-  replace(history, await timeline({ container: name }));
-  const timer = setInterval(() => { if (!ended && !document.hidden) again(); }, EVERY);
-  return () => { ended = true; clearInterval(timer); jobs.end(); terminal.end(); };
+
+  function draw() {
+    const { row } = machine;
+    const parts = [machineState(row), image(row), row.engine, h("a", { class: "plain", href: `#/session/${row.session}` }, `session ${row.session}`), h("span", {}, "created ", when(row.created))];
+    replace(line, parts.map((it) => h("span", { class: "part" }, it)));
+    replace(side,
+      button(row.running ? "Stop" : "Start", async () => { await power(row); if (!isOver) await look(true); }),
+      menu("More actions", () => [
+        { text: "Copy the command of a shell", work: () => copy(`coracle shell ${name}`) },
+        { text: "Copy the command of ssh", work: () => copy(`ssh ${name}.coracle`) },
+        { text: "Remove…", danger: true, work: async () => { if (await destroy(name) && !isOver) backToMachines(); } },
+      ]));
+    if (!all) {
+      all = tabs(`Parts of ${name}`, PANELS.map(([id, title, panel]) => ({ id, title, panel: () => panel(machine) })), tab,
+        (id) => history.replaceState(null, "", id === "overview" ? `#/machine/${name}` : `#/machine/${name}/${id}`));
+      body.replaceChildren(all.element);
+      all.show();
+      place.addEventListener("opentab", ({ detail }) => all.open(detail));
+    }
+    all.update();
+  }
+
+  const copy = async (text) => {
+    await navigator.clipboard.writeText(text);
+    announce(`Copied: ${text}`);
+  };
+
+  function end(then) {
+    isOver = true;
+    stop();
+    all?.end();
+    then?.();
+  }
+  const again = () => look().catch((error) => replace(trouble, failure(error)));
+  const stop = every(EVERY, () => { if (!isOver) again(); });
+  try {
+    await look();
+  } catch (error) {
+    if (error.code === "not_found") end(gone);
+    else {
+      body.replaceChildren();
+      replace(trouble, failure(error));
+    }
+  }
+  return () => end();
 }
+
+/** Opens a tab of the page that an element stands in. */
+export const openTab = (element, id) => element.dispatchEvent(new CustomEvent("opentab", { bubbles: true, detail: id }));

@@ -1,6 +1,11 @@
-// All machines, and the form that creates one.
+// All machines.
 import { call, machines } from "./api.js";
-import { announce, button, bytes, confirm, failure, h, percent, replace, showFailure, state, table, when } from "./dom.js";
+import { button, confirm, menu, shortened } from "./controls.js";
+import { openCreate } from "./create.js";
+import { every, h, icon } from "./dom.js";
+import { announce, emptyState, moveTo } from "./messages.js";
+import { listing } from "./table.js";
+import { bytes, count, imageLabel, machineState, percent, portAddress, when } from "./text.js";
 
 const EVERY = 2000;
 
@@ -8,107 +13,123 @@ const EVERY = 2000;
 export async function destroy(name) {
   const text = "Its commands end. Work that only this machine has is saved on this host first.";
   if (!await confirm(`Remove ${name}?`, text, "Remove")) return false;
+  return destroyNow(name);
+}
+
+async function destroyNow(name) {
   announce(`Removing ${name}…`);
   const answer = await call("destroy", { container: name });
-  const saved = answer.saved?.length ? " Its work was saved: `coracle saved list` shows it." : "";
-  announce(`${name} is removed.${saved}`);
+  announce(`${name} is removed.${answer.saved?.length ? " Its work was saved: coracle saved list shows it." : ""}`);
   return true;
 }
 
-export const memory = (row) =>
-  row.memory_limit ? `${bytes(row.memory_bytes)} of ${bytes(row.memory_limit)}` : bytes(row.memory_bytes);
-
-function rows(answer, refresh) {
-  return answer.containers.map((it) => [
-    h("a", { href: `#/machine/${it.name}`, "data-key": `open ${it.name}` }, it.name),
-    it.image, it.engine, it.session,
-    state(it.status, it.running),
-    it.running ? percent(it.cpu_percent) : "",
-    it.running ? memory(it) : "",
-    String(it.jobs_running),
-    when(it.created),
-    button("Remove", async () => { if (await destroy(it.name)) await refresh(true); },
-      { class: "danger", "aria-label": `Remove ${it.name}`, "data-key": `remove ${it.name}` }),
-  ]);
+/** Starts or stops a machine. */
+export async function power(row) {
+  announce(`${row.running ? "Stopping" : "Starting"} ${row.name}…`);
+  await call(row.running ? "stop" : "start", { container: row.name });
+  announce(`${row.name} is ${row.running ? "stopped" : "running"}.`);
 }
 
-const COLUMNS = ["Name", "Image", "Engine", "Session", "State", "CPU", "Memory", "Jobs", "Created", "Action"];
+export const ports = (row) => (row.port_map || []).filter((it) => it.host).map((it) => it.protocol === "udp"
+  ? h("span", { class: "port" }, `${it.host} → ${it.container}/udp`)
+  : h("a", { class: "port", href: portAddress(it), target: "_blank", rel: "noopener noreferrer", title: `${it.address}:${it.host}` }, `${it.host} → ${it.container}`));
+
+/** What a machine is made from, with the whole name of its image at a press. */
+export const image = (row) => shortened(imageLabel(row.image, row.purpose), row.image, "image name");
+
+function memory(row) {
+  if (!row.running) return "";
+  const used = h("span", {}, bytes(row.memory_bytes));
+  if (!row.memory_limit) return used;
+  const share = Math.min(100, (row.memory_bytes / row.memory_limit) * 100);
+  const text = `${bytes(row.memory_bytes)} of ${bytes(row.memory_limit)}`;
+  return h("span", { class: "gauge", title: text }, used,
+    h("span", { class: "track", role: "img", "aria-label": text }, h("span", { class: share > 85 ? "fill full" : "fill", style: `width: ${share.toFixed(1)}%` })));
+}
 
 export async function machinesPage(place) {
-  const list = h("div", { class: "wide" });
-  place.append(h("h1", {}, "Machines"), list, createForm((anew) => refresh(anew)));
-  let ended = false;
-  async function refresh(anew = false) {
+  const selected = new Set();
+  let rows = [];
+  const bulk = h("div", { class: "bulk", role: "group", "aria-label": "Selected machines", hidden: true });
+
+  const refresh = async (anew = false) => {
     try {
-      const answer = await machines(anew);
-      replace(list, table("Machines of all sessions", COLUMNS, rows(answer, refresh), "There is no machine. The form below creates one."));
+      rows = (await machines(anew)).containers;
+      for (const name of selected) if (!rows.some((it) => it.name === name)) selected.delete(name);
+      list.show(rows);
+      drawBulk();
     } catch (error) {
-      replace(list, failure(error));
+      list.fail(error);
     }
-  }
-  await refresh();
-  const timer = setInterval(() => { if (!ended && !document.hidden) refresh(); }, EVERY);
-  return () => { ended = true; clearInterval(timer); };
-}
+  };
+  const changing = async (work) => { try { await work(); } finally { await refresh(true); } };
 
-const PURPOSES = ["", "general", "python", "node", "bun", "rust", "go", "browser", "desktop", "clean"];
-
-function field(label, name, properties = {}, help = null) {
-  const id = `create-${name}`;
-  const input = properties.options
-    ? h("select", { id, name }, properties.options.map((it) => h("option", { value: it }, it || "none")))
-    : h(properties.tag || "input", { id, name, autocomplete: "off", spellcheck: "false", ...properties, "aria-describedby": help && `${id}-help` });
-  return h("div", { class: "field" }, h("label", { for: id }, label), input, help && h("p", { class: "help", id: `${id}-help` }, help));
-}
-
-function check(label, name, checked) {
-  return h("label", { class: "check" }, h("input", { type: "checkbox", name, checked }), label);
-}
-
-/** Arguments of `create`: what was left empty is left out. */
-function createArguments(form) {
-  const data = new FormData(form);
-  const text = (name) => data.get(name).trim();
-  const args = { mount_cwd: data.has("mount_cwd"), persistent: data.has("persistent") };
-  for (const name of ["name", "image", "purpose", "memory_limit"]) if (text(name)) args[name] = text(name);
-  if (text("cpu_limit")) args.cpu_limit = Number(text("cpu_limit"));
-  if (text("ports")) args.ports = text("ports").split(/[\s,]+/);
-  if (text("setup")) args.setup_commands = text("setup").split("\n").map((it) => it.trim()).filter(Boolean);
-  return args;
-}
-
-function createForm(refresh) {
-  const outcome = h("div", {});
-  const submit = h("button", { type: "submit", class: "primary" }, "Create");
-  const form = h("form", {
-    onsubmit: async (event) => {
-      event.preventDefault();
-      submit.disabled = true;
-      outcome.replaceChildren();
-      announce("Creating the machine. The first one of a purpose takes minutes while its image is built.");
-      try {
-        const answer = await call("create", createArguments(form));
-        announce(`${answer.container} is ready.`);
-        outcome.replaceChildren(h("p", { class: "done" }, h("a", { href: `#/machine/${answer.container}` }, `Open ${answer.container}`)));
-        form.reset();
-      } catch (error) {
-        announce("");
-        outcome.replaceChildren(failure(error));
-      }
-      submit.disabled = false;
-      refresh(true).catch(showFailure);
+  const pick = (row) => h("input", {
+    type: "checkbox", "aria-label": `Select ${row.name}`, "data-key": `select ${row.name}`, checked: selected.has(row.name),
+    onchange: ({ target }) => { target.checked ? selected.add(row.name) : selected.delete(row.name); list.redraw(); drawBulk(); },
+  });
+  const actions = (row) => menu(`Actions of ${row.name}`, () => [
+    { text: "Open", href: `#/machine/${row.name}` },
+    row.running && { text: "Terminal", href: `#/machine/${row.name}/terminal` },
+    { text: row.running ? "Stop" : "Start", work: () => changing(() => power(row)) },
+    { text: "Remove…", danger: true, work: () => changing(() => destroy(row.name)) },
+  ], { key: `menu ${row.name}` });
+  const columns = [
+    {
+      title: "Name", kind: "lead", sort: (it) => it.name,
+      cell: (it) => [pick(it), h("span", { class: "stack" },
+        h("a", { href: `#/machine/${it.name}`, "data-key": `open ${it.name}` }, it.name), h("span", { class: "minor" }, image(it)))],
     },
-  },
-  field("Name", "name", {}, "A fresh name if empty."),
-  field("Purpose", "purpose", { options: PURPOSES }, "It decides image and packages."),
-  field("Image", "image", {}, "Without purpose and image it is the configured default."),
-  field("Memory", "memory_limit", { placeholder: "4g" }),
-  field("CPUs", "cpu_limit", { type: "number", min: "0.1", step: "0.1", placeholder: "2" }),
-  field("Ports", "ports", { placeholder: "8080 5432" }),
-  h("div", { class: "field whole" }, field("Setup commands, one a line", "setup", { tag: "textarea", rows: "2" })),
-  h("div", { class: "field whole checks" },
-    check("Mount the directory in which coracle ui was started", "mount_cwd", false),
-    check("Persistent: it outlives the session", "persistent", false)),
-  h("div", { class: "field whole" }, submit));
-  return h("section", { "aria-labelledby": "create-title" }, h("h2", { id: "create-title" }, "Create a machine"), form, outcome);
+    { title: "State", sort: (it) => it.status, cell: machineState },
+    { title: "CPU", kind: "num", sort: (it) => it.cpu_percent ?? -1, cell: (it) => it.running ? percent(it.cpu_percent) : "" },
+    { title: "Memory", kind: "num", sort: (it) => it.memory_bytes ?? -1, cell: memory },
+    { title: "Jobs", kind: "num", sort: (it) => it.jobs_running, cell: (it) => it.jobs_running ? h("a", { href: `#/machine/${it.name}/jobs` }, String(it.jobs_running)) : h("span", { class: "none" }, "0") },
+    { title: "Ports", kind: "low", cell: (it) => h("span", { class: "ports" }, ports(it)) },
+    { title: "Session", kind: "low", sort: (it) => it.session, cell: (it) => h("a", { class: "plain", href: `#/session/${it.session}` }, it.session) },
+    { title: "Engine", kind: "low", sort: (it) => it.engine, cell: (it) => it.engine },
+    { title: "Created", kind: "low", sort: (it) => it.created, cell: (it) => when(it.created) },
+    { title: "Actions", kind: "last", cell: actions },
+  ];
+  const create = () => openCreate(() => refresh(true));
+  const list = listing({
+    caption: "Machines of all sessions", columns, sort: { column: 0, down: false },
+    text: (it) => [it.name, it.image, it.purpose, it.engine, it.session, it.status].filter(Boolean).join(" "),
+    empty: () => emptyState("box", "No machines yet", "A machine is a Linux container for you or an agent. Create one here, or with `coracle create` in a terminal.",
+      h("button", { type: "button", class: "primary", "data-key": "create first", onclick: create }, "New machine")),
+    tools: [bulk],
+  });
+
+  function drawBulk() {
+    const names = [...selected];
+    bulk.hidden = names.length === 0;
+    const several = rows.filter((it) => selected.has(it.name));
+    const running = several.filter((it) => it.running);
+    const stopAll = () => changing(() => each(running, power));
+    const removeAll = async () => {
+      if (!await confirm(`Remove ${count(names.length, "machine")}?`, `${names.join(", ")}. Their commands end. Work that only they have is saved on this host first.`, "Remove")) return;
+      await changing(() => each(names, destroyNow));
+      selected.clear();
+      await refresh();
+    };
+    bulk.replaceChildren(h("span", {}, `${names.length} selected`),
+      running.length > 0 ? button("Stop", stopAll, { "data-key": "stop selected" }) : "",
+      button("Remove…", removeAll, { class: "danger", "data-key": "remove selected" }));
+  }
+
+  place.append(
+    h("div", { class: "head" }, h("h1", {}, "Machines"),
+      h("div", { class: "actions" }, h("button", { type: "button", class: "primary", "data-key": "create", "data-shortcut": "n", onclick: create }, icon("plus"), "New machine"))),
+    list.element);
+  await refresh();
+  return every(EVERY, () => refresh());
 }
+
+/** Does something to several things, one after the other. All are tried, and the first failure is reported. */
+async function each(things, work) {
+  const failures = [];
+  for (const it of things) await work(it).catch((error) => failures.push(error));
+  if (failures.length > 0) throw failures[0];
+}
+
+/** After a machine was removed on its own page. */
+export const backToMachines = () => moveTo("#/");

@@ -1,79 +1,56 @@
-// Sessions: what each did, by the audit trail, and what it changed in copied files.
-import { call, machines } from "./api.js";
-import { announce, button, confirm, h, replace, table, when } from "./dom.js";
-import { patch } from "./diff.js";
-
-const NEWEST = 200;
-
-function outcome(act) {
-  if (act.outcome === "done") return act.exit_code > 0 ? `exit ${act.exit_code}` : "done";
-  return act.rule ? `${act.outcome}: ${act.rule}` : act.code ? `${act.outcome}: ${act.code}` : act.outcome;
-}
-
-function row(act) {
-  const first = act.args?.command?.first;
-  const took = act.duration_ms === null || act.duration_ms === undefined ? "" : act.duration_ms < 1000 ? `${act.duration_ms} ms` : `${(act.duration_ms / 1000).toFixed(1)} s`;
-  return [act.time ? when(act.time) : "", act.by || "", act.session || "", `${act.operation}${first ? ` ${first} …` : ""}`, act.container || "", outcome(act), took];
-}
-
-const COLUMNS = ["When", "By", "Session", "Operation", "Machine", "Outcome", "Took"];
-
-/** The newest acts, newest first, and how many are older. */
-async function newest(args) {
-  const { acts, older } = await call("audit log", { newest: NEWEST, ...args });
-  return { acts: acts.reverse(), older };
-}
-
-/** What was done, newest first. */
-export async function timeline(args) {
-  const { acts, older } = await newest(args);
-  return [
-    table("What was done, newest first", COLUMNS, acts.map(row), "Nothing has been done yet."),
-    older > 0 && h("p", { class: "help" }, older === 1 ? "1 older act is not shown." : `${older} older acts are not shown.`),
-  ];
-}
-
-/** Files that an answer passes over. */
-const passedOver = (answer) => (answer.passed_over || []).map((it) => h("li", {}, `${it.path} is passed over: ${it.reason}`));
+// Sessions: their machines, what each did, and what it changed in copied files.
+import { machines } from "./api.js";
+import { workspaceChanges } from "./changes.js";
+import { tabs } from "./controls.js";
+import { h } from "./dom.js";
+import { image } from "./machines.js";
+import { back, emptyState } from "./messages.js";
+import { listing } from "./table.js";
+import { machineState, when } from "./text.js";
+import { newestActs, timelinePanel } from "./timeline.js";
 
 export async function sessionsPage(place) {
-  const [{ acts: all, older }, { containers }] = await Promise.all([newest({}), machines()]);
-  const names = [...new Set([...containers.map((it) => it.session), ...all.map((it) => it.session)].filter(Boolean))];
-  const rows = names.map((name) => {
-    const [own, last] = [containers.filter((it) => it.session === name), all.find((it) => it.session === name)];
-    return [h("a", { href: `#/session/${name}` }, name), String(own.length), last?.by || "", last?.operation || "", last?.time ? when(last.time) : ""];
+  const columns = [
+    { title: "Session", kind: "lead", sort: (it) => it.name, cell: (it) => h("a", { href: `#/session/${it.name}`, "data-key": `open ${it.name}` }, it.name) },
+    { title: "Machines", kind: "num", sort: (it) => it.machines, cell: (it) => String(it.machines) },
+    { title: "Last operation", sort: (it) => it.last?.operation, cell: (it) => it.last?.operation.replaceAll("_", " ") || "" },
+    { title: "By", kind: "low", sort: (it) => it.last?.by, cell: (it) => it.last?.by || "" },
+    { title: "When", sort: (it) => it.last?.time || "", cell: (it) => when(it.last?.time) },
+  ];
+  const list = listing({
+    caption: "Sessions with machines or recent operations", columns, text: (it) => it.name,
+    empty: () => emptyState("box", "No sessions yet", "A session is one agent or program, or you at a terminal. It is here as soon as it does something."),
   });
-  place.append(h("h1", {}, "Sessions"), h("div", { class: "wide" },
-    table("Sessions with machines or recent acts", ["Session", "Machines", "By", "Last operation", "When"], rows, "No session has done anything yet."),
-    older > 0 && h("p", { class: "help" }, `Only the newest ${NEWEST} acts are looked at: sessions without machines that did nothing since are missing.`)));
+  const more = h("p", { class: "help" });
+  place.append(h("div", { class: "head" }, h("div", {}, h("h1", {}, "Sessions"), h("p", { class: "subtitle" }, "Each agent, program or terminal that uses Coracle."))), list.element, more);
+  try {
+    const [{ acts, older, newest }, { containers }] = await Promise.all([newestActs({}), machines()]);
+    const names = [...new Set([...containers.map((it) => it.session), ...acts.map((it) => it.session)].filter(Boolean))];
+    list.show(names.map((name) => ({ name, machines: containers.filter((it) => it.session === name).length, last: acts.find((it) => it.session === name) })));
+    more.textContent = older > 0 ? `Sessions without machines are here if they did one of the newest ${newest} operations.` : "";
+  } catch (error) {
+    list.fail(error);
+  }
 }
 
-export async function sessionPage(place, name) {
-  const changes = h("div", {});
-  const show = async () => {
-    const answer = await call("workspace diff", {}, name);
-    const files = answer.files || [];
-    const notes = [...files.filter((it) => !it.diff).map((it) => h("li", {}, `${it.change} ${it.path}${it.note ? `: ${it.note}` : ""}`)), ...passedOver(answer)];
-    const text = files.map((it) => it.diff || "").join("");
-    replace(changes,
-      files.length === 0 && h("p", { class: "empty" }, "Nothing is changed."),
-      text && patch(text, `Changes of session ${name}`),
-      notes.length > 0 && h("ul", {}, notes),
-      files.length > 0 && button("Apply to this host", apply, { class: "primary" }));
-    announce(`${files.length} changed ${files.length === 1 ? "file" : "files"}.`);
-  };
-  const apply = async () => {
-    if (!await confirm("Apply the changes?", "The files are written to the directories of this host that they were copied from.", "Apply")) return;
-    const answer = await call("workspace apply", {}, name);
-    const { files, protected: kept } = answer;
-    replace(changes, h("p", { class: "done" }, `${files.length} ${files.length === 1 ? "file was" : "files were"} written.`),
-      h("ul", {}, files.map((it) => h("li", {}, `${it.change} ${it.path}`)), (kept || []).map((it) => h("li", {}, `not written: ${it} has a protected name`)), passedOver(answer)));
-    announce("The changes were applied.");
-  };
-  const history = h("div", { class: "wide" });
-  place.append(h("h1", {}, `Session ${name}`),
-    h("section", { "aria-labelledby": "changes-title" }, h("h2", { id: "changes-title" }, "Changes of the workspace"),
-      h("p", { class: "help" }, "Files of its workspace that are not as they were copied in from this host."), button("Show changes", show), changes),
-    h("section", { "aria-labelledby": "timeline-title" }, h("h2", { id: "timeline-title" }, "Timeline"), history));
-  replace(history, await timeline({ session_name: name }));
+function machinesPanel(name) {
+  const columns = [
+    { title: "Name", kind: "lead", sort: (it) => it.name, cell: (it) => h("span", { class: "stack" }, h("a", { href: `#/machine/${it.name}` }, it.name), h("span", { class: "minor" }, image(it))) },
+    { title: "State", sort: (it) => it.status, cell: machineState },
+    { title: "Jobs", kind: "num", sort: (it) => it.jobs_running, cell: (it) => String(it.jobs_running) },
+    { title: "Created", sort: (it) => it.created, cell: (it) => when(it.created) },
+  ];
+  const list = listing({ caption: `Machines of session ${name}`, columns, empty: "The session has no machine now." });
+  const shown = () => machines().then(({ containers }) => list.show(containers.filter((it) => it.session === name)), list.fail);
+  return { element: list.element, shown };
+}
+
+export function sessionPage(place, name, tab = "timeline") {
+  const panels = [["timeline", "Timeline", () => timelinePanel({ session_name: name })], ["machines", "Machines", () => machinesPanel(name)], ["changes", "Changes", () => workspaceChanges(name)]];
+  const all = tabs(`Parts of session ${name}`, panels.map(([id, title, panel]) => ({ id, title, panel })), tab,
+    (id) => history.replaceState(null, "", id === "timeline" ? `#/session/${name}` : `#/session/${name}/${id}`));
+  place.append(back("#/sessions", "Sessions"),
+    h("div", { class: "head" }, h("h1", {}, name)), all.element);
+  all.show();
+  return all.end;
 }

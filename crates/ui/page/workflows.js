@@ -1,51 +1,129 @@
-// Workflows: their branches, what their agents used, and their changes.
-import { call } from "./api.js";
-import { announce, button, confirm, h, replace, state, table, when } from "./dom.js";
-import { patch } from "./diff.js";
+// Workflows: an agent's task on a branch of its own. What each is about, how it stands, and what it used.
+import { call, follow, tool } from "./api.js";
+import { confirm, field, menu, openDialog } from "./controls.js";
+import { every, h, icon } from "./dom.js";
+import { announce, emptyState, failure, moveTo } from "./messages.js";
+import { liveSteps } from "./steps.js";
+import { listing } from "./table.js";
+import { capital, prose, state, when } from "./text.js";
 
-const of = (id) => call("workflow_status", { workflow: id }).catch(() => null);
+const EVERY = 5000;
 
-function used(status) {
-  const usage = status?.usage || status?.metered;
-  const tokens = (usage?.input_tokens || 0) + (usage?.output_tokens || 0);
-  return tokens > 0 ? tokens.toLocaleString("en") : "";
+const KINDS = { running: "busy", done: "good", failed: "bad", lost: "warn", cancelled: "" };
+
+export const address = ({ id, profile }) => `#/workflow/${profile && profile !== "default" ? `${profile}/` : ""}${id}`;
+
+/** What is given to operations that find a workflow by its profile. */
+export const named = ({ id, profile }) => ({ workflow: id, ...(profile ? { profile } : {}) });
+
+export const runState = (run) => run ? state(capital(run.state), KINDS[run.state]) : state("No run yet");
+
+/** What it used: as the proxy counted it, or else as the agent's program told it. */
+export function used(run) {
+  const metered = run?.metered?.requests > 0 ? run.metered : run?.usage;
+  const tokens = (metered?.input_tokens || 0) + (metered?.output_tokens || 0);
+  const dollars = run?.metered?.cost_usd ?? run?.usage?.cost_usd;
+  return { tokens: tokens > 0 ? tokens : null, cost: typeof dollars === "number" ? `$${dollars.toFixed(2)}` : "" };
 }
 
-function cost(status) {
-  const amount = status?.metered?.cost_usd ?? status?.usage?.cost_usd;
-  return typeof amount === "number" ? `$${amount.toFixed(2)}` : "";
+/** All of them, of sandboxes that run and that do not. */
+export async function workflows() {
+  const { worktrees, stopped } = await call("worktree_list");
+  return [...worktrees, ...stopped.map((it) => ({ ...it, isStopped: true }))];
+}
+
+export async function cancelRun(id) {
+  await tool("workflow_cancel", { workflow: id });
+  announce(`The agent of ${id} was told to stop.`);
+}
+
+export async function push(workflow) {
+  const text = "Its branch goes to the repository that it came from, with your credential. Nothing else is pushed.";
+  if (!await confirm(`Push ${workflow.id}?`, text, "Push")) return;
+  announce("Pushing…");
+  const answer = await call("worktree_push", named(workflow));
+  announce(`${answer.ref} is at ${answer.new.slice(0, 12)}.${answer.uncommitted ? " What is not committed was not pushed." : ""}`);
+}
+
+export async function remove(workflow) {
+  const text = "Its agent is stopped. What only the workflow has is saved on this host first.";
+  if (!await confirm(`Remove ${workflow.id}?`, text, "Remove")) return false;
+  announce(`Removing ${workflow.id}…`);
+  const answer = await call("worktree_remove", named(workflow));
+  announce(`${workflow.id} is removed.${answer.saved || answer.also_saved?.length ? " Its work was saved: coracle saved list shows it." : ""}`);
+  return true;
 }
 
 export async function workflowsPage(place) {
-  const { worktrees, stopped } = await call("worktree_list");
-  const statuses = await Promise.all([...worktrees, ...stopped].map((it) => of(it.id)));
-  const rows = [...worktrees, ...stopped].map((it, at) => [
-    h("a", { href: `#/workflow/${it.id}` }, it.id),
-    it.branch || statuses[at]?.branch || "",
-    it.ahead === undefined ? "" : String(it.ahead),
-    state(statuses[at]?.state || (it.branch ? "open" : "stopped"), Boolean(it.branch)),
-    used(statuses[at]), cost(statuses[at]),
-  ]);
-  place.append(h("h1", {}, "Workflows"), h("div", { class: "wide" },
-    table("Workflows with a worktree", ["Workflow", "Branch", "Commits", "State", "Tokens", "Cost"], rows, "There is no workflow. `coracle worktree create` makes one.")));
+  const refresh = async () => { try { list.show(await workflows()); } catch (error) { list.fail(error); } };
+  const changing = async (work) => { try { await work(); } finally { await refresh(); } };
+  const task = (it) => it.run?.prompt?.split("\n")[0];
+  const actions = (it) => menu(`Actions of ${it.id}`, () => [
+    { text: "Open", href: address(it) },
+    it.run?.state === "running" && { text: "Cancel the agent", work: () => changing(() => cancelRun(it.id)) },
+    { text: "Push the branch…", work: () => changing(() => push(it)) },
+    { text: "Remove…", danger: true, work: () => changing(() => remove(it)) },
+  ], { key: `menu ${it.profile} ${it.id}` });
+  const columns = [
+    { title: "Workflow", kind: "lead", sort: (it) => it.id, cell: (it) => h("span", { class: "stack" }, h("a", { href: address(it), "data-key": `open ${it.profile} ${it.id}` }, it.id), h("span", { class: "minor one-line" }, task(it) || "")) },
+    { title: "State", sort: (it) => it.run?.state || "", cell: (it) => runState(it.run) },
+    { title: "Branch", kind: "low", sort: (it) => it.branch || it.run?.branch, cell: (it) => h("code", {}, it.branch || it.run?.branch || "") },
+    { title: "Commits", kind: "num", sort: (it) => it.ahead ?? -1, cell: (it) => it.isStopped ? "" : String(it.ahead) },
+    { title: "Tokens", kind: "num", sort: (it) => used(it.run).tokens || 0, cell: (it) => used(it.run).tokens?.toLocaleString("en") || "" },
+    { title: "Cost", kind: "num low", sort: (it) => used(it.run).cost, cell: (it) => used(it.run).cost },
+    { title: "Profile", kind: "low", sort: (it) => it.profile, cell: (it) => it.profile },
+    { title: "Began", kind: "low", sort: (it) => it.run?.began || "", cell: (it) => when(it.run?.began) },
+    { title: "Actions", kind: "last", cell: actions },
+  ];
+  const list = listing({
+    caption: "Workflows with a worktree", columns, sort: { column: 0, down: false }, text: (it) => [it.id, it.branch, it.profile, it.run?.prompt, it.run?.state].filter(Boolean).join(" "),
+    empty: () => emptyState("branch", "No workflows yet", "In a workflow an agent works on a repository alone: in its own container, on its own branch. Start one here, or with `coracle worktree create`.",
+      h("button", { type: "button", class: "primary", onclick: openStart }, "New workflow")),
+  });
+  place.append(
+    h("div", { class: "head" }, h("div", {}, h("h1", {}, "Workflows"), h("p", { class: "subtitle" }, "Agents that work alone, each on a branch of its own.")),
+      h("div", { class: "actions" }, h("button", { type: "button", class: "primary", "data-key": "start", "data-shortcut": "n", onclick: openStart }, icon("plus"), "New workflow"))),
+    list.element);
+  await refresh();
+  return every(EVERY, refresh);
 }
 
-export async function workflowPage(place, id) {
-  const changes = h("div", {});
-  const show = async () => {
-    const { files, patch: text, omitted_files: omitted } = await call("worktree_diff", { workflow: id });
-    replace(changes,
-      files.length === 0 ? h("p", { class: "empty" }, "Nothing is changed.") : text && patch(text, `Changes of workflow ${id}`),
-      omitted.length > 0 && h("p", { class: "help" }, `Not shown, since the patch is long: ${omitted.join(", ")}`),
-      files.length > 0 && button("Apply to the checkout", apply, { class: "primary" }));
-    announce(`${files.length} changed ${files.length === 1 ? "file" : "files"}.`);
-  };
-  const apply = async () => {
-    if (!await confirm("Apply the changes?", "They are written to the directory that the workflow began from: all of them, or none where something conflicts.", "Apply")) return;
-    await call("worktree_apply", { workflow: id });
-    replace(changes, h("p", { class: "done" }, "The changes were applied."));
-    announce("The changes were applied.");
-  };
-  place.append(h("h1", {}, `Workflow ${id}`),
-    h("section", { "aria-labelledby": "changes-title" }, h("h2", { id: "changes-title" }, "Changes"), button("Show changes", show), changes));
+/** The dialog that starts an agent on a task. */
+function openStart() {
+  const trouble = h("div", {});
+  const progress = h("div", { hidden: true });
+  const form = h("form", { onsubmit: (event) => { event.preventDefault(); start(); } },
+    field("Task", "start-prompt", { tag: "textarea", rows: "4", required: true, autofocus: true, placeholder: "Fix the failing test in test_calc.py." }),
+    h("div", { class: "fields" },
+      field("Repository", "start-source", { placeholder: "." }, "A URL or a directory. Leave empty for the directory in which `coracle ui` was started."),
+      field("Begin from", "start-base", { placeholder: "main" }, "A branch, tag or commit. Leave empty for the repository's HEAD.")),
+    h("details", {}, h("summary", {}, "Profile and model"),
+      h("div", { class: "fields" }, field("Profile", "start-profile", { placeholder: "default" }), field("Model", "start-model", {}, "Leave empty for `worker.model` of the configuration."))),
+    h("p", { class: "help" }, prose("The agent works as long as `coracle ui` runs. You can close the page.")), trouble,
+    h("div", { class: "actions end" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Start")));
+  const dialog = openDialog("New workflow", [form, progress], { wide: true });
+
+  async function start() {
+    const data = new FormData(form);
+    const args = {};
+    for (const name of ["prompt", "source", "base", "profile", "model"]) if (data.get(name).trim()) args[name] = data.get(name).trim();
+    const steps = liveSteps("Starting the sandbox. The first one takes minutes.");
+    trouble.replaceChildren();
+    form.hidden = true;
+    progress.hidden = false;
+    progress.replaceChildren(steps.element);
+    try {
+      const { value } = await follow("workflow_start", args, steps.event);
+      steps.stop();
+      dialog.close();
+      moveTo(address({ id: value.workflow, profile: args.profile }));
+      announce(`${value.workflow} has begun.`);
+    } catch (error) {
+      steps.stop();
+      progress.hidden = true;
+      form.hidden = false;
+      trouble.replaceChildren(failure(error));
+      if (!dialog.isConnected) announce(`The workflow did not start: ${error.message}`);
+    }
+  }
 }

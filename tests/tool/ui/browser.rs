@@ -21,10 +21,15 @@ use super::value;
 /// A step of a test takes at most this long, also on a machine that is busy.
 const PATIENCE_MS: u32 = 60_000;
 
-const WIDTHS: [u32; 3] = [400, 900, 1600];
+const WIDTHS: [u32; 3] = [390, 768, 1280];
+
+/// Numbers that break within, and controls that are cut off.
+const BROKEN: &str = "[...document.querySelectorAll('.num, time, .state')].filter((it) => it.offsetParent && \
+    (getComputedStyle(it).whiteSpace !== 'nowrap' || it.getBoundingClientRect().right > innerWidth)) \
+    .map((it) => it.textContent).join(', ')";
 
 /// One tab.
-pub(super) struct Browser {
+pub(crate) struct Browser {
     child: Child,
     _profile: TempDir,
     socket: WebSocketStream<TcpStream>,
@@ -34,7 +39,7 @@ pub(super) struct Browser {
 
 impl Browser {
     /// `None`, and a note, where there is none.
-    pub(super) async fn start() -> Option<Self> {
+    pub(crate) async fn start() -> Option<Self> {
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromium");
         command
@@ -67,14 +72,14 @@ impl Browser {
         let attach = json!({ "targetId": target["targetId"], "flatten": true });
         let attached = browser.call("Target.attachToTarget", attach).await;
         attached["sessionId"].as_str().unwrap().clone_into(&mut browser.session);
-        for domain in ["Network", "Page", "Runtime", "Log"] {
+        for domain in ["Network", "Page", "Runtime", "Log", "Accessibility"] {
             browser.call(&format!("{domain}.enable"), json!({})).await;
         }
         Some(browser)
     }
 
     /// Ends the browser, and all processes that it started.
-    pub(super) async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         self.session.clear();
         self.call("Browser.close", json!({})).await;
         let _ = tokio::time::timeout(Duration::from_secs(20), self.child.wait()).await;
@@ -107,17 +112,17 @@ impl Browser {
         value(&answer)
     }
 
-    pub(super) async fn open(&mut self, address: &str) {
+    pub(crate) async fn open(&mut self, address: &str) {
         self.call("Page.navigate", json!({ "url": address })).await;
     }
 
     /// Another page of the same document.
-    pub(super) async fn go(&mut self, hash: &str) {
+    pub(crate) async fn go(&mut self, hash: &str) {
         self.evaluate(&format!("void (location.hash = {})", json!(hash))).await;
     }
 
     /// Waits until the expression is true.
-    pub(super) async fn until(&mut self, expression: &str) {
+    pub(crate) async fn until(&mut self, expression: &str) {
         let waiting = format!(
             "new Promise((done) => {{ const began = Date.now(); const look = () => {{ \
              if ({expression}) done(''); \
@@ -153,20 +158,20 @@ impl Browser {
         }
     }
 
-    pub(super) async fn click(&mut self, selector: &str) {
+    pub(crate) async fn click(&mut self, selector: &str) {
         let element = format!("document.querySelector({})", json!(selector));
         self.until(&format!("{element} && !{element}.disabled")).await;
         self.evaluate(&format!("{element}.click()")).await;
     }
 
-    pub(super) async fn fill(&mut self, selector: &str, text: &str) {
+    pub(crate) async fn fill(&mut self, selector: &str, text: &str) {
         let element = format!("document.querySelector({})", json!(selector));
         self.evaluate(&format!("{element}.focus(), {element}.select()")).await;
         self.call("Input.insertText", json!({ "text": text })).await;
     }
 
     /// Presses the key of each character.
-    pub(super) async fn type_keys(&mut self, text: &str) {
+    pub(crate) async fn type_keys(&mut self, text: &str) {
         for key in text.chars() {
             let (key, text) =
                 if key == '\r' { ("Enter".to_owned(), "\r".to_owned()) } else { (key.into(), key.into()) };
@@ -177,9 +182,77 @@ impl Browser {
         }
     }
 
-    /// Pictures of the page in both themes at three widths, none of which scrolls sideways.
-    pub(super) async fn screenshots(&mut self, name: &str) {
+    /// Presses one key that is no character.
+    pub(crate) async fn press(&mut self, key: &str) {
+        let code = match key {
+            "Escape" => 27,
+            "ArrowLeft" => 37,
+            "ArrowUp" => 38,
+            "ArrowDown" => 40,
+            _ => panic!("the code of {key} is not known"),
+        };
+        for kind in ["rawKeyDown", "keyUp"] {
+            let press = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
+            self.call("Input.dispatchKeyEvent", press).await;
+        }
+    }
+
+    /// Puts text where the focus is without any key, as dictation and a palette of emoji do.
+    pub(crate) async fn insert_text(&mut self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text })).await;
+    }
+
+    /// Keeps requests back that the expression of `path` and `options` selects, until [`release`](Self::release).
+    pub(crate) async fn hold(&mut self, which: &str) {
+        let hold = format!(
+            "(() => {{ const real = fetch; const held = []; globalThis.fetch = (path, options) => ({which}) \
+             ? new Promise((done) => held.push(() => done(real(path, options)))) : real(path, options); \
+             globalThis.waiting = () => held.length; globalThis.release = () => {{ globalThis.fetch = real; held.forEach((it) => it()); return held.length; }}; \
+             return true; }})()"
+        );
+        self.until(&hold).await;
+    }
+
+    /// Lets go what was kept back, as soon as there is something.
+    pub(crate) async fn release(&mut self) {
+        self.until("globalThis.waiting() > 0").await;
+        self.evaluate("globalThis.release()").await;
+    }
+
+    /// Requires that the expression is true, or becomes true as a promise.
+    pub(crate) async fn holds(&mut self, expression: &str) {
+        assert_eq!(self.evaluate(expression).await, true, "{expression}");
+    }
+
+    /// Opens one of the actions of a menu by its text.
+    pub(crate) async fn choose(&mut self, menu: &str, action: &str) {
+        self.click(menu).await;
+        let item = format!(
+            "[...document.querySelectorAll('[role=menuitem]')].find((it) => it.textContent === {})",
+            json!(action)
+        );
+        self.until(&item).await;
+        self.evaluate(&format!("{item}.click()")).await;
+    }
+
+    /// What can be operated and has no name for those who do not see it.
+    async fn nameless(&mut self) -> Vec<String> {
+        let tree = self.call("Accessibility.getFullAXTree", json!({})).await;
+        let controls =
+            ["button", "link", "textbox", "searchbox", "checkbox", "combobox", "tab", "menuitem", "dialog", "table"];
+        let is_nameless = |node: &&Value| {
+            let role = node["role"]["value"].as_str().unwrap_or_default();
+            let name = node["name"]["value"].as_str().unwrap_or_default();
+            node["ignored"] == false && controls.contains(&role) && name.trim().is_empty()
+        };
+        tree["nodes"].as_array().unwrap().iter().filter(is_nameless).map(ToString::to_string).collect()
+    }
+
+    /// Pictures of the page in both themes at three widths. None scrolls sideways, numbers do not break, and all that can be
+    /// operated has a name.
+    pub(crate) async fn screenshots(&mut self, name: &str) {
         std::fs::create_dir_all(directory()).unwrap();
+        assert_eq!(self.nameless().await, [""; 0], "{name}");
         for theme in ["light", "dark"] {
             let feature = json!({ "name": "prefers-color-scheme", "value": theme });
             self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
@@ -188,6 +261,7 @@ impl Browser {
                 self.call("Emulation.setDeviceMetricsOverride", size).await;
                 let is_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth";
                 assert_eq!(self.evaluate(is_wide).await, false, "{name} at {width} scrolls sideways");
+                assert_eq!(self.evaluate(BROKEN).await, "", "{name} at {width}");
                 let height = self.evaluate("document.documentElement.scrollHeight").await;
                 let clip = json!({ "x": 0, "y": 0, "width": width, "height": height, "scale": 1 });
                 let picture = json!({ "format": "png", "captureBeyondViewport": true, "clip": clip });

@@ -41,8 +41,8 @@ export function copyButton(text, label) {
   }, { class: "quiet", "aria-label": label, title: label, "data-key": `copy ${text}` });
 }
 
-/** A line that can be copied. */
-export const copyLine = (text, label = "Copy") => h("div", { class: "copy-line" }, h("code", {}, text), copyButton(text, label));
+/** A line that can be copied; what is shown of it may be shorter. */
+export const copyLine = (text, label = "Copy", shown = text) => h("div", { class: "copy-line" }, h("code", { title: shown === text ? null : text }, shown), copyButton(text, label));
 
 function place(popup, trigger) {
   const [at, size] = [trigger.getBoundingClientRect(), popup.getBoundingClientRect()];

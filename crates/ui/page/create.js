@@ -72,7 +72,7 @@ export function openCreate(created) {
     try {
       const answer = await follow("create", args, steps.event);
       steps.end(`${answer.container} is ready.`, true);
-      announce(`${answer.container} is ready.`);
+      if (!isOpen) announce(`${answer.container} is ready.`);
       help.remove();
       progress.append(...ready(answer).filter(Boolean));
       progress.querySelector("a")?.focus();

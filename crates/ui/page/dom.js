@@ -54,15 +54,22 @@ function update(old, next) {
   const [before, after] = [[...old.childNodes], [...next.childNodes]];
   if (before.length !== after.length) return old.replaceChildren(...after);
   before.forEach((child, at) => {
+    // What the user unfolded stays so.
+    if (child.nodeName === "DETAILS" && after[at].nodeName === "DETAILS") after[at].open = child.open;
     if (child.isEqualNode(after[at])) return;
     const isFrame = FRAMES.includes(child.nodeName) && child.cloneNode(false).isEqualNode(after[at].cloneNode(false));
     isFrame ? update(child, after[at]) : child.replaceWith(after[at]);
   });
 }
 
-/** Calls again and again while the page is looked at. What it returns ends that. */
+/** Calls again and again while the page is looked at, one call at a time. What it returns ends that. */
 export function every(milliseconds, work) {
-  const run = () => { if (!document.hidden) work(); };
+  let isWorking = false;
+  const run = async () => {
+    if (document.hidden || isWorking) return;
+    isWorking = true;
+    try { await work(); } finally { isWorking = false; }
+  };
   const timer = setInterval(run, milliseconds);
   document.addEventListener("visibilitychange", run);
   return () => {

@@ -76,7 +76,7 @@ export async function machinePage(place, name, tab = "overview") {
     then?.();
   }
   const again = () => look().catch((error) => replace(trouble, failure(error)));
-  const stop = every(EVERY, () => { if (!isOver) again(); });
+  const stop = every(EVERY, () => isOver ? null : again());
   try {
     await look();
   } catch (error) {

@@ -2,7 +2,7 @@
 import { call, machines } from "./api.js";
 import { button, confirm, menu, shortened } from "./controls.js";
 import { openCreate } from "./create.js";
-import { every, h, icon } from "./dom.js";
+import { every, h, icon, replace } from "./dom.js";
 import { announce, emptyState, moveTo } from "./messages.js";
 import { listing } from "./table.js";
 import { bytes, count, imageLabel, machineState, percent, portAddress, when } from "./text.js";
@@ -47,14 +47,23 @@ function memory(row) {
     h("span", { class: "track", role: "img", "aria-label": text }, h("span", { class: share > 85 ? "fill full" : "fill", style: `width: ${share.toFixed(1)}%` })));
 }
 
+/** Containers that another state directory has, or that only carry a label of ours. */
+const foreign = (names) => names.length > 0 && h("details", { class: "help" },
+  h("summary", {}, `${count(names.length, "container")} of other users or state directories`),
+  h("p", {}, "Coracle created them with another state directory, such as that of another user or of a test, or they only carry its label. The page does not show or change them."),
+  h("p", {}, names.join(", ")));
+
 export async function machinesPage(place) {
   const selected = new Set();
   let rows = [];
+  const others = h("div", {});
   const bulk = h("div", { class: "bulk", role: "group", "aria-label": "Selected machines", hidden: true });
 
   const refresh = async (anew = false) => {
     try {
-      rows = (await machines(anew)).containers;
+      const answer = await machines(anew);
+      rows = answer.containers;
+      replace(others, foreign(answer.unverified || []));
       for (const name of selected) if (!rows.some((it) => it.name === name)) selected.delete(name);
       list.show(rows);
       drawBulk();
@@ -119,7 +128,7 @@ export async function machinesPage(place) {
   place.append(
     h("div", { class: "head" }, h("h1", {}, "Machines"),
       h("div", { class: "actions" }, h("button", { type: "button", class: "primary", "data-key": "create", "data-shortcut": "n", onclick: create }, icon("plus"), "New machine"))),
-    list.element);
+    list.element, others);
   await refresh();
   return every(EVERY, () => refresh());
 }

@@ -16,7 +16,7 @@ function details({ status, row }) {
   const limits = status.limits || {};
   return facts([
     ["Image", copyLine(status.image, "Copy the image name")],
-    ["Container", copyLine(status.id || "", "Copy the container id")],
+    ["Container", status.id && copyLine(status.id, "Copy the container id", status.id.slice(0, 12))],
     ["Working directory", h("code", {}, status.workdir)],
     ["Runs as", status.exec_user === "0:0" ? "root (0:0)" : status.exec_user],
     ["Network", status.network],

@@ -27,7 +27,7 @@ export const moment = (time) => time ? h("time", { datetime: time }, new Date(ti
 
 export const when = (time) => time ? h("time", { datetime: time, title: new Date(time).toLocaleString() }, ago(time)) : "";
 
-export const percent = (value) => (value === null || value === undefined ? "" : `${value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0%`);
+export const percent = (value) => (value === null || value === undefined ? "" : `${value > 0 && value < 10 ? value.toFixed(1) : Math.round(value)}\u00a0%`);
 
 export const milliseconds = (value) =>
   value === null || value === undefined ? "" : value < 1000 ? `${value}\u00a0ms` : value < 60000 ? `${(value / 1000).toFixed(1)}\u00a0s` : span(value / 1000);

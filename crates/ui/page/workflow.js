@@ -145,7 +145,8 @@ export async function workflowPage(place, profile, id, tab = "conversation") {
     } else all.update();
   }
 
-  const again = () => { if (!isOver) look().then(() => replace(trouble), (error) => replace(trouble, failure(error))); };
+  // To look into a sandbox is to use it: one in which no agent works is left alone, so that it can be stopped.
+  const again = () => isOver || workflow.run?.state !== "running" ? null : look().then(() => replace(trouble), (error) => replace(trouble, failure(error)));
   const stop = every(EVERY, again);
   const end = () => { isOver = true; stop(); all?.end(); };
   try {

@@ -1,6 +1,6 @@
 // Workflows: an agent's task on a branch of its own. What each is about, how it stands, and what it used.
 import { call, follow, tool } from "./api.js";
-import { confirm, field, menu, openDialog } from "./controls.js";
+import { button, confirm, field, menu, openDialog } from "./controls.js";
 import { every, h, icon } from "./dom.js";
 import { announce, emptyState, failure, moveTo } from "./messages.js";
 import { liveSteps } from "./steps.js";
@@ -55,7 +55,16 @@ export async function remove(workflow) {
 }
 
 export async function workflowsPage(place) {
-  const refresh = async () => { try { list.show(await workflows()); } catch (error) { list.fail(error); } };
+  let isAnyRunning = false;
+  const refresh = async () => {
+    try {
+      const rows = await workflows();
+      isAnyRunning = rows.some((it) => it.run?.state === "running");
+      list.show(rows);
+    } catch (error) {
+      list.fail(error);
+    }
+  };
   const changing = async (work) => { try { await work(); } finally { await refresh(); } };
   const task = (it) => it.run?.prompt?.split("\n")[0];
   const actions = (it) => menu(`Actions of ${it.id}`, () => [
@@ -79,13 +88,15 @@ export async function workflowsPage(place) {
     caption: "Workflows with a worktree", columns, sort: { column: 0, down: false }, text: (it) => [it.id, it.branch, it.profile, it.run?.prompt, it.run?.state].filter(Boolean).join(" "),
     empty: () => emptyState("branch", "No workflows yet", "In a workflow an agent works on a repository alone: in its own container, on its own branch. Start one here, or with `coracle worktree create`.",
       h("button", { type: "button", class: "primary", onclick: openStart }, "New workflow")),
+    tools: [button("Refresh", () => refresh())],
   });
   place.append(
     h("div", { class: "head" }, h("div", {}, h("h1", {}, "Workflows"), h("p", { class: "subtitle" }, "Agents that work alone, each on a branch of its own.")),
       h("div", { class: "actions" }, h("button", { type: "button", class: "primary", "data-key": "start", "data-shortcut": "n", onclick: openStart }, icon("plus"), "New workflow"))),
     list.element);
   await refresh();
-  return every(EVERY, refresh);
+  // To look into a sandbox is to use it: where no agent works, sandboxes are left alone, so that they can be stopped.
+  return every(EVERY, () => isAnyRunning ? refresh() : null);
 }
 
 /** The dialog that starts an agent on a task. */

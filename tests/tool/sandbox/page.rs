@@ -94,6 +94,9 @@ async fn taken_over(bench: &Bench<'_>, browser: &mut Browser) {
 async fn of_another_profile(bench: &Bench<'_>, browser: &mut Browser) {
     let id = bench.id("other");
     bench.worktree(&["create", &bench.url(), "--workflow", &id, "--profile", "other"]).await;
+    browser.go("#/sessions").await;
+    browser.until("document.querySelector('h1').textContent === 'Sessions'").await;
+    browser.go("#/workflows").await;
     browser.click(&format!("[data-key='open other {id}']")).await;
     browser
         .until("document.querySelector('.empty-state code')?.textContent.includes('--profile other --prompt')")

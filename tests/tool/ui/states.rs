@@ -84,8 +84,13 @@ async fn warnings(browser: &mut Browser) {
     browser.click("[data-key='close warnings']").await;
 }
 
-/// A list that cannot be refreshed keeps its rows.
+/// A list asks once at a time however long the answer takes, and one that cannot be refreshed keeps its rows.
 async fn failures(browser: &mut Browser) {
+    browser.hold("path === 'machines'").await;
+    browser.until("globalThis.waiting() > 0").await;
+    let after_two_more_turns = "new Promise((done) => setTimeout(() => done(globalThis.waiting() === 1), 4500))";
+    browser.holds(after_two_more_turns).await;
+    browser.release().await;
     let fail = "(() => { globalThis.working = fetch; const failure = { success: false, error: true, \
         message: 'no engine', hint: 'see `coracle preflight`', code: 'engine_unavailable' }; \
         globalThis.fetch = async () => new Response(JSON.stringify(failure)); return true; })()";

@@ -71,7 +71,7 @@ export async function follow(operation, args, onEvent) {
   return warned(checked(result), operation, args);
 }
 
-export const machines = (anew = false) => request("machines", { method: anew ? "POST" : "GET" });
+export const machines = (isChanged = false) => request("machines", { method: isChanged ? "POST" : "GET" });
 
 export const usage = (name) => request(`usage/${name}`);
 

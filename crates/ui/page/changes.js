@@ -16,9 +16,9 @@ export function workspaceChanges(session) {
   const apply = async () => {
     if (!await confirm("Apply the changes?", "The files are written to the directories of this host that they were copied from.", "Apply")) return;
     const answer = await call("workspace apply", {}, session);
-    const { files, protected: kept } = answer;
+    const { files, protected: unwritten } = answer;
     replace(place, h("p", { class: "done" }, `${count(files.length, "file was", "files were")} written.`),
-      h("ul", {}, files.map((it) => h("li", {}, `${it.change} ${it.path}`)), (kept || []).map((it) => h("li", {}, `not written: ${it} has a protected name`)), passedOver(answer)));
+      h("ul", {}, files.map((it) => h("li", {}, `${it.change} ${it.path}`)), (unwritten || []).map((it) => h("li", {}, `not written: ${it} has a protected name`)), passedOver(answer)));
     announce("The changes were applied.");
   };
   async function shown() {

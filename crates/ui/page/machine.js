@@ -32,8 +32,8 @@ export async function machinePage(place, name, tab = "overview") {
   let isOver = false;
   let all = null;
 
-  async function look(anew = false) {
-    const answer = await machines(anew);
+  async function look(isChanged = false) {
+    const answer = await machines(isChanged);
     if (isOver) return;
     const before = machine.row?.running;
     machine.row = answer.containers.find((it) => it.name === name);

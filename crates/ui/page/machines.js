@@ -59,9 +59,9 @@ export async function machinesPage(place) {
   const others = h("div", {});
   const bulk = h("div", { class: "bulk", role: "group", "aria-label": "Selected machines", hidden: true });
 
-  const refresh = async (anew = false) => {
+  const refresh = async (isChanged = false) => {
     try {
-      const answer = await machines(anew);
+      const answer = await machines(isChanged);
       rows = answer.containers;
       replace(others, foreign(answer.unverified || []));
       for (const name of selected) if (!rows.some((it) => it.name === name)) selected.delete(name);

@@ -49,7 +49,7 @@ async function attach(name, id, { place, leave, changed }) {
   socket.binaryType = "arraybuffer";
   const size = () => ({ cols: terminal.cols, rows: terminal.rows });
   const send = (data) => { if (socket.readyState === WebSocket.OPEN) socket.send(data); };
-  // Answers of the terminal to what a program asked long ago are not for the program that runs now.
+  // Answers of the terminal to what a program requested long ago are not for the program that runs now.
   let isLive = false;
   socket.onopen = () => send(JSON.stringify({ container: name, terminal: id, new: id === undefined, ...size() }));
   socket.onmessage = ({ data }) => {

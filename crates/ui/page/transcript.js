@@ -1,4 +1,4 @@
-// What an agent was told, did and answered.
+// The task of an agent, what it does, and its answer.
 import { h } from "./dom.js";
 import { prose } from "./text.js";
 

@@ -18,7 +18,7 @@ export const named = ({ id, profile }) => ({ workflow: id, ...(profile ? { profi
 
 export const runState = (run) => run ? state(capital(run.state), KINDS[run.state]) : state("No run yet");
 
-/** What it used: as the proxy counted it, or else as the agent's program told it. */
+/** What it used: as the proxy counted it, or else as the agent's program reports it. */
 export function used(run) {
   const metered = run?.metered?.requests > 0 ? run.metered : run?.usage;
   const tokens = (metered?.input_tokens || 0) + (metered?.output_tokens || 0);
@@ -34,7 +34,7 @@ export async function workflows() {
 
 export async function cancelRun(id) {
   await tool("workflow_cancel", { workflow: id });
-  announce(`The agent of ${id} was told to stop.`);
+  announce(`The agent of ${id} is stopping.`);
 }
 
 export async function push(workflow) {

@@ -18,7 +18,7 @@ async fn a_person_starts_and_follows_a_workflow_in_a_browser() {
         let mut page = UiServer::start(bench.tool).await;
         browser.open(&page.address()).await;
         bench.model.then(mends());
-        start(&mut browser, "Mend `add.sh`.", checkout.to_str().unwrap()).await;
+        start(&mut browser, "Fix `add.sh`.", checkout.to_str().unwrap()).await;
         followed(&mut browser).await;
         listed(bench, &mut browser).await;
         taken_over(bench, &mut browser).await;
@@ -45,7 +45,7 @@ async fn start(browser: &mut Browser, prompt: &str, source: &str) {
 }
 
 async fn followed(browser: &mut Browser) {
-    browser.until("document.querySelector('.message.task')?.textContent === 'TaskMend add.sh.'").await;
+    browser.until("document.querySelector('.message.task')?.textContent === 'TaskFix add.sh.'").await;
     browser.until("document.querySelector('.message.result')?.textContent.includes('the test passes')").await;
     browser.until("document.querySelectorAll('.tool .state.good').length === 4").await;
     browser.until("document.querySelector('.subtitle .state')?.textContent === 'Done'").await;
@@ -57,7 +57,7 @@ async fn followed(browser: &mut Browser) {
 async fn listed(bench: &Bench<'_>, browser: &mut Browser) {
     let listed = bench.worktree(&["list"]).await;
     let run = &listed["worktrees"][0]["run"];
-    assert_eq!((&run["state"], &run["prompt"]), (&json!("done"), &json!("Mend `add.sh`.")), "{listed:#}");
+    assert_eq!((&run["state"], &run["prompt"]), (&json!("done"), &json!("Fix `add.sh`.")), "{listed:#}");
     let id = listed["worktrees"][0]["id"].as_str().unwrap();
     browser.hold("options?.operation === 'workflow_status'").await;
     browser.go("#/workflows").await;

@@ -202,7 +202,7 @@ impl Browser {
         self.call("Input.insertText", json!({ "text": text })).await;
     }
 
-    /// Keeps requests back that the expression of `path` and `options` selects, until [`release`](Self::release).
+    /// Holds requests that the expression of `path` and `options` selects, until [`release`](Self::release).
     pub(crate) async fn hold(&mut self, which: &str) {
         let hold = format!(
             "(() => {{ const real = fetch; const held = []; globalThis.fetch = (path, options) => ({which}) \
@@ -213,7 +213,7 @@ impl Browser {
         self.until(&hold).await;
     }
 
-    /// Lets go what was kept back, as soon as there is something.
+    /// Lets go what is held, as soon as there is something.
     pub(crate) async fn release(&mut self) {
         self.until("globalThis.waiting() > 0").await;
         self.evaluate("globalThis.release()").await;

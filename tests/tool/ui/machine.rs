@@ -103,10 +103,10 @@ async fn power(browser: &mut Browser) {
     browser.click("[data-key='Stop']").await;
     browser.go("#/").await;
     browser.click("[data-key='create']").await;
-    browser.fill("#create-name", "kept").await;
+    browser.fill("#create-name", "typed-later").await;
     browser.release().await;
     browser.until("document.querySelector('#status').textContent === 'page is stopped.'").await;
-    browser.until("document.querySelector('#create-name').value === 'kept'").await;
+    browser.until("document.querySelector('#create-name').value === 'typed-later'").await;
     browser.click("[data-key='close dialog']").await;
 }
 

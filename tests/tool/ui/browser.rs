@@ -129,8 +129,9 @@ impl Browser {
              else if (Date.now() - began > {PATIENCE_MS}) done(document.body.innerText); \
              else setTimeout(look, 50); }}; look(); }})"
         );
-        // A navigation ends what waits in the old document.
-        for _ in 0..3 {
+        // A navigation ends what waits in the old document, and so does the page when it loads again what a change of the
+        // network broke off.
+        for _ in 0..20 {
             let params = json!({ "expression": waiting, "awaitPromise": true, "returnByValue": true });
             self.calls += 1;
             let call = json!({

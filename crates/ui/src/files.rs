@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
-use crate::page;
+use crate::responses;
 
 /// Entries of a directory that are shown.
 const MAX_ENTRIES: u64 = 2000;
@@ -19,12 +19,12 @@ const MAX_ENTRIES: u64 = 2000;
 const PIECES: usize = 4;
 
 /// A path in a container, and who looks at it.
-struct Place {
+struct SessionFile {
     link: Link,
     at: FileRef,
 }
 
-impl Place {
+impl SessionFile {
     /// Without a path it is where commands run.
     async fn open(process: &Process, container: &str, query: Option<&str>) -> Result<Self, Failure> {
         let handle = Handle::parse(container).map_err(|err| Failure::name("container", err))?;
@@ -42,11 +42,11 @@ impl Place {
 
 /// The entries of a directory: directories first, then by name.
 pub(crate) async fn list(process: &Process, container: &str, query: Option<&str>) -> HttpResponse {
-    page::json(listing(process, container, query).await.unwrap_or_else(|failure| failure.answer(Some("files"))))
+    responses::json(listing(process, container, query).await.unwrap_or_else(|failure| failure.answer(Some("files"))))
 }
 
 async fn listing(process: &Process, container: &str, query: Option<&str>) -> Result<Map<String, Value>, Failure> {
-    let Place { link, at } = Place::open(process, container, query).await?;
+    let SessionFile { link, at } = SessionFile::open(process, container, query).await?;
     let path = at.path.clone();
     let (mut entries, has_more) = link.list(at, MAX_ENTRIES).await.map_err(unreadable)?;
     entries
@@ -77,11 +77,11 @@ fn unreadable(err: coracle_runtime::Error) -> Failure {
 
 /// A file's bytes, which no browser shows as a page of ours.
 pub(crate) async fn content(process: &Process, container: &str, query: Option<&str>) -> HttpResponse {
-    opened(process, container, query).await.unwrap_or_else(|failure| page::json(failure.answer(Some("file"))))
+    opened(process, container, query).await.unwrap_or_else(|failure| responses::json(failure.answer(Some("file"))))
 }
 
 async fn opened(process: &Process, container: &str, query: Option<&str>) -> Result<HttpResponse, Failure> {
-    let Place { link, at } = Place::open(process, container, query).await?;
+    let SessionFile { link, at } = SessionFile::open(process, container, query).await?;
     let path = at.path.clone();
     let entry = link.stat(at.clone()).await.map_err(unreadable)?;
     if entry.kind != FileKind::File {
@@ -97,9 +97,9 @@ async fn opened(process: &Process, container: &str, query: Option<&str>) -> Resu
             }
         }
     });
-    let mut response = page::streamed(pieces);
+    let mut response = responses::streamed(pieces);
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, HeaderValue::from(entry.size));
     headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
-    Ok(page::with_type("application/octet-stream", response))
+    Ok(responses::with_type("application/octet-stream", response))
 }

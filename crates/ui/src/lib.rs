@@ -11,6 +11,7 @@ mod assets;
 mod calls;
 mod files;
 mod page;
+mod responses;
 mod samples;
 mod terminal;
 mod usage;

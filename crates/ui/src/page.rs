@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use coracle::{Code, Event, Failure, MAX_BYTES, Process};
 use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
-use futures_util::stream;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
-use hyper::body::{Bytes, Frame, Incoming};
-use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCEPT, HeaderName, HeaderValue, LOCATION, SET_COOKIE, UPGRADE};
 use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
-use serde_json::{Map, Value, json};
+use hyper::{Method, Request, StatusCode};
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::task::TaskTracker;
@@ -19,6 +18,7 @@ use crate::access::{Admission, PageAccess};
 use crate::assets;
 use crate::calls::PageCall;
 use crate::files;
+use crate::responses::{content, json, streamed, with_type};
 use crate::samples::{EVERY, UsageHistory};
 use crate::terminal;
 
@@ -180,25 +180,5 @@ fn redirect(access: &PageAccess) -> HttpResponse {
             response.headers_mut().insert(name, value);
         }
     }
-    response
-}
-
-pub(crate) fn json(answer: Map<String, Value>) -> HttpResponse {
-    content("application/json", Value::Object(answer).to_string().into())
-}
-
-fn content(media_type: &'static str, text: Bytes) -> HttpResponse {
-    with_type(media_type, Response::new(Full::new(text).boxed()))
-}
-
-/// An answer whose bytes come piece by piece.
-pub(crate) fn streamed(mut pieces: mpsc::Receiver<Bytes>) -> HttpResponse {
-    let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it)))));
-    Response::new(BodyExt::boxed(StreamBody::new(pieces)))
-}
-
-pub(crate) fn with_type(media_type: &'static str, mut response: HttpResponse) -> HttpResponse {
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

@@ -50,4 +50,10 @@ impl PersonSession {
     pub fn user(&self) -> Ids {
         self.context.user
     }
+
+    /// Where commands run.
+    #[must_use]
+    pub fn workdir(&self) -> &ContainerPath {
+        &self.context.workdir
+    }
 }

@@ -166,7 +166,7 @@ fn archive(images: &[(String, &Odd)]) -> File {
             for (key, value) in odd.config.as_object().unwrap() {
                 match (key.as_str(), value) {
                     ("config", fields) => {
-                        config["config"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone())
+                        config["config"].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
                     }
                     (_, Value::Null) => drop(config.as_object_mut().unwrap().remove(key)),
                     _ => config[key] = value.clone(),

@@ -83,7 +83,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Err(err) => return print_usage(&err, words),
     };
     if let Some(code) = completions::run(&matches, || command::command(operations::ALL, &[])) {
-        return written(code, None);
+        return exit_code(code, None);
     }
     let host = match Host::detect() {
         Ok(host) => host,
@@ -109,7 +109,7 @@ fn program(words: &[OsString]) -> ExitCode {
             if has_timings {
                 timings::print(usage_error::wants_json(words));
             }
-            let code = written(code, matches.subcommand_name());
+            let code = exit_code(code, matches.subcommand_name());
             // A pending read of standard input would keep the process alive.
             runtime.shutdown_background();
             code
@@ -119,7 +119,7 @@ fn program(words: &[OsString]) -> ExitCode {
 }
 
 /// The exit code, unless standard output could not be written.
-fn written(code: ExitCode, command: Option<&str>) -> ExitCode {
+fn exit_code(code: ExitCode, command: Option<&str>) -> ExitCode {
     let Some(failure) = stdio::failure().filter(|_| code == ExitCode::SUCCESS) else { return code };
     cli_messages::complain(&failure);
     ExitCode::from(if matches!(command, Some("exec" | "job-wait")) { output::NOT_RUN } else { 1 })
@@ -134,7 +134,7 @@ fn print_usage(err: &clap::Error, words: &[OsString]) -> ExitCode {
             return ExitCode::from(exit::NOT_UNDERSTOOD);
         }
         render::print(text.trim_end());
-        return written(ExitCode::SUCCESS, None);
+        return exit_code(ExitCode::SUCCESS, None);
     };
     if usage_error::wants_json(words) {
         render::print(&Value::Object(usage_error::answer(&failure, words)).to_string());

@@ -311,9 +311,9 @@ mod tests {
 
     #[test]
     fn a_port_is_a_number_or_has_an_address() {
-        for port in [json!(8080), json!("8080"), json!("localhost:8080"), json!("127.0.0.1:8080")] {
+        for port in [json!(8080), json!("8080"), json!("localhost:8080")] {
             let wait = check(json!({ "until": "port", "port": port })).unwrap();
-            assert!(matches!(&wait.events[..], [WaitFor::Port(it)] if it.to_string() == "127.0.0.1:8080"));
+            assert!(matches!(&wait.events[..], [WaitFor::Port(it)] if it.to_string() == "localhost:8080"));
         }
         for port in [json!(0), json!(70000), json!(-1), json!(8.5), json!("db:80"), json!([80])] {
             assert!(read(json!({ "until": "port", "port": port })).is_err(), "{port}");

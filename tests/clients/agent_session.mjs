@@ -17,11 +17,12 @@ function transport([kind, first, ...words]) {
   return new StreamableHTTPClientTransport(new URL(first), { requestInit: { headers } });
 }
 
-// The structured answer, which the library holds against the tool's schema, if that has one.
+// The text of a call that was carried out. What clients show a model in its place is not there.
 async function called(client, name, args, options) {
   const result = await client.callTool({ name, arguments: args }, undefined, options);
   assert.ok(!result.isError, JSON.stringify(result));
-  return result.structuredContent;
+  assert.equal(result.structuredContent, undefined, JSON.stringify(result));
+  return result.content[0].text;
 }
 
 // The library's own validator compiles every schema, and takes what the server takes.
@@ -41,7 +42,7 @@ async function tools(client) {
 async function oneMachine(client) {
   await called(client, "write_file", { path: "note.txt", content: "of the first call\n" });
   const read = await called(client, "containers", { operation: "exec", command: ["cat", "note.txt"] });
-  assert.equal(read.stdout, "of the first call\n");
+  assert.equal(read, "of the first call\n");
 }
 
 // What is printed comes while the command runs: its end is up to this side.
@@ -56,7 +57,7 @@ async function progress(client) {
   const answer = await called(client, "shell", { command }, { onprogress });
   await go;
   assert.ok(messages.includes("begun"), messages.join());
-  assert.equal(answer.exit_code, 0, JSON.stringify(answer));
+  assert.equal(answer, "begun\ndone\n");
 }
 
 // The process in the container ends with the request.
@@ -66,14 +67,10 @@ async function cancellation(client) {
   const command = "echo $$ > id; echo begun; exec sleep 600";
   await assert.rejects(called(client, "shell", { command, timeout: 600 }, options), /the person stops it/);
   const giveUp = Date.now() + 30_000;
-  while ((await shell(client, "test -d /proc/$(cat id)")) === 0) {
+  while ((await called(client, "shell", { command: "test -d /proc/$(cat id)" })) === "[exit 0]") {
     assert.ok(Date.now() < giveUp, "the command runs still");
     await pause(50);
   }
-}
-
-async function shell(client, command) {
-  return (await client.callTool({ name: "shell", arguments: { command } })).structuredContent.exit_code;
 }
 
 const client = new Client({ name: "test", version: "0" });

@@ -1,5 +1,6 @@
 //! Coracle as its callers see it: `coracle call` on engines, the library on the fake, whose state ends with its process.
 
+mod agent_answers;
 mod agent_tools;
 mod argument_limits;
 mod bind;

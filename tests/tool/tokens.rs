@@ -82,10 +82,11 @@ async fn usual_answers_cost_few_tokens() {
         let mut create = tool.create_call(json!({}));
         create.as_object_mut().unwrap().remove("operation");
         let created = client.result("create", &create).await;
-        let name = &created["structuredContent"]["container"];
+        let shown = text(&created);
+        let name = shown.split_once(" is ready: ").unwrap_or_else(|| panic!("{created:#}")).0;
         let ran = client.result("shell", &json!({ "container": name, "command": "true" })).await;
         let destroyed = client.result("destroy", &json!({ "container": name })).await;
-        assert_eq!(destroyed["structuredContent"]["success"], true);
+        assert_eq!(destroyed["isError"], false, "{destroyed:#}");
         client.end().await;
         let (mut client, _) = listed(tool, "classic").await;
         let classic_created = client.result("containers", &tool.create_call(json!({}))).await;

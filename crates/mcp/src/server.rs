@@ -1,5 +1,6 @@
 //! The server as the protocol sees it, for any number of clients.
 
+use std::iter;
 use std::sync::Arc;
 
 use coracle::{CallInput, CallResponse, Event, Failure, Process, Progress, frontend, operations};
@@ -79,15 +80,20 @@ impl ServerHandler for Server {
         let arguments = request.arguments.unwrap_or_default();
         let work = session.spawn(call(session.process().clone(), called, arguments, context));
         let response = work.await.unwrap_or_else(|err| CallResponse::of_failure(&Failure::internal(err), None));
-        let (is_error, answer) = (response.is_error(), Value::Object(response.json));
-        let mut result =
-            if is_error { CallToolResult::structured_error(answer) } else { CallToolResult::structured(answer) };
-        if let Some(text) = response.text {
-            result.content = vec![ContentBlock::text(text)];
-        }
-        result.content.extend(response.images.into_iter().map(|it| ContentBlock::image(it.data, it.media_type)));
-        Ok(result.into())
+        Ok(tool_result(response, self.tools.has_data(called)).into())
     }
+}
+
+/// The answer as the protocol has it: `with_data` also as an object, which some clients show a model in place of text and
+/// images.
+fn tool_result(response: CallResponse, with_data: bool) -> CallToolResult {
+    let (is_error, answer) = (response.is_error(), Value::Object(response.json));
+    let text = response.text.unwrap_or_else(|| answer.to_string());
+    let images = response.images.into_iter().map(|it| ContentBlock::image(it.data, it.media_type));
+    let content = iter::once(ContentBlock::text(text)).chain(images).collect();
+    let mut result = if is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    result.structured_content = with_data.then_some(answer);
+    result
 }
 
 /// One call, withdrawn by the request's own cancel and by the end of the session.

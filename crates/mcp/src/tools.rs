@@ -25,6 +25,8 @@ pub(super) struct Tools {
     /// As the protocol lists them.
     pub(super) listed: Vec<Tool>,
     has_classic: bool,
+    /// Answers of the small tools have their data, too.
+    has_agent_data: bool,
     /// Snippets run in no container.
     on_host: bool,
     others: Vec<OperationEntry>,
@@ -36,7 +38,16 @@ impl Tools {
         let others = given(process);
         let cx = &process.context;
         let listed = has_classic.then(containers).into_iter().chain(others.iter().map(|it| describe(it, cx))).collect();
-        Self { listed, has_classic, on_host: coracle::session_tools::runs_on_host(cx), others }
+        let has_agent_data = cx.config.mcp.structured_content;
+        Self { listed, has_classic, has_agent_data, on_host: coracle::session_tools::runs_on_host(cx), others }
+    }
+
+    /// Whether answers of the tool have their data beside the text. A tool with a schema of its answers has to.
+    pub(super) fn has_data(&self, called: ToolCall) -> bool {
+        match called {
+            ToolCall::Containers => true,
+            ToolCall::Tool(entry) => self.has_agent_data || entry.published_output().is_some(),
+        }
     }
 
     pub(super) fn find(&self, name: &str) -> Option<ToolCall> {

@@ -80,6 +80,8 @@ table! {
         kubernetes: Kubernetes,
         /// The machine of an agent that names no container.
         machine: Machine,
+        /// Answers over the Model Context Protocol.
+        mcp: Mcp,
         /// Directories of the host.
         workspace: Workspace,
         /// Snippets.
@@ -176,6 +178,12 @@ table! {
         network: NetworkGrant = NetworkGrant::Open,
         /// A container may be removed without saving its work.
         allow_discard: bool,
+    }
+
+    /// `mcp.*`
+    Mcp {
+        /// Answers of the toolset `agent` have their data beside the text. Several clients show a model the data alone.
+        structured_content: bool,
     }
 
     /// `images.*`

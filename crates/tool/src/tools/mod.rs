@@ -92,7 +92,20 @@ pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
     call_log::called(process, entry, &object, &response, begun.elapsed());
-    if process.context.call.frontend == Frontend::Mcp { images::beside_the_text(response) } else { response }
+    if process.context.call.frontend != Frontend::Mcp {
+        return response;
+    }
+    let response = images::beside_the_text(response);
+    let writes = [<WriteFile as coracle_workspace::Tool>::NAME, <EditFile as coracle_workspace::Tool>::NAME];
+    if writes.contains(&entry.name) { without_file(response) } else { response }
+}
+
+/// The answer of a write without the file: its agent sent the content, or has read it.
+fn without_file(mut response: CallResponse) -> CallResponse {
+    if let Some(written) = response.json.get_mut("value").and_then(Value::as_object_mut) {
+        written.retain(|field, _| !["content", "content_truncated"].contains(&field.as_str()));
+    }
+    response
 }
 
 /// What a tool of the toolset `agent` calls is logged as its own call.

@@ -42,8 +42,9 @@ pub struct WriteFile {
 pub struct WrittenFile {
     /// The file.
     pub path: String,
-    /// Its new content, up to 32 KiB.
-    pub content: String,
+    /// Its new content, up to 32 KiB. An agent's front end leaves it out: the agent sent it, or has read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
     /// `create`, `overwrite`, `append` or `edit`.
     pub mode: &'static str,
     /// `utf-8` or `base64`.
@@ -135,7 +136,7 @@ impl WrittenFile {
         let truncated = written.more || encoding == Encoding::Base64;
         Self {
             path: crate::paths::shown(&written.file.path),
-            content,
+            content: Some(content),
             mode,
             encoding,
             size_bytes: written.file.size,

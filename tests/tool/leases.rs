@@ -77,6 +77,28 @@ async fn s80_a_container_with_a_running_job_outlives_its_session_unless_the_pers
 }
 
 #[tokio::test]
+async fn jobs_keep_a_container_of_an_ended_session_for_a_time_and_no_longer() {
+    with_engine("[lifecycle]\norphan_grace = 1\nkeep_jobs_for = 2\n", async |tool| {
+        let (mut client, made) = serving(tool, &[json!({ "mount_cwd": false })]).await;
+        let job =
+            json!({ "operation": "exec_background", "container": made[0], "command": "echo kept > a; sleep 600" });
+        client.call(9, &job).await;
+        client.answer().await;
+        client.end().await;
+        assert_eq!(names(tool).await, made, "its job keeps it");
+        eventually("its time is over", Duration::from_secs(60), async || {
+            look(tool).await;
+            names(tool).await.is_empty()
+        })
+        .await;
+        let saved = tool.run(["saved", "list", "--json"], b"").await;
+        let saved = String::from_utf8_lossy(&saved.stdout).into_owned();
+        assert!(saved.contains(&made[0]), "its work is saved: {saved}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_nobody_uses_goes_and_what_somebody_removed_is_forgotten() {
     with_engine("[lifecycle]\nidle = 2\norphan_grace = 1\ngone_for = 2\n", async |tool| {
         let (idle, removed) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);

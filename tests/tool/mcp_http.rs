@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::Child;
 
+use super::agent_tools::configured;
 use super::{Tool, eventually, with_engine, without_engine};
 
 /// A server that listens.
@@ -84,7 +85,12 @@ impl Server {
     }
 
     pub(super) async fn client(&self) -> Client<'_> {
-        let answer = self.post("", &hello()).await;
+        self.client_with("").await
+    }
+
+    /// A client whose first request has that head, too.
+    async fn client_with(&self, head: &str) -> Client<'_> {
+        let answer = self.post(head, &hello()).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         let id = answer.head.lines().find_map(|it| it.strip_prefix("mcp-session-id: ")).unwrap().to_owned();
         let client = Client { server: self, head: format!("Mcp-Session-Id: {id}\r\n") };
@@ -121,6 +127,18 @@ impl Client<'_> {
         let answer = self.server.post(&self.head, &call).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         result(&answer)["structuredContent"].take()
+    }
+
+    async fn text(&self, tool: &str, arguments: &Value) -> String {
+        let params = json!({ "name": tool, "arguments": arguments });
+        let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params });
+        let answer = self.server.post(&self.head, &call).await;
+        result(&answer)["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    async fn leave(self) {
+        let head = format!("{}{}", self.server.authorized(), self.head);
+        assert_eq!(self.server.send("DELETE /mcp", &head, "").await.status, 204);
     }
 
     /// Names of the containers that there are, of all sessions, each with its session.
@@ -268,6 +286,35 @@ async fn clients_without_a_session_of_the_protocol_share_that_of_the_token() {
         let listed = client.listed().await;
         assert!(listed.len() == 2 && listed[0].1 != listed[1].1, "{listed:?}");
         server.stop().await;
+    })
+    .await;
+}
+
+/// As libraries do that begin a session for each call.
+#[tokio::test]
+async fn clients_that_name_their_session_have_one_machine_over_http_and_standard_input() {
+    with_engine(&configured(""), async |tool| {
+        let server = Server::start(tool, &[]).await;
+        let write = json!({ "command": "echo of the first > /tmp/note" });
+        let read = json!({ "command": "cat /tmp/note" });
+        let named = "Coracle-Session: my-agent\r\n";
+        let first = server.client_with(named).await;
+        assert!(first.text("shell", &write).await.starts_with("[your machine "));
+        first.leave().await;
+        let second = server.client_with(named).await;
+        assert_eq!(second.text("shell", &read).await, "of the first\n");
+        let another = server.client().await;
+        assert!(another.text("shell", &read).await.contains("No such file"));
+        another.leave().await;
+        let mut client = super::mcp::Client::start(&mut tool.command(["mcp", "--session", "my-agent"])).await;
+        assert_eq!(client.result("shell", &read).await["content"][0]["text"], "of the first\n");
+        client.end().await;
+        assert_eq!(second.text("shell", &read).await, "of the first\n");
+        let head = format!("{}Coracle-Session: ../x\r\n", server.authorized());
+        let refused = server.send("POST /mcp", &head, hello().to_string()).await;
+        assert!(refused.status == 400 && refused.body.contains("no session name"), "{refused:?}");
+        drop(server);
+        tool.run(["--session", "my-agent", "destroy-all", "--discard"], b"").await;
     })
     .await;
 }

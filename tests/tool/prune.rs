@@ -68,3 +68,23 @@ async fn what_a_dead_server_left_goes_and_so_do_records_and_directories_of_nothi
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_person_prunes_containers_in_which_only_jobs_are_left_by_the_time_of_their_last_call() {
+    with_engine("", async |tool| {
+        let (working, persistent) = (tool.created(json!({})).await, tool.created(json!({ "persistent": true })).await);
+        for name in [&working, &persistent] {
+            let job = json!({ "operation": "exec_background", "container": name, "command": "sleep 600" });
+            assert_eq!(tool.call(job).await["success"], true);
+        }
+        let stays = prune(tool, json!({ "dry_run": false, "idle_for": "1h" })).await;
+        assert_eq!(named(&stays, "kept", &working).unwrap()["reason"], "it was used not long ago", "{stays:#}");
+        let listed = prune(tool, json!({ "idle_for": 0 })).await;
+        assert_eq!(named(&listed, "items", &working).unwrap()["removed"], false, "{listed:#}");
+        assert_eq!(named(&listed, "kept", &persistent).unwrap()["reason"], "it is persistent", "{listed:#}");
+        let gone = prune(tool, json!({ "dry_run": false, "idle_for": 0 })).await;
+        assert_eq!(named(&gone, "items", &working).unwrap()["removed"], true, "{gone:#}");
+        assert_eq!(tool.call(json!({ "operation": "list" })).await["count"], 1);
+    })
+    .await;
+}

@@ -1278,6 +1278,7 @@ class Operations:
         self,
         *,
         dry_run: bool | None = None,
+        idle_for: float | str | None = None,
         kinds: Sequence[str] | None = None,
         older_than: float | str | None = None,
     ) -> _results.PruneResult:
@@ -1287,12 +1288,15 @@ class Operations:
         Args:
             dry_run: List what would be removed, and remove nothing. `prune` does no more unless this is false,
                 `cache_clear` unless it is true.
+            idle_for: Also containers that no call has used for this long, with the jobs that run in them; work
+                in them is saved. Not persistent ones.
             kinds: Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`,
                 `temporary`; all but `snapshots` unless given.
             older_than: Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
         """
         fields: dict[str, Any] = {
             "dry_run": dry_run,
+            "idle_for": idle_for,
             "kinds": kinds,
             "older_than": older_than,
         }

@@ -983,8 +983,6 @@ class EditFileResultValue(Result):
 
     #: The file.
     path: str
-    #: Its new content, up to 32 KiB.
-    content: str
     #: `create`, `overwrite`, `append` or `edit`.
     mode: str
     #: `utf-8` or `base64`.
@@ -995,6 +993,8 @@ class EditFileResultValue(Result):
     version: int
     #: Its content is another one.
     changed: bool
+    #: Its new content, up to 32 KiB. An agent's front end leaves it out: the agent sent it, or has read it.
+    content: str | None
     #: `content` is not all of it.
     content_truncated: bool | None
     #: The texts of an edit were taken with the file's line ends.
@@ -1574,8 +1574,6 @@ class WriteFileResultValue(Result):
 
     #: The file.
     path: str
-    #: Its new content, up to 32 KiB.
-    content: str
     #: `create`, `overwrite`, `append` or `edit`.
     mode: str
     #: `utf-8` or `base64`.
@@ -1586,6 +1584,8 @@ class WriteFileResultValue(Result):
     version: int
     #: Its content is another one.
     changed: bool
+    #: Its new content, up to 32 KiB. An agent's front end leaves it out: the agent sent it, or has read it.
+    content: str | None
     #: `content` is not all of it.
     content_truncated: bool | None
     #: The texts of an edit were taken with the file's line ends.

@@ -1586,6 +1586,11 @@ export interface PruneRequest {
    */
   dry_run?: boolean;
   /**
+   * Also containers that no call has used for this long, with the jobs that run in them; work in them is saved.
+   * Not persistent ones.
+   */
+  idle_for?: number | string;
+  /**
    * Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
    * `snapshots` unless given.
    */
@@ -1710,8 +1715,6 @@ export interface EditFileResult {
   value?: {
     /** The file. */
     path: string;
-    /** Its new content, up to 32 KiB. */
-    content: string;
     /** `create`, `overwrite`, `append` or `edit`. */
     mode: string;
     /** `utf-8` or `base64`. */
@@ -1722,6 +1725,8 @@ export interface EditFileResult {
     version: number;
     /** Its content is another one. */
     changed: boolean;
+    /** Its new content, up to 32 KiB. An agent's front end leaves it out: the agent sent it, or has read it. */
+    content?: string | null;
     /** `content` is not all of it. */
     content_truncated?: boolean | null;
     /** The texts of an edit were taken with the file's line ends. */
@@ -2486,8 +2491,6 @@ export interface WriteFileResult {
   value?: {
     /** The file. */
     path: string;
-    /** Its new content, up to 32 KiB. */
-    content: string;
     /** `create`, `overwrite`, `append` or `edit`. */
     mode: string;
     /** `utf-8` or `base64`. */
@@ -2498,6 +2501,8 @@ export interface WriteFileResult {
     version: number;
     /** Its content is another one. */
     changed: boolean;
+    /** Its new content, up to 32 KiB. An agent's front end leaves it out: the agent sent it, or has read it. */
+    content?: string | null;
     /** `content` is not all of it. */
     content_truncated?: boolean | null;
     /** The texts of an edit were taken with the file's line ends. */

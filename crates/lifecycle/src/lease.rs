@@ -19,6 +19,8 @@ pub struct LeaseTerms {
     pub idle: Duration,
     /// A container whose process ended.
     pub orphan_grace: Duration,
+    /// A container whose process ended while jobs ran in it.
+    pub jobs: Duration,
     /// What is remembered of a container that is gone.
     pub gone_for: Duration,
 }
@@ -79,6 +81,17 @@ pub(crate) fn verdict(record: &Record, there: bool, terms: &LeaseTerms, now: &Cl
     }
 }
 
+/// Whether running jobs no longer keep the container: the process of its session is dead, and no call has used it for long.
+pub(crate) fn jobs_are_over(record: &Record, terms: &LeaseTerms, now: &ClockReading) -> bool {
+    let is_orphan = record.owner.as_ref().is_some_and(|owner| !owner.alive());
+    is_orphan && is_unused_for(record, terms.jobs, terms, now)
+}
+
+/// Whether no call has used the container for that time.
+pub(crate) fn is_unused_for(record: &Record, time: Duration, terms: &LeaseTerms, now: &ClockReading) -> bool {
+    record.lease.used.as_ref().is_some_and(|used| now.is_past(used, time, terms.orphan_grace))
+}
+
 impl Store {
     /// Remembers that a call used a container; at most once a minute, and not while somebody else is at its record.
     ///
@@ -134,6 +147,7 @@ mod tests {
     const TERMS: LeaseTerms = LeaseTerms {
         idle: Duration::from_secs(24 * 3600),
         orphan_grace: Duration::from_secs(900),
+        jobs: Duration::from_secs(24 * 3600),
         gone_for: Duration::from_secs(7 * 86400),
     };
 
@@ -182,6 +196,15 @@ mod tests {
             Verdict::Stays,
             "another session uses it"
         );
+    }
+
+    #[test]
+    fn jobs_keep_a_container_of_a_dead_process_for_a_day_and_any_other_for_ever() {
+        let late = at(30 * 86_400, "a", 1000 + 30 * 86_400);
+        assert!(!jobs_are_over(&ready(Some(dead())), &TERMS, &at(86_399, "a", 87_399)));
+        assert!(jobs_are_over(&ready(Some(dead())), &TERMS, &at(86_400, "a", 87_400)));
+        assert!(!jobs_are_over(&ready(Some(ProcessId::current())), &TERMS, &late));
+        assert!(!jobs_are_over(&ready(None), &TERMS, &late));
     }
 
     #[test]

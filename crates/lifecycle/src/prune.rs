@@ -17,10 +17,10 @@ use serde::Serialize;
 use crate::clock::ClockReading;
 use crate::destroy::destroy_unused;
 use crate::find::proven;
-use crate::lease::{LeaseTerms, Verdict, verdict};
+use crate::lease::{LeaseTerms, Verdict, is_unused_for, jobs_are_over, verdict};
 use crate::networks::{OwnNetwork, networks_on};
 use crate::packages;
-use crate::reap::{in_use, is_joined};
+use crate::reap::{Activity, activity, is_joined};
 use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
@@ -73,7 +73,7 @@ impl PruneKind {
 
 #[derive(Clone, Debug)]
 enum PruneAction {
-    Record(Arc<dyn ContainerRuntime>, Arc<Record>),
+    Record { runtime: Arc<dyn ContainerRuntime>, record: Arc<Record>, with_jobs: bool },
     Heal(RecordId),
     Container(Arc<dyn ContainerRuntime>, ContainerId),
     Network(Arc<dyn ContainerRuntime>, Box<OwnNetwork>),
@@ -105,6 +105,8 @@ pub struct PruneScope<'a> {
     pub kinds: &'a [PruneKind],
     /// How long containers are kept.
     pub terms: &'a LeaseTerms,
+    /// Containers that no call has used for that time, with their jobs, are unused too.
+    pub idle_for: Option<Duration>,
     /// The time.
     pub now: &'a ClockReading,
     /// Where calls of ours have temporary directories.
@@ -202,7 +204,9 @@ impl PruneItem {
                 let there = store.records()?.iter().any(|it| it.record_id == *id);
                 if there { Err(Error::Busy { name: self.name.clone() }) } else { Ok(()) }
             }
-            Some(PruneAction::Record(runtime, record)) => remove_unused(runtime, store, record, removing).await,
+            Some(PruneAction::Record { runtime, record, with_jobs }) => {
+                remove_unused(runtime, store, record, removing, *with_jobs).await
+            }
             Some(PruneAction::Container(runtime, id)) => Ok(runtime.remove(id).await.map(drop)?),
             Some(PruneAction::Network(runtime, network)) => destroy_network(&**runtime, store, network).await,
             Some(PruneAction::Volume(runtime, name)) => Ok(runtime.remove_volume(name).await?),
@@ -234,10 +238,11 @@ async fn remove_unused(
     store: &Store,
     record: &Record,
     removing: &RemoveOptions<'_>,
+    with_jobs: bool,
 ) -> Result<()> {
     let container = proven(&**runtime, record).await?;
     let mut found = ManagedContainer { runtime: runtime.clone(), record: record.clone(), container };
-    let is_free = !in_use(store, removing.links, &mut found).await;
+    let is_free = activity(store, removing.links, &mut found).await.allows_removal(with_jobs);
     if is_free && destroy_unused(&**runtime, store, record, removing).await?.is_some() {
         return Ok(());
     }
@@ -269,31 +274,36 @@ async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, sc
         item.session = None;
         return item.unused("its making or removal was broken off", PruneAction::Heal(record.record_id.clone()));
     }
-    let removal = PruneAction::Record(runtime.clone(), record.clone());
+    let removal = |with_jobs: bool| PruneAction::Record { runtime: runtime.clone(), record: record.clone(), with_jobs };
     if gone {
         item.kind = PruneKind::Records;
         if is_joined(store, &record) {
             return PruneItem { reason: "others joined its stack".to_owned(), ..item };
         }
-        return item.unused("its container is gone", removal);
+        return item.unused("its container is gone", removal(false));
     }
     if record.persistent {
         return stays("it is persistent");
     }
     let orphan = record.owner.as_ref().is_some_and(|it| !it.alive());
     let over = verdict(&record, true, scope.terms, scope.now) == Verdict::Over;
-    if !orphan && !over {
+    let idle = scope.idle_for.is_some_and(|time| is_unused_for(&record, time, scope.terms, scope.now));
+    if !orphan && !over && !idle {
         return stays(if record.owner.is_some() { "its session lives" } else { "it was used not long ago" });
     }
     let mut found = entry.on(runtime.clone());
-    if in_use(store, links, &mut found).await {
-        return stays("something runs in it");
+    let with_jobs = idle || jobs_are_over(&record, scope.terms, scope.now);
+    match activity(store, links, &mut found).await {
+        Activity::Jobs if !with_jobs => return stays("jobs run in it"),
+        Activity::Other => return stays("something runs in it"),
+        Activity::Jobs | Activity::None => {}
     }
     if let Some(container) = found.container.filter(Container::running) {
         item.bytes = runtime.usage(&container.id).await.ok().flatten().and_then(|it| it.disk_bytes);
     }
     item.session = item.session.filter(|_| !over);
-    item.unused(if orphan { "the process of its session is dead" } else { "nobody has used it for long" }, removal)
+    let reason = if orphan { "the process of its session is dead" } else { "nobody has used it for long" };
+    item.unused(reason, removal(with_jobs))
 }
 
 /// A container of a session goes when the session's process is dead and has not renewed its lease.

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use crate::clock::ClockReading;
 use crate::deferred::Deferred;
 use crate::destroy::destroy_unused;
-use crate::lease::{LeaseTerms, Verdict, verdict};
+use crate::lease::{LeaseTerms, Verdict, jobs_are_over, verdict};
 use crate::record::Record;
 use crate::{ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, drop_networks, list};
 
@@ -50,7 +50,7 @@ pub async fn reap(
             })?,
             Verdict::Over if it.record.lease.is_put_off(now) => {}
             Verdict::Over if !goes_on(&name) => break,
-            Verdict::Over => match end(engines, store, removing, it).await {
+            Verdict::Over => match end(engines, store, removing, it, jobs_are_over(&listed, terms, now)).await {
                 Ok(true) => reaped.push(name),
                 Ok(false) => tracing::info!(container = name, "its time is over, and it is in use"),
                 Err(err) => {
@@ -65,11 +65,18 @@ pub async fn reap(
     Ok(Some(reaped))
 }
 
-/// Whether it could be ended: not one in which something runs, or that was used since it was listed.
-async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>, it: ContainerEntry) -> Result<bool> {
+/// Whether it could be ended: not one in which something runs, jobs excepted with `with_jobs`, or that was used since it was
+/// listed.
+async fn end(
+    engines: &dyn Engines,
+    store: &Store,
+    removing: &RemoveOptions<'_>,
+    it: ContainerEntry,
+    with_jobs: bool,
+) -> Result<bool> {
     let runtime = engines.for_record(it.record.engine, &it.record.endpoint).await?;
     let mut found = it.on(runtime);
-    if in_use(store, removing.links, &mut found).await {
+    if !activity(store, removing.links, &mut found).await.allows_removal(with_jobs) {
         return Ok(false);
     }
     let record = &found.record;
@@ -84,17 +91,38 @@ async fn end(engines: &dyn Engines, store: &Store, removing: &RemoveOptions<'_>,
     Ok(true)
 }
 
-/// Whether a command or a job runs in it, or somebody is in it by the engine's own exec, as a person's shell is. Where
-/// that cannot be told it is.
-pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedContainer) -> bool {
-    if is_joined(store, &found.record) {
-        return true;
+/// What goes on in a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    None,
+    /// Commands or jobs run.
+    Jobs,
+    /// A user is in it by the engine's own exec, others joined its stack, or its guest does not say.
+    Other,
+}
+
+impl Activity {
+    /// Whether the container may be removed, with its jobs if `with_jobs`.
+    pub(crate) fn allows_removal(self, with_jobs: bool) -> bool {
+        self == Self::None || (with_jobs && self == Self::Jobs)
     }
-    let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return false };
+}
+
+/// Whether anything goes on in it.
+pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedContainer) -> bool {
+    activity(store, links, found).await != Activity::None
+}
+
+/// What goes on in it.
+pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedContainer) -> Activity {
+    if is_joined(store, &found.record) {
+        return Activity::Other;
+    }
+    let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return Activity::None };
     let id = container.id.clone();
     // A link of ours that somebody keeps is nobody who is in it.
     if container.execs > links.execs(&id) {
-        return true;
+        return Activity::Other;
     }
     let ask = async {
         match links.inside(store, found).await? {
@@ -102,10 +130,14 @@ pub(crate) async fn in_use(store: &Store, links: &Links, found: &mut ManagedCont
             ExecTarget::Plain(..) => Ok(false),
         }
     };
-    let idle = matches!(timeout(PATIENCE, ask).await, Ok(Ok(false)));
+    let activity = match timeout(PATIENCE, ask).await {
+        Ok(Ok(false)) => Activity::None,
+        Ok(Ok(true)) => Activity::Jobs,
+        Ok(Err(_)) | Err(_) => Activity::Other,
+    };
     // A link that is held may be an exec itself, and would pass for somebody the next time.
     links.forget(&id);
-    !idle
+    activity
 }
 
 /// Whether others joined its stack, and would lose their services with it.
@@ -164,7 +196,7 @@ mod tests {
         let removing =
             RemoveOptions { links: &links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: true };
         let second = Duration::from_secs(1);
-        let terms = LeaseTerms { idle: second, orphan_grace: Duration::ZERO, gone_for: second };
+        let terms = LeaseTerms { idle: second, orphan_grace: Duration::ZERO, jobs: second, gone_for: second };
         let engines = SingleEngine(fake.clone());
         let reaped = async || reap(&engines, &store, &removing, &terms, &|_| true).await.unwrap();
         let tries = || fake.calls().iter().filter(|it| **it == Verb::Remove).count();

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle::Process;
+use coracle_runtime::ContainerName;
 use coracle_transport::{LEAVING, Session, SessionLease, StreamGuard};
 use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, ServerJsonRpcMessage};
@@ -13,8 +14,10 @@ use rmcp::transport::streamable_http_server::session::local::{LocalSessionManage
 use rmcp::transport::streamable_http_server::{SessionId, SessionManager};
 use tokio_util::task::TaskTracker;
 
-/// A client that sends no request and listens on no stream for so long is gone.
-const IDLE: Duration = Duration::from_secs(900);
+tokio::task_local! {
+    /// The session that the client of a request names.
+    pub(super) static NAMED_SESSION: Option<ContainerName>;
+}
 
 /// Clients at once. Many, since some go without a word and stay until they are idle; their containers have limits of
 /// their own.
@@ -30,10 +33,22 @@ struct Inner {
     process: Process,
     /// What the protocol needs for a session: its streams.
     streams: LocalSessionManager,
-    /// Those of the protocol by their id; those without one share the session of the token.
-    sessions: Mutex<HashMap<Option<SessionId>, Session>>,
+    sessions: Mutex<HashMap<SessionKey, Session>>,
+    /// A client that sends no request and listens on no stream for so long is gone.
+    idle: Duration,
     /// Ends of sessions that are under way.
     ending: TaskTracker,
+}
+
+/// Which session a client has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum SessionKey {
+    /// One of the protocol. A client that names its session has that one under its id, too.
+    Protocol(SessionId),
+    /// All clients that name this session.
+    Named(ContainerName),
+    /// All clients that name none and have none of the protocol.
+    Token,
 }
 
 /// Why a request of a client is not taken.
@@ -55,55 +70,76 @@ impl Clients {
         // Idle clients are noticed here, where it is known which calls run.
         streams.session_config.keep_alive = None;
         let (sessions, ending) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { process: process.clone(), streams, sessions, ending }))
+        let idle = process.context.config.mcp.idle.0;
+        Self(Arc::new(Inner { process: process.clone(), streams, sessions, idle, ending }))
     }
 
-    /// The session of all clients that know the token and have no session of the protocol. `None` once the server stops.
-    pub(super) fn of_the_token(&self) -> Option<SessionLease> {
-        self.held(&None).or_else(|| self.begin(None).ok())
+    /// The session of all clients that have no session of the protocol and name that session, or none. `None` once the server
+    /// stops.
+    pub(super) fn without_protocol(&self, name: Option<ContainerName>) -> Option<SessionLease> {
+        let key = name.map_or(SessionKey::Token, SessionKey::Named);
+        self.held(&key).or_else(|| self.begin(key).ok())
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Option<SessionId>, Session>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionKey, Session>> {
         self.0.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self, id: &Option<SessionId>) -> Option<SessionLease> {
-        self.sessions().get(id).map(Session::held)
+    fn held(&self, key: &SessionKey) -> Option<SessionLease> {
+        self.sessions().get(key).map(Session::held)
     }
 
-    fn begin(&self, id: Option<SessionId>) -> Result<SessionLease, SessionError> {
+    fn held_by_id(&self, id: &SessionId) -> Option<SessionLease> {
+        self.held(&SessionKey::Protocol(id.clone()))
+    }
+
+    fn begin(&self, key: SessionKey) -> Result<SessionLease, SessionError> {
+        let session = match &key {
+            SessionKey::Named(name) => {
+                let process = self.0.process.for_session();
+                let context = process.context.in_session(name.clone());
+                Session::new(process.with_context(context))
+            }
+            SessionKey::Protocol(_) | SessionKey::Token => Session::new(self.0.process.for_session()),
+        };
+        self.begin_as(key, session)
+    }
+
+    fn begin_as(&self, key: SessionKey, session: Session) -> Result<SessionLease, SessionError> {
         let mut sessions = self.sessions();
         if sessions.len() >= MOST || self.0.process.context.call.cancel.is_cancelled() {
             return Err(SessionError::NoRoom);
         }
-        let session = sessions.entry(id.clone()).or_insert_with(|| Session::new(self.0.process.for_session()));
-        let held = session.held();
+        let held = sessions.entry(key.clone()).or_insert(session).held();
         drop(sessions);
-        tokio::spawn(self.clone().watch(id));
+        tokio::spawn(self.clone().watch(key));
         Ok(held)
     }
 
     /// Ends a session that is not used, or returns when it was ended otherwise.
-    async fn watch(self, id: Option<SessionId>) {
+    async fn watch(self, key: SessionKey) {
         loop {
-            let Some(used) = self.sessions().get(&id).map(Session::used) else { return };
-            if used.elapsed() < IDLE {
-                tokio::time::sleep_until(used + IDLE).await;
+            let Some(used) = self.sessions().get(&key).map(Session::used) else { return };
+            if used.elapsed() < self.0.idle {
+                tokio::time::sleep_until(used + self.0.idle).await;
                 continue;
             }
-            tracing::info!("a client has asked nothing for {} min: its session ends", IDLE.as_secs() / 60);
-            match &id {
+            tracing::info!("a client has asked nothing for {} min: its session ends", self.0.idle.as_secs() / 60);
+            match &key {
                 // It comes back to us to have the session ended.
-                Some(id) => drop(self.close_session(id).await),
-                None => self.release(&None),
+                SessionKey::Protocol(id) => drop(self.close_session(id).await),
+                SessionKey::Named(_) | SessionKey::Token => self.release(&key),
             }
             return;
         }
     }
 
-    /// Lets a session end in its own time.
-    fn release(&self, id: &Option<SessionId>) {
-        let Some(session) = self.sessions().remove(id) else { return };
+    /// Lets a session end in its own time. One with a name goes on for its next client.
+    fn release(&self, key: &SessionKey) {
+        let Some(session) = self.sessions().remove(key) else { return };
+        if matches!(key, SessionKey::Protocol(_)) && !session.is_anonymous() {
+            return;
+        }
         self.0.ending.spawn(async move {
             if tokio::time::timeout(LEAVING, Box::pin(session.end())).await.is_err() {
                 tracing::warn!("the containers of a session were not all removed in time");
@@ -113,9 +149,9 @@ impl Clients {
 
     /// Ends all sessions, and waits until they have ended. The process's token has fired.
     pub(super) async fn end(&self) {
-        let ids: Vec<Option<SessionId>> = self.sessions().keys().cloned().collect();
-        for id in &ids {
-            self.release(id);
+        let keys: Vec<SessionKey> = self.sessions().keys().cloned().collect();
+        for key in &keys {
+            self.release(key);
         }
         self.0.ending.close();
         self.0.ending.wait().await;
@@ -128,7 +164,15 @@ impl SessionManager for Clients {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
         let (id, transport) = self.0.streams.create_session().await?;
-        if let Err(refused) = self.begin(Some(id.clone())) {
+        let key = SessionKey::Protocol(id.clone());
+        let begun = match NAMED_SESSION.try_with(Clone::clone).ok().flatten() {
+            None => self.begin(key),
+            Some(name) => match self.without_protocol(Some(name)) {
+                Some(named) => self.begin_as(key, named.session().clone()),
+                None => Err(SessionError::NoRoom),
+            },
+        };
+        if let Err(refused) = begun {
             self.0.streams.close_session(&id).await?;
             return Err(refused);
         }
@@ -144,11 +188,11 @@ impl SessionManager for Clients {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
-        Ok(self.held(&Some(id.clone())).is_some())
+        Ok(self.held_by_id(id).is_some())
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
-        self.release(&Some(id.clone()));
+        self.release(&SessionKey::Protocol(id.clone()));
         Ok(self.0.streams.close_session(id).await?)
     }
 
@@ -157,7 +201,7 @@ impl SessionManager for Clients {
         id: &SessionId,
         mut message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let held = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?;
+        let held = self.held_by_id(id).ok_or(SessionError::Gone)?;
         if let ClientJsonRpcMessage::Request(request) = &mut message {
             request.request.extensions_mut().insert(held);
         }
@@ -172,7 +216,7 @@ impl SessionManager for Clients {
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let listening = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?.listen();
+        let listening = self.held_by_id(id).ok_or(SessionError::Gone)?.listen();
         let stream = self.0.streams.create_standalone_stream(id).await?;
         Ok(stream.inspect(move |_| drop_with_stream(&listening)))
     }
@@ -182,7 +226,7 @@ impl SessionManager for Clients {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let listening = self.held(&Some(id.clone())).ok_or(SessionError::Gone)?.listen();
+        let listening = self.held_by_id(id).ok_or(SessionError::Gone)?.listen();
         let stream = self.0.streams.resume(id, last_event_id).await?;
         Ok(stream.inspect(move |_| drop_with_stream(&listening)))
     }
@@ -197,12 +241,14 @@ mod tests {
     use std::time::Duration;
 
     use coracle::{Frontend, Host, Options, Process};
-    use coracle_runtime::FakeRuntime;
+    use coracle_runtime::{ContainerName, FakeRuntime};
     use rmcp::transport::streamable_http_server::SessionManager;
     use tokio::time::sleep;
 
-    use super::{Clients, IDLE, MOST};
+    use super::{Clients, MOST, NAMED_SESSION};
 
+    /// That of the configuration.
+    const IDLE: Duration = Duration::from_secs(7200);
     const MOMENT: Duration = Duration::from_secs(1);
 
     fn process(dir: &Path) -> Process {
@@ -215,7 +261,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let (id, _transport) = clients.create_session().await.unwrap();
-        let session = clients.held(&Some(id.clone())).unwrap();
+        let session = clients.held_by_id(&id).unwrap();
         let cancel = session.process().context.call.cancel.clone();
         session.spawn(sleep(IDLE * 3 - MOMENT));
         drop(session);
@@ -233,7 +279,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
         let (id, _transport) = clients.create_session().await.unwrap();
-        let held = clients.held(&Some(id.clone())).unwrap();
+        let held = clients.held_by_id(&id).unwrap();
         let (cancel, listening) = (held.process().context.call.cancel.clone(), held.listen());
         drop(held);
         sleep(IDLE * 5).await;
@@ -248,13 +294,37 @@ mod tests {
     async fn the_session_of_the_token_ends_too_and_begins_anew() {
         let dir = tempfile::tempdir().unwrap();
         let clients = Clients::new(&process(dir.path()));
-        let name = || clients.of_the_token().map(|it| it.process().context.call.session.clone());
+        let name = || clients.without_protocol(None).map(|it| it.process().context.call.session.clone());
         let first = name();
         sleep(IDLE - MOMENT).await;
         assert_eq!(name(), first);
         sleep(IDLE + MOMENT).await;
         let second = name();
         assert!(second.is_some() && second != first);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_clients_name_outlives_each_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let clients = Clients::new(&process(dir.path()));
+        let begun = async |name: Option<&str>| {
+            let name = name.map(|name| ContainerName::parse(name).unwrap());
+            let (id, _) = NAMED_SESSION.scope(name, clients.create_session()).await.unwrap();
+            let context = clients.held_by_id(&id).unwrap().process().context.clone();
+            (id, context)
+        };
+        let ((first, cx), (second, other)) = (begun(Some("agent")).await, begun(None).await);
+        assert!(cx.call.session.as_str() == "agent" && !cx.call.is_anonymous && other.call.is_anonymous);
+        clients.close_session(&first).await.unwrap();
+        clients.close_session(&second).await.unwrap();
+        assert!(!cx.call.cancel.is_cancelled() && !clients.has_session(&first).await.unwrap());
+        let (third, cx) = begun(Some("agent")).await;
+        let without_protocol = clients.without_protocol(Some(cx.call.session.clone())).unwrap();
+        assert_eq!(without_protocol.process().context.call.session.as_str(), "agent");
+        drop(without_protocol);
+        sleep(IDLE + MOMENT).await;
+        assert!(cx.call.cancel.is_cancelled() && !clients.has_session(&third).await.unwrap());
+        clients.end().await;
     }
 
     #[tokio::test]
@@ -271,7 +341,7 @@ mod tests {
         assert!(clients.create_session().await.is_ok());
         process.context.call.cancel.cancel();
         clients.close_session(&transports[1].0).await.unwrap();
-        assert!(clients.create_session().await.is_err() && clients.of_the_token().is_none());
+        assert!(clients.create_session().await.is_err() && clients.without_protocol(None).is_none());
         clients.end().await;
         assert!(clients.sessions().is_empty());
     }

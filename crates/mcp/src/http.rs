@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use coracle::{Code, Failure, Options, Process};
+use coracle_runtime::ContainerName;
 use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Token, refusal, unauthorized};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming as Body};
@@ -16,13 +17,16 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use super::clients::Clients;
+use super::clients::{Clients, NAMED_SESSION};
 use super::message::{IncomingMessage, MAX_MESSAGE, MessageError, MessageOutcome};
 use super::server::{Server, SessionSource};
 use super::tools::Tools;
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
+
+/// The header in which a client names its session.
+const SESSION: &str = "coracle-session";
 
 /// Bytes of a request that are read at all: one that is too long is read to its end, or its client would not hear why.
 const READ: u64 = 64 << 20;
@@ -35,7 +39,7 @@ pub fn check(http: &Http, options: &Options) -> Result<(), Failure> {
     if options.session.is_some() {
         let message = "`--session` names one session, and over HTTP each client has its own";
         return Err(Failure::new(Code::ConflictingFields, message)
-            .hint("leave `--session` out; a client on standard input can be given one"));
+            .hint("leave `--session` out; a client names its session in the header `Coracle-Session`"));
     }
     http.address().map(drop)
 }
@@ -93,7 +97,11 @@ impl HttpService for Front {
         if head.uri.path() != PATH {
             return Some(refusal(StatusCode::NOT_FOUND, "the Model Context Protocol is at /mcp"));
         }
-        (!self.token.opens(&head.headers)).then(unauthorized)
+        if !self.token.opens(&head.headers) {
+            return Some(unauthorized());
+        }
+        let grammar = "the header `Coracle-Session` is no session name: it takes letters, digits, `.`, `_` and `-`";
+        named_session(head).err().map(|InvalidName| refusal(StatusCode::BAD_REQUEST, grammar))
     }
 
     async fn answer(&self, request: Request<Body>) -> HttpResponse {
@@ -108,13 +116,26 @@ impl HttpService for Front {
             return refused(&fault);
         }
         let text = Bytes::from(body.into_text());
-        let mut answer = self.protocol.handle(Request::from_parts(head, Full::new(text))).await;
+        let name = named_session(&head).ok().flatten();
+        let handled = self.protocol.handle(Request::from_parts(head, Full::new(text)));
+        let mut answer = NAMED_SESSION.scope(name, handled).await;
         // Nothing comes after the end of a session, and it has ended.
         if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
             *answer.status_mut() = StatusCode::NO_CONTENT;
         }
         answer
     }
+}
+
+/// The header names no session.
+#[derive(Debug)]
+pub(super) struct InvalidName;
+
+/// The session that a client names, if it does.
+pub(super) fn named_session(head: &Parts) -> Result<Option<ContainerName>, InvalidName> {
+    let Some(value) = head.headers.get(SESSION) else { return Ok(None) };
+    let name = value.to_str().map_err(|_| InvalidName)?;
+    ContainerName::parse(name).map(Some).map_err(|_| InvalidName)
 }
 
 async fn collected(mut body: Body) -> hyper::Result<IncomingMessage> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use coracle::{CallInput, CallResponse, Event, Failure, Process, Progress, frontend, operations};
 use coracle_transport::{Session, SessionLease};
+use hyper::http::request::Parts;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -14,6 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 
 use super::clients::Clients;
+use super::http::named_session;
 use super::progress_notifications::ProgressReporter;
 use super::tools::{ToolCall, Tools};
 
@@ -41,7 +43,8 @@ impl Server {
         match &self.sessions {
             SessionSource::One(session) => Some(session.held()),
             SessionSource::Each(clients) => {
-                context.extensions.get::<SessionLease>().cloned().or_else(|| clients.of_the_token())
+                let name = || context.extensions.get::<Parts>().and_then(|head| named_session(head).ok().flatten());
+                context.extensions.get::<SessionLease>().cloned().or_else(|| clients.without_protocol(name()))
             }
         }
     }

@@ -50,6 +50,11 @@ impl Session {
         SessionLease { session: self.clone(), _token: self.calls.token() }
     }
 
+    /// Whether it ends with its connection, and its containers with it.
+    pub fn is_anonymous(&self) -> bool {
+        self.process.context.call.is_anonymous
+    }
+
     fn listen(&self) -> StreamGuard {
         self.streams.fetch_add(1, Ordering::Relaxed);
         StreamGuard { session: self.clone() }
@@ -74,7 +79,7 @@ impl Session {
         self.calls.close();
         self.calls.wait().await;
         self.process.end_interactive().await;
-        if self.process.context.call.is_anonymous {
+        if self.is_anonymous() {
             remove_containers(&self.process.context).await;
         }
     }
@@ -90,6 +95,10 @@ pub struct SessionLease {
 impl SessionLease {
     pub fn process(&self) -> &Process {
         &self.session.process
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
     }
 
     /// The same session, for as long as its client listens on a stream.

@@ -31,9 +31,9 @@ impl Bench {
 
     async fn prunable(&self, kinds: &[PruneKind]) -> Prune {
         let second = Duration::from_secs(1);
-        let terms = LeaseTerms { idle: second, orphan_grace: Duration::ZERO, gone_for: second };
+        let terms = LeaseTerms { idle: second, orphan_grace: Duration::ZERO, jobs: second, gone_for: second };
         let now = ClockReading::now();
-        let scope = PruneScope { kinds, terms: &terms, now: &now, temp_dirs: &[] };
+        let scope = PruneScope { kinds, terms: &terms, idle_for: None, now: &now, temp_dirs: &[] };
         prunable(&self.engines(), &self.store, &self.links, &scope).await.unwrap()
     }
 }

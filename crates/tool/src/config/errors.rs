@@ -103,7 +103,7 @@ impl Faults {
         self.refuse(neither(security.cpus_max), "security.cpus_max", "must be 0 (none) or a number of cores");
     }
 
-    fn of_calls(&mut self, Config { exec, compose, lifecycle, jobs, .. }: &Config) {
+    fn of_calls(&mut self, Config { exec, compose, lifecycle, jobs, mcp, .. }: &Config) {
         self.refuse(exec.max_parallel == 0, "exec.max_parallel", AT_LEAST_ONE);
         self.refuse(exec.keep_bytes.0 < 64 << 10, "exec.keep_bytes", "must be at least 64k");
         self.refuse(exec.keep_total < exec.keep_bytes, "exec.keep_total", "must not be below `exec.keep_bytes`");
@@ -111,6 +111,8 @@ impl Faults {
         self.refuse(compose.max_services == 0, "compose.max_services", AT_LEAST_ONE);
         self.refuse(lifecycle.idle.0.is_zero(), "lifecycle.idle", MORE_THAN_NOTHING);
         self.refuse(lifecycle.orphan_grace.0.is_zero(), "lifecycle.orphan_grace", MORE_THAN_NOTHING);
+        self.refuse(lifecycle.keep_jobs_for.0.is_zero(), "lifecycle.keep_jobs_for", MORE_THAN_NOTHING);
+        self.refuse(mcp.idle.0.is_zero(), "mcp.idle", MORE_THAN_NOTHING);
         self.refuse(jobs.max_running == 0, "jobs.max_running", AT_LEAST_ONE);
         self.refuse(jobs.wait_max.0.is_zero(), "jobs.wait_max", MORE_THAN_NOTHING);
         self.refuse(!(1..=1000).contains(&jobs.poll_lines), "jobs.poll_lines", "must be from 1 to 1000");

@@ -184,6 +184,8 @@ table! {
     Mcp {
         /// Answers of the toolset `agent` have their data beside the text. Several clients show a model the data alone.
         structured_content: bool,
+        /// A client over HTTP that sends no request and listens on no stream for so long is gone.
+        idle: Seconds = Seconds::new(2 * 3600),
     }
 
     /// `images.*`
@@ -284,6 +286,8 @@ table! {
         orphan_grace: Seconds = Seconds::new(15 * 60),
         /// Containers with running jobs outlive their session.
         keep_jobs: bool = true,
+        /// How long they do, after the last call.
+        keep_jobs_for: Seconds = Seconds::new(86400),
         /// How long a destroyed container is remembered.
         gone_for: Seconds = Seconds::new(7 * 86400),
         /// What is saved of one container, at most.
@@ -305,7 +309,12 @@ impl Lifecycle {
     /// How long things are kept.
     #[must_use]
     pub fn terms(&self) -> LeaseTerms {
-        LeaseTerms { idle: self.idle.0, orphan_grace: self.orphan_grace.0, gone_for: self.gone_for.0 }
+        LeaseTerms {
+            idle: self.idle.0,
+            orphan_grace: self.orphan_grace.0,
+            jobs: self.keep_jobs_for.0,
+            gone_for: self.gone_for.0,
+        }
     }
 }
 

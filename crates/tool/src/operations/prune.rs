@@ -32,6 +32,9 @@ pub(crate) struct PruneAll {
     /// Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
     #[schemars(extend("default" = 0))]
     older_than: Option<Seconds>,
+    /// Also containers that no call has used for this long, with the jobs that run in them; work in them is saved. Not
+    /// persistent ones.
+    idle_for: Option<Seconds>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -98,6 +101,7 @@ impl Operation for PruneAll {
             cx,
             kinds: self.kinds.unwrap_or_else(|| USUAL.to_vec()),
             older_than: self.older_than.unwrap_or(Seconds::new(0)),
+            idle_for: self.idle_for,
             answer: PruneResponse {
                 dry_run: self.dry_run.unwrap_or(true),
                 items: Vec::new(),
@@ -116,6 +120,7 @@ struct PruneRun<'a> {
     cx: &'a Context,
     kinds: Vec<PruneTarget>,
     older_than: Seconds,
+    idle_for: Option<Seconds>,
     answer: PruneResponse,
 }
 
@@ -148,7 +153,13 @@ impl PruneRun<'_> {
         let kinds: Vec<_> = PruneKind::ALL.into_iter().filter(|it| self.wants(kind(*it))).collect();
         let temp_dirs = [cx.host.temp_dir.clone(), cx.state()?.scratch()];
         let now = ClockReading::now();
-        let scope = PruneScope { kinds: &kinds, terms: &terms, now: &now, temp_dirs: &temp_dirs };
+        let scope = PruneScope {
+            kinds: &kinds,
+            terms: &terms,
+            idle_for: self.idle_for.map(|time| time.0),
+            now: &now,
+            temp_dirs: &temp_dirs,
+        };
         let (removing, tell) = (super::removing(cx, false, false)?, cx.slot_observer());
         let reader = match self.answer.dry_run {
             true => None,

@@ -45,7 +45,7 @@ pub(crate) struct RunError {
 /// What a run shows beside what it prints: a text, an image or a table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunOutput {
-    /// `text/plain`, `text/html`, `image/png`, `image/jpeg`, `image/svg+xml` or `table`.
+    /// `text/plain`, `text/html`, `text/markdown`, `text/latex`, `image/png`, `image/jpeg`, `image/svg+xml` or `table`.
     pub r#type: String,
     /// A text.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,9 @@ impl RunOutput {
         let Self { r#type, text, data, bytes: _, columns, rows, index, row_count } = self;
         let plain = Self { r#type, ..Self::default() };
         match plain.r#type.as_str() {
-            "text/plain" | "text/html" => Some(Self { text: Some(shortened(text?)), ..plain }),
+            "text/plain" | "text/html" | "text/markdown" | "text/latex" => {
+                Some(Self { text: Some(shortened(text?)), ..plain })
+            }
             // Half a drawing is none.
             "image/svg+xml" => Some(Self { text: Some(text.filter(|it| it.len() <= MAX_TEXT)?), ..plain }),
             "image/png" | "image/jpeg" => {
@@ -133,7 +135,7 @@ impl RunOutput {
     /// As a model reads it. An image stands beside the text.
     pub(crate) fn render(&self) -> Option<String> {
         match self.r#type.as_str() {
-            "text/plain" => self.text.clone(),
+            "text/plain" | "text/markdown" | "text/latex" => self.text.clone(),
             "image/png" | "image/jpeg" | "image/svg+xml" => Some(format!("[{}]", self.r#type)),
             _ => None,
         }
@@ -165,10 +167,11 @@ mod tests {
             { "type": "image/png", "data": "not base64" },
             { "type": "image/png" },
             { "type": "text/javascript", "text": "alert(1)" },
+            { "type": "text/markdown", "text": "# a" },
             { "type": "table", "columns": ["a"], "rows": [[1]], "index": [0], "row_count": 1 },
         ]));
         let kinds: Vec<&str> = shown.iter().map(|it| it.r#type.as_str()).collect();
-        assert_eq!(kinds, ["text/plain", "image/png", "table"]);
+        assert_eq!(kinds, ["text/plain", "image/png", "text/markdown", "table"]);
         assert_eq!((shown[0].data.as_ref(), shown[1].data.as_deref()), (None, Some("iVBORw==")));
         let large = outputs(&json!([{ "type": "image/png", "data": "AAAA".repeat(MAX_IMAGE / 3 + 1) }]));
         assert_eq!(large, []);

@@ -99,6 +99,48 @@ async fn pictures_tables_and_files_are_answered_as_what_they_are() {
     .await;
 }
 
+/// Each cell, and what it prints or shows.
+const NOTEBOOK: &[(&str, &str)] = &[
+    ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 6\nx = await f()\nx", "6"),
+    ("await f() * 7", "42"),
+    ("from IPython.display import display, HTML, Markdown\ndisplay(HTML('<b>bold</b>'))", "<b>bold</b>"),
+    ("display(Markdown('**strong**'), 8)", "**strong** 8"),
+    ("%matplotlib inline\n%load_ext autoreload", ""),
+    ("!echo $x {x + 1}", "6 7"),
+    ("lines = !echo one; echo two\nlines", "['one', 'two']"),
+    ("%cd /tmp\n!pwd", "/tmp"),
+    ("%%bash\necho $((6 * 7))", "42"),
+    ("if x:\n    !echo inside", "inside"),
+    ("text = '''\n%kept\n'''\n!echo\ntext", r"'\n%kept\n'"),
+    ("Out[1], _2", "(6, 42)"),
+    (
+        "class P:\n    def _repr_mimebundle_(self, include=None, exclude=None): return {'text/html': '<svg/>'}\nP()",
+        "<svg/>",
+    ),
+    ("class M:\n    def _repr_markdown_(self): return '# m'\nM()", "# m"),
+    ("class L:\n    def _repr_latex_(self): return '$l$'\nL()", "$l$"),
+    ("x % 4", "2"),
+];
+
+#[tokio::test]
+async fn what_models_write_for_notebooks_runs() {
+    with_kernels(async |agent| {
+        for (code, expected) in NOTEBOOK {
+            let answer = python(agent, code, json!({})).await;
+            let value = &answer["value"];
+            let shown = value["outputs"].as_array().into_iter().flatten().filter_map(|it| it["text"].as_str());
+            let shown = shown.chain(value["stdout"].as_str()).collect::<Vec<_>>().join(" ");
+            assert!(value["exit_code"] == 0 && shown.contains(expected), "{code}: {answer:#}");
+        }
+        let missing = python(agent, "%teleport there", json!({})).await;
+        assert!(missing["message"].as_str().unwrap().contains("there is no magic `%teleport` here"), "{missing:#}");
+        let endless = python(agent, "await asyncio.sleep(60)", json!({ "timeout": 1 })).await;
+        assert_eq!(endless["value"]["timed_out"], true, "{endless:#}");
+        assert_eq!(python(agent, "await f()", json!({})).await["value"]["value_repr"], "6");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn at_its_limit_a_run_is_interrupted_and_one_that_does_not_obey_loses_its_variables() {
     with_snippets(false, async |agent| {

@@ -140,7 +140,7 @@ fn python(value: &Fields, message: &str) -> String {
     let of_value = |name: &str| value.get(name).and_then(Value::as_array).into_iter().flatten();
     let mut shown = both_ends(value, "stdout");
     let outputs = of_value("outputs").filter_map(|it| match it["type"].as_str()? {
-        "text/plain" => it["text"].as_str().map(str::to_owned),
+        "text/plain" | "text/markdown" | "text/latex" => it["text"].as_str().map(str::to_owned),
         // Its text is shown.
         "table" | "text/html" => None,
         other => Some(format!("[{other}, {} bytes]", it["bytes"])),

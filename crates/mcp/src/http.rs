@@ -8,7 +8,6 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use coracle::{Code, Failure, Options, Process};
-use coracle_runtime::ContainerName;
 use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Token, refusal, unauthorized};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming as Body};
@@ -19,14 +18,12 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 
 use super::clients::{Clients, NAMED_SESSION};
 use super::message::{IncomingMessage, MAX_MESSAGE, MessageError, MessageOutcome};
+use super::named_session::{InvalidName, named_session};
 use super::server::{Server, SessionSource};
 use super::tools::Tools;
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
-
-/// The header in which a client names its session.
-const SESSION: &str = "coracle-session";
 
 /// Bytes of a request that are read at all: one that is too long is read to its end, or its client would not hear why.
 const READ: u64 = 64 << 20;
@@ -125,17 +122,6 @@ impl HttpService for Front {
         }
         answer
     }
-}
-
-/// The header names no session.
-#[derive(Debug)]
-pub(super) struct InvalidName;
-
-/// The session that a client names, if it does.
-pub(super) fn named_session(head: &Parts) -> Result<Option<ContainerName>, InvalidName> {
-    let Some(value) = head.headers.get(SESSION) else { return Ok(None) };
-    let name = value.to_str().map_err(|_| InvalidName)?;
-    ContainerName::parse(name).map(Some).map_err(|_| InvalidName)
 }
 
 async fn collected(mut body: Body) -> hyper::Result<IncomingMessage> {

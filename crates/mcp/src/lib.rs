@@ -5,6 +5,7 @@
 mod clients;
 mod http;
 mod message;
+mod named_session;
 mod progress_notifications;
 mod server;
 mod stdio;

@@ -15,7 +15,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::{Map, Value};
 
 use super::clients::Clients;
-use super::http::named_session;
+use super::named_session::named_session;
 use super::progress_notifications::ProgressReporter;
 use super::tools::{ToolCall, Tools};
 

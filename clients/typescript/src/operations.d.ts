@@ -1585,10 +1585,7 @@ export interface PruneRequest {
    * unless it is true.
    */
   dry_run?: boolean;
-  /**
-   * Also containers that no call has used for this long, with the jobs that run in them; work in them is saved.
-   * Not persistent ones.
-   */
+  /** Also containers unused for so long, and their jobs; not persistent ones. */
   idle_for?: number | string;
   /**
    * Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`, `temporary`; all but
@@ -2403,7 +2400,7 @@ export interface WorkflowStartRequest {
   instructions?: string;
   /** The model; that of the configuration when missing. */
   model?: string;
-  /** The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow. */
+  /** The kind of sandbox; when missing, the workflow's, else `default`. */
   profile?: string;
   /** JSON Schema of the result. */
   schema?: unknown;

@@ -1288,8 +1288,7 @@ class Operations:
         Args:
             dry_run: List what would be removed, and remove nothing. `prune` does no more unless this is false,
                 `cache_clear` unless it is true.
-            idle_for: Also containers that no call has used for this long, with the jobs that run in them; work
-                in them is saved. Not persistent ones.
+            idle_for: Also containers unused for so long, and their jobs; not persistent ones.
             kinds: Of `containers`, `networks`, `volumes`, `images`, `snapshots`, `records`, `saved`,
                 `temporary`; all but `snapshots` unless given.
             older_than: Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
@@ -1784,8 +1783,7 @@ class Operations:
             base: What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
             instructions: What the model is told beside the task.
             model: The model; that of the configuration when missing.
-            profile: The kind of sandbox; when missing, the one that has the workflow, and `default` for a new
-                workflow.
+            profile: The kind of sandbox; when missing, the workflow's, else `default`.
             schema: JSON Schema of the result.
             source: The repository: a URL, or a directory beneath the working directory or another allowed one;
                 the working directory when missing.

@@ -32,8 +32,7 @@ pub(crate) struct PruneAll {
     /// Only what is older: seconds, or `90s`, `10m`, `24h`, `7d`.
     #[schemars(extend("default" = 0))]
     older_than: Option<Seconds>,
-    /// Also containers that no call has used for this long, with the jobs that run in them; work in them is saved. Not
-    /// persistent ones.
+    /// Also containers unused for so long, and their jobs; not persistent ones.
     idle_for: Option<Seconds>,
 }
 

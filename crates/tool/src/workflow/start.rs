@@ -30,7 +30,7 @@ pub(crate) struct WorkflowStart {
     source: Option<String>,
     /// What to begin from: a branch of the repository, a tag or a commit; its HEAD when missing.
     base: Option<String>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
     /// The model; that of the configuration when missing.
     model: Option<String>,

@@ -31,7 +31,7 @@ pub(crate) struct Apply {
     /// Change files that decide what programs do, too: those of git, of hooks, of editors, of CI and of agents.
     #[schemars(extend("default" = false))]
     protected: Option<bool>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Create {
     branch: Option<String>,
     /// Begin with what is not committed in the directory, too: all but ignored files. What the configuration says when missing.
     include_uncommitted: Option<bool>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Diff {
     /// Names and numbers alone.
     #[schemars(extend("default" = false))]
     stat_only: Option<bool>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

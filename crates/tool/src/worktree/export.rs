@@ -28,7 +28,7 @@ pub(crate) struct Export {
     /// for `git fetch`.
     #[schemars(with = "Option<String>", extend("default" = "diff", "enum" = ["diff", "mbox", "bundle"]))]
     format: Option<PatchFormat>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

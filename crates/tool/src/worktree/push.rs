@@ -20,7 +20,7 @@ pub(crate) struct Push {
     /// Replace what the remote has, if nobody else pushed there since.
     #[schemars(extend("default" = false))]
     force_with_lease: Option<bool>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Remove {
     /// Save ignored files as well.
     #[schemars(extend("default" = false))]
     salvage_ignored: Option<bool>,
-    /// The kind of sandbox; when missing, the one that has the workflow, and `default` for a new workflow.
+    /// The kind of sandbox; when missing, the workflow's, else `default`.
     profile: Option<Profile>,
 }
 

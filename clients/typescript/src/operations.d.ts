@@ -2626,7 +2626,7 @@ export class Operations {
   cache_clear(request?: CacheClearRequest, options?: CallOptions): Promise<CacheClearResult>;
   /**
    * Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones,
-   * and unused networks, volumes and images. Without `dry_run: false` they are only listed.
+   * and unused networks, volumes and images.
    */
   prune(request?: PruneRequest, options?: CallOptions): Promise<PruneResult>;
   /**

@@ -1283,7 +1283,7 @@ class Operations:
         older_than: float | str | None = None,
     ) -> _results.PruneResult:
         """Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made
-        ones, and unused networks, volumes and images. Without `dry_run: false` they are only listed.
+        ones, and unused networks, volumes and images.
 
         Args:
             dry_run: List what would be removed, and remove nothing. `prune` does no more unless this is false,

@@ -20,7 +20,7 @@ use crate::schema::result_schema;
 use crate::session_tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
-/// networks, volumes and images. Without `dry_run: false` they are only listed.
+/// networks, volumes and images.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct PruneAll {
     /// List what would be removed, and remove nothing. `prune` does no more unless this is false, `cache_clear` unless it is true.

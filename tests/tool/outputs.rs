@@ -32,13 +32,14 @@ async fn a_full_disk_behind_standard_output_fails_every_command() {
         let from = format!("{name}:/etc/passwd");
         let list = json!({ "operation": "list" }).to_string();
         let large = ["exec", &name, "--", "seq", "500000"];
-        let commands: [(&[&str], i32); 19] = [
+        let commands: [(&[&str], i32); 20] = [
             (&["--help"], 1),
             (&["help", "exec"], 1),
             (&["--version"], 1),
             (&["completions", "bash"], 1),
             (&["exec", &name, "--", "echo", "out"], 125),
             (&["exec", &name, "--", "printf", "out"], 125),
+            (&["exec", &name, "--", "sh", "-c", "echo out; exit 3"], 3),
             (&large, 125),
             (&["exec", "--json", &name, "--", "echo", "out"], 125),
             (&["call", &list], 1),
@@ -58,6 +59,22 @@ async fn a_full_disk_behind_standard_output_fails_every_command() {
             faults.extend(fault(words, &on_a_full_disk(tool, words).await, code));
         }
         assert!(faults.is_empty(), "on {}:\n{}", tool.case.engine(), faults.join("\n"));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reader_that_leaves_ends_a_copy_of_a_file_without_a_word() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let make = tool.exec(&name, "dd if=/dev/zero of=/tmp/large bs=1M count=4").await;
+        assert_eq!(make["exit_code"], 0, "{make:#}");
+        let mut command = tool.command(["cp", &format!("{name}:/tmp/large"), "-"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().await.unwrap();
+        assert_eq!(output.status.code(), Some(141), "{}", String::from_utf8_lossy(&output.stderr));
     })
     .await;
 }

@@ -47,22 +47,25 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
         Some(mut file) => {
             present.clear();
             render::warnings(&reply.json);
-            let written = copy(&mut file);
-            match written {
-                Ok(()) => ExitCode::SUCCESS,
+            match copy(&mut file) {
+                Ok(true) => ExitCode::SUCCESS,
+                Ok(false) => exit::unread(),
                 Err(err) => fails(present, &Failure::internal(format!("cannot read the copy: {err}"))),
             }
         }
     }
 }
 
-/// Copies a file to standard output, as far as it is read: `main` reports what could not be written.
-fn copy(file: &mut File) -> io::Result<()> {
+/// Copies a file to standard output. Returns whether that took all of it.
+fn copy(file: &mut File) -> io::Result<bool> {
     let mut part = vec![0; 1 << 20];
     loop {
         let length = file.read(&mut part)?;
-        if length == 0 || write_stdout(&part[..length]).is_err() {
-            return Ok(());
+        if length == 0 {
+            return Ok(true);
+        }
+        if write_stdout(&part[..length]).is_err() {
+            return Ok(false);
         }
     }
 }

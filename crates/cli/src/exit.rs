@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use coracle::{Code, Failure};
 use serde_json::{Map, Value};
 
-use super::{cli_messages, render, signals};
+use super::{cli_messages, render, signals, stdio};
 
 /// Exit code of a command line that is not understood.
 pub(super) const NOT_UNDERSTOOD: u8 = 2;
@@ -14,6 +14,12 @@ pub(super) const NOT_UNDERSTOOD: u8 = 2;
 pub(super) fn finish(answer: &Map<String, Value>) -> ExitCode {
     render::print(&Value::Object(answer.clone()).to_string());
     if answer.get("success") == Some(&Value::Bool(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Standard output takes no more. As a program ends that the signal of a broken pipe kills: `… | head` is no failure to
+/// report. `main` reports every other reason.
+pub(super) fn unread() -> ExitCode {
+    if stdio::failure().is_some() { ExitCode::SUCCESS } else { ExitCode::from(141) }
 }
 
 pub(super) fn code(result: Result<(), Failure>) -> ExitCode {

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::operation_args::option;
 use super::output::NOT_RUN;
-use super::stdio::{self, write_stdout};
+use super::stdio::write_stdout;
 use super::{cli_messages, exit, startup};
 use crate::render::{self, Layout};
 use crate::signals;
@@ -71,9 +71,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     };
     match Box::pin(shown).await {
         Ok(code) => code,
-        // `main` reports it.
-        Err(LogEnd::Unread) if stdio::failure().is_some() => ExitCode::SUCCESS,
-        Err(LogEnd::Unread) => ExitCode::from(141),
+        Err(LogEnd::Unread) => exit::unread(),
         Err(LogEnd::Failed(operation, answer)) => failed(operation, &answer, follow),
     }
 }

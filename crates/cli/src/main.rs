@@ -118,10 +118,13 @@ fn program(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// The exit code, unless standard output could not be written.
+/// Reports standard output that could not be written. A command that succeeded otherwise has failed then.
 fn exit_code(code: ExitCode, command: Option<&str>) -> ExitCode {
-    let Some(failure) = stdio::failure().filter(|_| code == ExitCode::SUCCESS) else { return code };
+    let Some(failure) = stdio::failure() else { return code };
     cli_messages::complain(&failure);
+    if code != ExitCode::SUCCESS {
+        return code;
+    }
     ExitCode::from(if matches!(command, Some("exec" | "job-wait")) { output::NOT_RUN } else { 1 })
 }
 

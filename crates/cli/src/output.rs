@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::reporter::Reporter;
-use super::{cli_messages, job};
+use super::{cli_messages, exit, job};
 use crate::render::{self, Layout};
-use crate::stdio::{self, write_stderr, write_stdout};
+use crate::stdio::{write_stderr, write_stdout};
 
 /// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
 pub(super) const NOT_RUN: u8 = 125;
@@ -126,12 +126,7 @@ impl Present {
     fn failed(&self, entry: &OperationEntry, answer: &Map<String, Value>) -> ExitCode {
         let code = answer.get("code").and_then(Value::as_str).unwrap_or_default();
         if code == "cancelled" && self.unread {
-            if let Some(failure) = stdio::failure() {
-                cli_messages::complain(&failure);
-                return ExitCode::from(NOT_RUN);
-            }
-            // As a program ends that the broken pipe's signal kills: `… | head` is no failure to tell.
-            return ExitCode::from(141);
+            return exit::unread();
         }
         if code == "cancelled" && self.terminals.stderr {
             // The terminal has written `^C` where the cursor was.

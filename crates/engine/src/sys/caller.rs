@@ -32,7 +32,7 @@ pub(super) fn leave_caller(steps: &[Step]) {
     reset_signals();
     for step in steps {
         if let Step::Limit { resource, soft, hard } = step {
-            // In the user namespace of a container nobody may do it.
+            // Later, in the user namespace of the container, the kernel refuses to raise a limit.
             let _ = setrlimit(*resource, Rlimit { current: Some(*soft), maximum: Some(*hard) });
         }
     }

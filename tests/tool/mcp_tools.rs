@@ -113,3 +113,34 @@ async fn w45_a_call_is_told_about_while_it_runs_and_ended_with_all_its_processes
     })
     .await;
 }
+
+/// Fields of a schema that say nothing of their type: several APIs of models refuse them.
+fn without_type(schema: &Value, path: &str, found: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let says = ["type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"];
+        if !says.iter().any(|key| field.get(key).is_some()) {
+            found.push(path.clone());
+        }
+        without_type(field, &path, found);
+        without_type(&field["items"], &path, found);
+    }
+}
+
+#[tokio::test]
+async fn every_field_of_every_tool_has_a_type() {
+    without_engine("", async |tool| {
+        for toolset in ["agent", "classic", "workspace,code,worktrees"] {
+            let mut client = Client::start(&mut tool.command(["mcp", "--toolsets", toolset])).await;
+            client.send(json!({ "jsonrpc": "2.0", "id": "list", "method": "tools/list" })).await;
+            let listed = client.answer().await["result"]["tools"].take();
+            client.end().await;
+            let mut found = Vec::new();
+            for it in listed.as_array().unwrap() {
+                without_type(&it["inputSchema"], it["name"].as_str().unwrap(), &mut found);
+            }
+            assert_eq!(found, Vec::<String>::new(), "{toolset}");
+        }
+    })
+    .await;
+}

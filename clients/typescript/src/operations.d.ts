@@ -275,7 +275,10 @@ export interface ExecRequest {
   encoding?: "text" | "base64";
   /** Variables for the command or commands. Their values are kept in memory alone. */
   env?: Record<string, unknown> | Array<string>;
-  /** Bytes of each stream that are answered; of more, the first and the last half. */
+  /**
+   * Bytes of each stream that are answered; of more, the first and the last half. As `base64` the first half
+   * alone, and the warning `output_cut` says where it ends.
+   */
   max_output?: number | string;
   /** What to do at a limit: `kill`, or `keep` to leave it running as a job. */
   on_timeout?: "kill" | "keep";
@@ -2403,7 +2406,7 @@ export interface WorkflowStartRequest {
   /** The kind of sandbox; when missing, the workflow's, else `default`. */
   profile?: string;
   /** JSON Schema of the result. */
-  schema?: unknown;
+  schema?: Record<string, unknown>;
   /**
    * The repository: a URL, or a directory beneath the working directory or another allowed one; the working
    * directory when missing.

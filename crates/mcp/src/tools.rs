@@ -134,7 +134,11 @@ fn describe(entry: &OperationEntry, cx: &Context) -> Tool {
     let looks = entry.effect == Effect::ReadOnly;
     let Some(output) = entry.published_output() else {
         // Each token of the list is paid for in each session, and what is not said is the protocol's cautious default.
-        return if looks { tool.with_annotations(ToolAnnotations::new().read_only(true)) } else { tool };
+        return match (looks, entry.name) {
+            (true, _) => tool.with_annotations(ToolAnnotations::new().read_only(true)),
+            (false, "destroy") => tool.with_annotations(ToolAnnotations::new().destructive(true)),
+            (false, _) => tool,
+        };
     };
     // The agent of a workflow asks a model; what a session's own containers reach, the person decides.
     let open = entry.sets.contains(&Toolset::Worktrees) || reaches_out(cx, entry);

@@ -105,7 +105,7 @@ pub(super) fn operations(document: &ClientDocument, flavor: Flavor) -> String {
          from collections.abc import Mapping, Sequence\nfrom typing import Any, Literal, TypedDict\n\n\
          from {dots} import results as _results\nfrom {dots}_values import Result\n"
     );
-    for name in ["create", "fork", "exec"] {
+    for name in ["create", "fork", "exec", "exec_background", "job_wait", "job_read"] {
         if let Some(callable) = document.callables.iter().find(|it| it.name == name) {
             arguments(&mut text, callable);
         }

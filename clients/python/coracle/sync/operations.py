@@ -115,6 +115,43 @@ class ExecArguments(TypedDict, total=False):
     workdir: str
 
 
+class ExecBackgroundArguments(TypedDict, total=False):
+    """Optional fields of `exec_background`."""
+
+    as_root: bool
+    env: Mapping[str, Any] | Sequence[str]
+    silence_timeout: float | str
+    stdin: str
+    stdin_base64: str
+    timeout: float | str
+    workdir: str
+
+
+class JobWaitArguments(TypedDict, total=False):
+    """Optional fields of `job_wait`."""
+
+    idle: float | str
+    offset: int
+    pattern: str
+    port: int | str
+    timeout: float | str
+    until: str | Sequence[str]
+
+
+class JobReadArguments(TypedDict, total=False):
+    """Optional fields of `job_read`."""
+
+    context: int
+    encoding: Literal["text", "base64"]
+    ignore_case: bool
+    limit: int | str
+    line: int
+    max_matches: int
+    offset: int
+    pattern: str
+    stream: Literal["all", "stdout", "stderr"]
+
+
 class Operations:
     """All operations and tools."""
 
@@ -325,7 +362,8 @@ class Operations:
             as_root: Run as root inside.
             encoding: `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
             env: Variables for the command or commands. Their values are kept in memory alone.
-            max_output: Bytes of each stream that are answered; of more, the first and the last half.
+            max_output: Bytes of each stream that are answered; of more, the first and the last half. As
+                `base64` the first half alone, and the warning `output_cut` says where it ends.
             on_timeout: What to do at a limit: `kill`, or `keep` to leave it running as a job.
             silence_timeout: Seconds without any output before the command is ended; 0 is off.
             stdin: Text for the command's standard input. Without it there is an end of file at once.
@@ -1772,7 +1810,7 @@ class Operations:
         instructions: str | None = None,
         model: str | None = None,
         profile: str | None = None,
-        schema: Any | None = None,
+        schema: Mapping[str, Any] | None = None,
         source: str | None = None,
     ) -> _results.WorkflowStartResult:
         """Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It
@@ -1880,7 +1918,8 @@ class ContainerOperations:
             as_root: Run as root inside.
             encoding: `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
             env: Variables for the command or commands. Their values are kept in memory alone.
-            max_output: Bytes of each stream that are answered; of more, the first and the last half.
+            max_output: Bytes of each stream that are answered; of more, the first and the last half. As
+                `base64` the first half alone, and the warning `output_cut` says where it ends.
             on_timeout: What to do at a limit: `kill`, or `keep` to leave it running as a job.
             silence_timeout: Seconds without any output before the command is ended; 0 is off.
             stdin: Text for the command's standard input. Without it there is an end of file at once.

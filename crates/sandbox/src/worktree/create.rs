@@ -84,7 +84,9 @@ impl Worktree {
         let (base, project) = (self.ports.0.to_string(), self.compose_project.clone());
         let id = self.id.to_string();
         let pairs = [("CORACLE_WORKFLOW", id), ("CORACLE_PORT_BASE", base.clone()), ("PORT", base)];
-        let pairs = pairs.into_iter().chain([("COMPOSE_PROJECT_NAME", project)]);
+        // Bytecode beside the sources would be committed where no `.gitignore` names it.
+        let pairs =
+            pairs.into_iter().chain([("COMPOSE_PROJECT_NAME", project), ("PYTHONDONTWRITEBYTECODE", "1".into())]);
         pairs.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }

@@ -45,7 +45,8 @@ pub(crate) struct Exec {
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
     #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
     on_timeout: Option<OnTimeout>,
-    /// Bytes of each stream that are answered; of more, the first and the last half.
+    /// Bytes of each stream that are answered; of more, the first and the last half. As `base64` the first half alone, and
+    /// the warning `output_cut` says where it ends.
     #[schemars(with = "Option<Size>")]
     max_output: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
@@ -136,6 +137,12 @@ impl Operation for Exec {
         warnings.extend(noteworthy(&output));
         warnings.extend(protected_paths::refused_write(&record, &output));
         let encoding = self.encoding.unwrap_or_default();
+        if encoding == Encoding::Base64 {
+            let streams = [("stdout", &output.stdout), ("stderr", &output.stderr)];
+            warnings.extend(
+                streams.into_iter().filter_map(|(name, stream)| cut_warning(name, stream, output.job.as_ref())),
+            );
+        }
         Ok(ExecResponse {
             workdir,
             warnings,
@@ -317,6 +324,17 @@ fn response(
     }
 }
 
+/// Base64 has no room for a line that says what is missing.
+fn cut_warning(name: &str, stream: &Capture, kept: Option<&JobId>) -> Option<Warning> {
+    (stream.left_out() > 0).then(|| {
+        let (shown, all) = (stream.head().len(), stream.total_bytes());
+        let rest = kept.map_or_else(String::new, |job| {
+            format!("; `job_read` with `job_id` {job}, `stream` {name}, `offset` {shown} and `encoding` base64 reads the rest")
+        });
+        Warning::new("output_cut", format!("`{name}` has the first {shown} of {all} bytes{rest}"))
+    })
+}
+
 /// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
 /// the start alone, since two ends would not decode as one.
 fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>, redactor: &Redactor) -> String {
@@ -394,6 +412,19 @@ mod tests {
         let mut it = Capture::new(keep_bytes);
         it.push(bytes);
         it
+    }
+
+    #[test]
+    fn base64_that_is_cut_has_a_warning_with_the_call_that_reads_the_rest() {
+        assert!(cut_warning("stdout", &capture(10, b"0123456789"), None).is_none());
+        let job = JobId::parse("1f0c9a2e").unwrap();
+        let warning = cut_warning("stdout", &capture(10, b"0123456789ab"), Some(&job)).unwrap();
+        let rest =
+            "; `job_read` with `job_id` 1f0c9a2e, `stream` stdout, `offset` 5 and `encoding` base64 reads the rest";
+        assert_eq!(
+            (warning.code, warning.message),
+            ("output_cut", format!("`stdout` has the first 5 of 12 bytes{rest}"))
+        );
     }
 
     #[test]

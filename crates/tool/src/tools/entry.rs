@@ -18,6 +18,9 @@ use crate::schema;
 
 type Arguments = Map<String, Value>;
 
+/// What to do when a command in a container of `create` ran out of memory: that of the configuration is not its limit.
+const MORE_MEMORY: &str = "do less at once, or `create` a container with a higher `memory_limit`";
+
 impl OperationEntry {
     /// The row of a tool.
     pub(super) const fn tool<T: Tool>() -> Self {
@@ -154,7 +157,10 @@ where
                 return run(workspace, process.clone()).await;
             };
             let chosen = ChosenContainer::find(process, &handle).await?;
-            let response = run(chosen.workspace.clone(), process.clone()).await?;
+            let mut response = run(chosen.workspace.clone(), process.clone()).await?;
+            if response.json.get("code").and_then(Value::as_str) == Some("out_of_memory") {
+                response.json.insert("hint".into(), MORE_MEMORY.into());
+            }
             Ok(chosen.redacted(response))
         })
     })

@@ -37,6 +37,7 @@ pub(crate) struct WorkflowStart {
     /// What the model is told beside the task.
     instructions: Option<String>,
     /// JSON Schema of the result.
+    #[schemars(with = "Option<serde_json::Map<String, Value>>")]
     schema: Option<Value>,
 }
 

@@ -83,6 +83,7 @@ pub(super) struct JobTool {
     /// Regex: wait for or read lines that match.
     pattern: Option<String>,
     /// Wait until it accepts connections.
+    #[schemars(with = "Option<u16>")]
     port: Option<Value>,
     /// Seconds to wait.
     #[schemars(with = "Option<f64>", extend("default" = WAIT_S))]

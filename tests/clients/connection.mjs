@@ -52,6 +52,24 @@ async function streams(client) {
   while ((await client.call("told")).cancelled.length < 2) await sleep(10);
 }
 
+async function errorsOfTheWorkAndOfItsEnd() {
+  const client = new Client({ program, env: { ...process.env, STUCK: "1" } });
+  const work = async (error) => {
+    if (error) throw error;
+  };
+  await assert.rejects(Container.using({}, () => work(), { client }), { code: "save_failed" });
+  const own = new RangeError("of the work");
+  await assert.rejects(Container.using({}, () => work(own), { client }), (error) => error === own);
+  assert.equal(own.cause.code, "save_failed");
+  await client.close();
+}
+
+async function settings() {
+  const client = new Client({ settings: { max_container: 1 } });
+  await assert.rejects(client.call("list"), { code: "config_invalid" });
+  await client.close();
+}
+
 async function endsOfBlocks() {
   for (const [request, isRemoved] of [[{}, true], [{ if_exists: "reuse" }, false], [{ persistent: true }, false]]) {
     const client = new Client({ program });
@@ -80,6 +98,8 @@ const client = new Client({ program });
 await listeners(client);
 await streams(client);
 await client.close();
+await errorsOfTheWorkAndOfItsEnd();
+await settings();
 await endsOfBlocks();
 await endsOfTheProgram();
 clearTimeout(limit);

@@ -7,7 +7,9 @@ everything was as it should be.
 import asyncio
 import faulthandler
 import os
+import pickle
 import sys
+import tempfile
 import time
 
 import coracle
@@ -99,6 +101,69 @@ def ends_of_blocks():
             assert ("destroy" in client.call("told").calls) == is_removed, fields
 
 
+def errors_by_their_class():
+    """They pass through pools of processes, too."""
+    with coracle.sync.Client() as client:
+        missing = fails(coracle.NotFound, lambda: coracle.sync.Container.attach("nobody", client).exec("true"))
+        assert missing.code == "not_found", missing
+        assert fails(coracle.InvalidInput, lambda: client.call("list", field=1)).code == "unknown_field"
+        assert "Client" in repr(client) and "nobody" in repr(coracle.sync.Container.attach("nobody", client))
+    closed = fails(coracle.ConnectionClosed, lambda: client.call("list"))
+    failed = coracle.CommandFailed(coracle.Result(exit_code=3, stdout="x"))
+    for error in [missing, closed, failed]:
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error) and str(again) == str(error) and again.hint == error.hint, again
+    assert pickle.loads(pickle.dumps(failed)).result.exit_code == 3
+    assert coracle.__version__
+
+
+def errors_of_a_block_and_of_its_end():
+    with coracle.sync.Client(program=SCRIPTED, env={**os.environ, "STUCK": "1"}) as client:
+
+        def block(error):
+            with coracle.sync.Container(client):
+                if error:
+                    raise error
+
+        assert fails(coracle.Error, lambda: block(None)).code == "save_failed"
+        kept = fails(ZeroDivisionError, lambda: block(ZeroDivisionError("of the block")))
+        assert "could not be removed: save_failed" in kept.__notes__[0], kept.__notes__
+
+
+def settings_and_standard_error():
+    """The program's own standard error has no lines of ours, and keys of the configuration come from the client."""
+    with tempfile.TemporaryFile() as told:
+        saved = os.dup(2)
+        os.dup2(told.fileno(), 2)
+        try:
+            with coracle.sync.Client(settings={"log": {"level": "info"}}) as client:
+                assert client.list().success
+            with coracle.sync.Client(settings={"max_container": 1}) as client:
+                wrong = fails(coracle.Error, lambda: client.list())
+        finally:
+            os.dup2(saved, 2)
+        told.seek(0)
+        assert told.read() == b"", told.read()
+        assert wrong.code == "config_invalid" and "max_container" in wrong.message, wrong
+
+
+async def a_slow_program_holds_up_no_event_loop():
+    """Neither its start nor a line that it does not read."""
+    slow = f"{os.path.dirname(os.path.abspath(SCRIPTED))}/slow-serve"
+    with open(slow, "w") as file:
+        file.write(f"#!/bin/sh\nread go <slow-go\nexec '{SCRIPTED}'\n")
+    os.chmod(slow, 0o755)
+    os.mkfifo("slow-go")
+    async with coracle.Client(program=slow) as client:
+        call = asyncio.create_task(client.call("list", field="x" * (4 << 20)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not call.done()
+        with open("slow-go", "w") as go:
+            go.write("go\n")
+        assert (await call).success
+
+
 def ends_of_the_program():
     for operation, why in [("end", "exit code 7"), ("nonsense", "cannot be read")]:
         with coracle.sync.Client(program=SCRIPTED) as client:
@@ -129,5 +194,9 @@ asyncio.run(listeners_of_coroutines())
 streams()
 asyncio.run(streams_of_coroutines())
 ends_of_blocks()
+errors_by_their_class()
+errors_of_a_block_and_of_its_end()
+settings_and_standard_error()
+asyncio.run(a_slow_program_holds_up_no_event_loop())
 ends_of_the_program()
 asyncio.run(adapters())

@@ -33,6 +33,26 @@ async function commands(c) {
   await failure("not_found", c.client.exec({ container: "no-such-container", command: "ls" }));
 }
 
+async function aSlowReaderSlowsItsCommandAndNothingElse(c) {
+  const script = "i=0; while :; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > /tmp/n.new; mv /tmp/n.new /tmp/n; done";
+  const printed = async () => Number((await c.exec("cat /tmp/n || echo 0")).stdout);
+  const stream = c.stream(script);
+  const seen = [-1];
+  const giveUp = Date.now() + 30_000;
+  while (seen.length < 8 || seen.at(-1) === 0 || new Set(seen.slice(-8)).size > 1) {
+    assert.ok(Date.now() < giveUp, `the command goes on: ${seen.slice(-3)} times 64 KiB`);
+    seen.push(await printed());
+  }
+  assert.ok(seen.at(-1) < 512, seen);
+  let taken = 0;
+  for await (const chunk of stream) {
+    taken += chunk.data.length;
+    if (taken > (seen.at(-1) + 64) * 65536) break;
+  }
+  assert.ok((await printed()) > seen.at(-1));
+  await nothingRuns(c);
+}
+
 async function nothingRuns(c) {
   const giveUp = Date.now() + 30_000;
   while ((await c.jobs()).jobs.some((it) => it.running)) {
@@ -80,6 +100,13 @@ async function files(c) {
   assert.deepEqual((await c.glob({ pattern: "**/*.txt" })).value.map((it) => it.path), ["a/one.txt", "two.txt"]);
   assert.deepEqual((await c.grep({ pattern: "blue" })).value.map((it) => it.line), ["red blue"]);
   await failure("file_not_found", c.read("nowhere"));
+  for (const path of ["/tmp/out side/one", "~/of-the-home"]) {
+    for (const content of [data, Buffer.alloc(0), Buffer.from("short")]) {
+      await c.write(path, content, { executable: true });
+      assert.ok((await c.read(path)).equals(content), path);
+    }
+  }
+  await assert.rejects(c.read("/tmp/nowhere"), { code: "file_not_found" });
   writeFileSync("of-the-host.txt", "host\n");
   await c.copy_in({ host_path: "of-the-host.txt", container_path: "three.txt" });
   await c.run('test "$(cat three.txt)" = host && echo back > three.txt');
@@ -125,7 +152,7 @@ const events = [];
 const c = await Container.create(fields, { client, onEvent: (it) => events.push(it.event) });
 assert.equal(c.created.container, c.name);
 assert.ok(events.includes("step") || events.includes("progress"), events.join());
-for (const part of [commands, streams, jobs, files, copies, cancelled, together]) await part(c);
+for (const part of [commands, streams, aSlowReaderSlowsItsCommandAndNothingElse, jobs, files, copies, cancelled, together]) await part(c);
 assert.ok((await c.destroy()).detail);
 assert.equal((await client.list()).count, 0);
 await Container.using(fields, async (other) => assert.equal((await other.run("echo hi")).stdout, "hi\n"), { client });

@@ -55,6 +55,27 @@ async def streams(c):
     await nothing_runs(c)
 
 
+async def a_slow_reader_slows_its_command_and_nothing_else(c):
+    script = "i=0; while :; do head -c 65536 /dev/zero; i=$((i+1)); echo $i > /tmp/n.new; mv /tmp/n.new /tmp/n; done"
+
+    async def printed():
+        return int((await c.exec("cat /tmp/n || echo 0")).stdout)
+
+    async with c.stream(script) as stream:
+        seen, give_up = [-1], time.monotonic() + 30
+        while len(seen) < 8 or seen[-1] == 0 or len(set(seen[-8:])) > 1:
+            assert time.monotonic() < give_up, f"the command goes on: {seen[-3:]} times 64 KiB"
+            seen.append(await printed())
+        assert seen[-1] < 512, seen
+        taken = 0
+        async for chunk in stream:
+            taken += len(chunk.data)
+            if taken > (seen[-1] + 64) * 65536:
+                break
+        assert await printed() > seen[-1]
+    await nothing_runs(c)
+
+
 async def nothing_runs(c):
     give_up = time.monotonic() + 30
     while any(it.running for it in (await c.jobs()).jobs):
@@ -89,6 +110,16 @@ async def files(c):
     assert [it.line for it in (await c.grep("blue")).value] == ["red blue"]
     assert {it.path for it in (await c.ls()).value} == {"a", "two.txt", "empty"}
     await failure("file_not_found", c.read("nowhere"))
+    for path in ["/tmp/out side/one", "~/of-the-home"]:
+        for content in [data, b"", b"short"]:
+            await c.write(path, content, executable=True)
+            assert await c.read(path) == content, path
+    assert (await c.run("test -x ~/of-the-home; stat -c %s ~/of-the-home")).stdout == "5\n"
+    try:
+        await c.read("/tmp/nowhere")
+        raise AssertionError("it was read")
+    except coracle.NotFound as error:
+        assert error.code == "file_not_found", error
     pathlib.Path("of-the-host.txt").write_text("host\n")
     await c.copy_in(host_path="of-the-host.txt", container_path="three.txt")
     await c.run("test \"$(cat three.txt)\" = host && echo back > three.txt")
@@ -172,6 +203,7 @@ async def with_coroutines():
             assert "step" in steps or "progress" in steps, steps
             await commands(c)
             await streams(c)
+            await a_slow_reader_slows_its_command_and_nothing_else(c)
             await jobs(c)
             await files(c)
             await copies(c)

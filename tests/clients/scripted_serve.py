@@ -28,6 +28,9 @@ for line in sys.stdin:
         answer(number, cancelled=True)
         send({"id": request["cancel"], "result": {"success": False, "code": "cancelled", "error": "cancelled"}})
         continue
+    if "more" in request:
+        answer(number, running=True)
+        continue
     calls.append(call["operation"])
     match call["operation"]:
         case "steps":
@@ -40,6 +43,8 @@ for line in sys.stdin:
         case "exec":
             # It runs until it is cancelled.
             event(number, event="stdout", data="begun\n", offset=0)
+        case "destroy" if os.environ.get("STUCK"):
+            send({"id": number, "result": {"success": False, "code": "save_failed", "error": "no room"}})
         case "create":
             given = {"reused": call.get("if_exists") == "reuse", "persistent": call.get("persistent", False)}
             answer(number, container="c", **given)

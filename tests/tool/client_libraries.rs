@@ -96,6 +96,21 @@ async fn the_typescript_package_keeps_the_contract_of_containers() {
     .await;
 }
 
+#[tokio::test]
+async fn a_program_in_typescript_removes_containers_at_the_end_of_a_block() {
+    let (Some(node), Some(compiler)) = (node().await, installed("node_modules/typescript/bin/tsc")) else { return };
+    without_engine("", async |tool| {
+        package_for_node(tool);
+        let modules = compiler.ancestors().find(|it| it.ends_with("node_modules")).unwrap();
+        std::os::unix::fs::symlink(modules.join("@types"), tool.work().join("node_modules/@types")).unwrap();
+        std::fs::copy(script("types.mts"), tool.work().join("types.mts")).unwrap();
+        let mut command = in_environment(tool, &node);
+        command.arg(&compiler).args(["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]);
+        succeeds(&command.args(["--types", "node", "types.mts"]).output().await.unwrap());
+    })
+    .await;
+}
+
 /// In place of the program: it answers, ends and says nonsense as calls demand.
 fn scripted_serve(tool: &Tool<'_>, python: &Path) -> PathBuf {
     let program = tool.work().join("scripted-serve");

@@ -7,19 +7,40 @@
 ``coracle.sync`` has the same without coroutines.
 """
 
-from ._errors import CommandFailed, ConnectionClosed, Error
+from importlib.metadata import PackageNotFoundError as _Missing
+from importlib.metadata import version as _version
+
+from ._errors import (
+    Cancelled,
+    CommandFailed,
+    ConnectionClosed,
+    Error,
+    InvalidInput,
+    NotFound,
+    PolicyDenied,
+)
 from ._values import Chunk, Result
 from .client import Client, Container, Job, OutputStream, default_client
 
 __all__ = [
+    "Cancelled",
     "Chunk",
     "Client",
     "CommandFailed",
     "ConnectionClosed",
     "Container",
     "Error",
+    "InvalidInput",
     "Job",
+    "NotFound",
     "OutputStream",
+    "PolicyDenied",
     "Result",
     "default_client",
 ]
+
+try:
+    __version__ = _version("coracle-client")
+except _Missing:
+    # A checkout that is not installed.
+    __version__ = "0"

@@ -1,6 +1,7 @@
-"""A connection to `coracle serve`: one process, and a thread that reads its lines.
+"""A connection to `coracle serve`: one process, a thread that writes to it, and one that reads its lines.
 
-Requests come from any thread. An answer completes the future of its request; events go to its listener, in order.
+Requests come from any thread, and none waits for the program. An answer completes the future of its request; events go
+to its listener, in order.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import _thread
 import atexit
 import itertools
 import json
+import queue
 import subprocess
 import threading
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Protocol, Sequence
 
-from ._errors import ConnectionClosed, Error
+from ._errors import ConnectionClosed, Error, error_of
 from ._program import find_program
 from ._values import Result
 
@@ -25,7 +27,18 @@ LEAVING = 40
 #: The most bytes of a request.
 MAX_BYTES = 8 << 20
 
-Listener = Callable[[Mapping[str, Any]], None]
+#: Events that a listener is given before it takes some. The command waits, and other calls go on.
+WINDOW = 64
+
+
+class Listener(Protocol):
+    """Takes the events of one request."""
+
+    #: Says that so many events were taken.
+    grant: Callable[[int], None]
+
+    def put(self, event: Mapping[str, Any]) -> None:
+        """Takes an event in the thread that reads; must neither wait nor raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,7 @@ class Settings:
     state_dir: str | None = None
     cwd: str | None = None
     env: Mapping[str, str] | None = None
+    settings: Mapping[str, Any] | None = None
 
     def words(self) -> list[str]:
         """The command line."""
@@ -47,7 +61,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None:
                 words.append(f"--{name.replace('_', '-')}={value}")
-        return [*words, "serve"]
+        words.append("serve")
+        if self.settings is not None:
+            words.append(f"--settings={json.dumps(self.settings)}")
+        return words
 
 
 @dataclass(slots=True)
@@ -64,8 +81,9 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        # Not the lock above: a write may wait for the program, which may wait for this side to read.
-        self._writing = threading.Lock()
+        #: Lines to be written; None ends the session.
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._writer: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         #: Why no more requests are sent.
         self._closed: str | None = None
@@ -76,34 +94,37 @@ class Connection:
         return self._closed is not None
 
     def request(self, body: Mapping[str, Any], listener: Listener | None = None) -> Future[Result]:
-        """Sends a request. A cancelled future withdraws it.
-
-        `listener` runs in the thread that reads, and must neither wait nor raise.
-        """
+        """Sends a request. A cancelled future withdraws it."""
         future: Future[Result] = Future()
         number = next(self._ids)
         # First: a request that cannot be sent gets no answer, and nothing may wait for one.
-        line = _encoded({"id": number, **body, **({"events": True} if listener else {})})
+        line = _encoded({"id": number, **body, **({"events": True, "window": WINDOW} if listener else {})})
+        if listener is not None:
+            listener.grant = lambda taken: self._tell(number, {"more": number, "window": taken})
         with self._lock:
-            process = self._started()
+            if self._closed is not None:
+                raise ConnectionClosed(self._closed, "make a new client")
             self._pending[number] = _Pending(future, listener)
-        self._write(process, line)
-        future.add_done_callback(lambda it: self._withdraw(number) if it.cancelled() else None)
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, daemon=True)
+                self._writer.start()
+                atexit.register(self.close)
+        self._lines.put(line)
+        future.add_done_callback(lambda it: self._tell(number, {"cancel": number}) if it.cancelled() else None)
         return future
 
     def close(self) -> None:
         """Ends the session: commands end, and containers that are not to outlive it are removed."""
         with self._lock:
-            process, self._closed = self._process, self._closed or "the client is closed"
-        if process is None:
+            self._closed, writer = self._closed or "the client is closed", self._writer
+        if writer is None:
             return
         atexit.unregister(self.close)
-        try:
-            with self._writing:
-                if process.stdin:
-                    process.stdin.close()
-        except OSError:
-            pass
+        self._lines.put(None)
+        writer.join(LEAVING)
+        process = self._process
+        if process is None:
+            return
         try:
             process.wait(LEAVING)
         except subprocess.TimeoutExpired:
@@ -111,45 +132,53 @@ class Connection:
             process.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        if self._closed is not None:
-            raise ConnectionClosed(self._closed, "make a new client")
-        if self._process is None:
-            words: Sequence[str] = self._settings.words()
-            try:
-                self._process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    bufsize=0,
-                    cwd=self._settings.cwd,
-                    env=None if self._settings.env is None else dict(self._settings.env),
-                    # Ctrl-C at a terminal is for this program, which then ends the session.
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise ConnectionClosed(f"`{words[0]}` cannot be started: {error}") from error
-            atexit.register(self.close)
-            reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-            reader.start()
-        return self._process
-
-    def _write(self, process: subprocess.Popen[bytes], line: bytes) -> None:
-        rest = memoryview(line)
-        assert process.stdin is not None
+        words: Sequence[str] = self._settings.words()
         try:
-            with self._writing:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                cwd=self._settings.cwd,
+                env=None if self._settings.env is None else dict(self._settings.env),
+                # Ctrl-C at a terminal is for this program, which then ends the session.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ConnectionClosed(f"`{words[0]}` cannot be started: {error}") from error
+        threading.Thread(target=self._read, args=(process,), daemon=True).start()
+        return process
+
+    def _write(self) -> None:
+        """Starts the program, and writes lines to it until the session ends."""
+        while (line := self._lines.get()) is not None:
+            if self._process is None:
+                try:
+                    self._process = self._started()
+                except ConnectionClosed as error:
+                    # The next request tries again.
+                    self._fail(error)
+                    continue
+            rest = memoryview(line)
+            assert self._process.stdin is not None
+            try:
                 while rest:
-                    rest = rest[process.stdin.write(rest) or 0 :]
-        except (OSError, ValueError):
-            # The program has ended, or the client is closed: the reading thread fails what waits.
+                    rest = rest[self._process.stdin.write(rest) or 0 :]
+            except (OSError, ValueError):
+                # The program has ended: the reading thread fails what waits.
+                pass
+        try:
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+        except OSError:
             pass
 
-    def _withdraw(self, number: int) -> None:
+    def _tell(self, number: int, body: Mapping[str, Any]) -> None:
+        """Sends something about a request that is carried out still."""
         with self._lock:
-            process = self._process
-            if process is None or self.is_closed or number not in self._pending:
+            if self.is_closed or number not in self._pending:
                 return
-        self._write(process, _encoded({"id": next(self._ids), "cancel": number}))
+        self._lines.put(_encoded({"id": next(self._ids), **body}))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -172,25 +201,32 @@ class Connection:
         if "event" in message:
             pending = self._pending.get(number)  # type: ignore[arg-type]
             if pending and pending.listener:
-                pending.listener(message["event"])
+                pending.listener.put(message["event"])
             return
         with self._lock:
             pending = self._pending.pop(number, None)  # type: ignore[arg-type]
         if pending is None:
             return
         result: Result = message["result"]
-        _complete(pending.future, Error(result) if is_error(result) else result)
+        _complete(pending.future, error_of(result) if is_error(result) else result)
 
     def _ended(self, why: str) -> None:
         with self._lock:
-            self._closed, pending = self._closed or why, list(self._pending.values())
+            self._closed = self._closed or why
+        # The thread that writes ends too.
+        self._lines.put(None)
+        self._fail(ConnectionClosed(why, "its standard error may say why; make a new client"))
+
+    def _fail(self, error: ConnectionClosed) -> None:
+        with self._lock:
+            pending = list(self._pending.values())
             self._pending.clear()
         for it in pending:
-            _complete(it.future, ConnectionClosed(why, "its standard error may say why; make a new client"))
+            _complete(it.future, error)
 
 
 def abandon(future: Future[Result]) -> None:
-    """Withdraws a request from a destructor: this thread may hold locks that writing the cancellation needs."""
+    """Withdraws a request from a destructor: this thread may hold the lock that the cancellation needs."""
     if not future.done():
         try:
             _thread.start_new_thread(future.cancel, ())
@@ -216,7 +252,7 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
 
 
 def _refused(message: str, hint: str) -> Error:
-    return Error({"success": False, "code": "invalid_input", "error": message, "hint": hint})
+    return error_of({"success": False, "code": "invalid_input", "error": message, "hint": hint})
 
 
 def is_error(result: Mapping[str, Any]) -> bool:

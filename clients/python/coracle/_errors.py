@@ -31,12 +31,55 @@ class Error(Exception):
         hint = f"\n{self.hint}" if self.hint else ""
         super().__init__(f"{self.code}: {self.message}{hint}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made again from its message otherwise: pools of processes send errors pickled.
+        return type(self), (self.answer,)
+
+
+class NotFound(Error):
+    """There is no such container, file, job, image or snapshot: ``code`` says which."""
+
+
+class PolicyDenied(Error):
+    """The user's policy does not allow it. ``hint`` names the setting."""
+
+
+class InvalidInput(Error):
+    """A field is unknown, missing or wrong."""
+
+
+class Cancelled(Error):
+    """The call was withdrawn."""
+
+
+def error_of(answer: Mapping[str, Any]) -> Error:
+    """The error of an answer, in the class of its code."""
+    code = answer.get("code") or ""
+    if code.endswith("not_found") or code.startswith("no_such_"):
+        return NotFound(answer)
+    return _CLASSES.get(code, Error)(answer)
+
+
+_CLASSES: Mapping[str, type[Error]] = {
+    "policy_denied": PolicyDenied,
+    "invalid_input": InvalidInput,
+    "invalid_name": InvalidInput,
+    "invalid_json": InvalidInput,
+    "missing_field": InvalidInput,
+    "unknown_field": InvalidInput,
+    "conflicting_fields": InvalidInput,
+    "cancelled": Cancelled,
+}
+
 
 class ConnectionClosed(Error):
     """``coracle serve`` has ended, or could not be started."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__({"code": "connection_closed", "error": message, "hint": hint})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.hint)
 
 
 class CommandFailed(Error):
@@ -52,3 +95,6 @@ class CommandFailed(Error):
             how = "its time limit"
         self.result = result
         super().__init__({"code": "command_failed", "error": f"the command ended with {how}", "details": result})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.result,)

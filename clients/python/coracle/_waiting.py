@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
-from ._connection import Connection, Listener
+from ._connection import WINDOW, Connection
 from ._values import Result
 
 
@@ -25,18 +25,17 @@ class Events:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        # The connection sends no more than its window before some are taken.
         self._queue: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue()
-
-    @property
-    def listener(self) -> Listener:
-        """Takes an event, in any thread."""
-        return self._put
+        self._taken = 0
+        self.grant: Callable[[int], None] = lambda _: None
 
     def end(self, _: Future[Result]) -> None:
         """No more events come."""
-        self._put(None)
+        self.put(None)
 
-    def _put(self, event: Mapping[str, Any] | None) -> None:
+    def put(self, event: Mapping[str, Any] | None) -> None:
+        """Takes an event, in any thread."""
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, event)
         except RuntimeError:
@@ -45,4 +44,9 @@ class Events:
 
     async def next(self) -> Mapping[str, Any] | None:
         """The next event; None at the end."""
-        return await self._queue.get()
+        event = await self._queue.get()
+        self._taken += 1
+        if self._taken >= WINDOW // 2:
+            self.grant(self._taken)
+            self._taken = 0
+        return event

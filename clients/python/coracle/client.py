@@ -10,13 +10,35 @@ from typing import Any, Self, Unpack
 
 from . import _waiting
 from ._connection import Connection, Settings, abandon
-from ._errors import CommandFailed, Error
+from ._errors import CommandFailed, Error, error_of
 from ._values import Chunk, Result
-from .operations import ContainerOperations, CreateArguments, ExecArguments, ForkArguments, Operations
+from .operations import (
+    ContainerOperations,
+    CreateArguments,
+    ExecArguments,
+    ExecBackgroundArguments,
+    ForkArguments,
+    JobReadArguments,
+    JobWaitArguments,
+    Operations,
+)
 from .results import CreateResult, ExecPollResult, ExecResult, JobReadResult, JobWaitResult
 
 #: Bytes of a file in one call.
 PART = 1 << 20
+
+#: The file of `$1`, whose `~` is the home inside.
+_FILE = 'f=$1; case $f in "~/"*) f=$HOME/${f#"~/"};; esac; '
+
+#: `$3` bytes of a file from its byte `$2` on, which is 1 at its begin.
+_READ = _FILE + '[ -r "$f" ] && [ ! -d "$f" ] || exit 66; tail -c +"$2" -- "$f" | head -c "$3"'
+
+#: Writes standard input to a file, behind what is there unless `$2` is `create`.
+_WRITE = (
+    _FILE
+    + 'mkdir -p -- "$(dirname -- "$f")" || exit; if [ "$2" = create ]; then cat > "$f"; else cat >> "$f"; fi || exit; '
+    + 'if [ -n "$3" ]; then chmod +x -- "$f"; fi'
+)
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -37,6 +59,7 @@ class Client(Operations):
         state_dir: str | None = None,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         """Makes a client; nothing is started yet.
 
@@ -48,8 +71,13 @@ class Client(Operations):
             state_dir: The directory of records.
             cwd: The working directory, which `create` mounts.
             env: All variables of the program. Without it those of this process.
+            settings: Keys of the configuration over those of its file, such as `{"max_containers": 100}`,
+                `{"workspace": {"allow_roots": ["/data"]}}` or `{"log": {"level": "off"}}`.
         """
-        self._connection = Connection(Settings(program, session, engine, config, state_dir, cwd, env))
+        self._connection = Connection(Settings(program, session, engine, config, state_dir, cwd, env, settings))
+
+    def __repr__(self) -> str:
+        return "<coracle.Client, closed>" if self._connection.is_closed else "<coracle.Client>"
 
     async def call(self, operation: str, on_event: OnEvent | None = None, **fields: Any) -> Result:
         """Carries out an operation by its name. What `on_event` raises ends the call."""
@@ -82,7 +110,7 @@ class Client(Operations):
             return await _waiting.answer(self._connection.request(request))
         # Not in the thread that reads: a listener may raise, or make a call.
         events = _waiting.Events()
-        future = self._connection.request(request, events.listener)
+        future = self._connection.request(request, events)
         future.add_done_callback(events.end)
         try:
             while (event := await events.next()) is not None:
@@ -136,10 +164,16 @@ class Container(ContainerOperations):
 
     @classmethod
     def attach(cls, name: str, client: Client | None = None) -> Self:
-        """A container that is there. It stays at the end of a `with` block."""
+        """A container that is there. It stays at the end of a `with` block.
+
+        Nothing is asked: the first call of one that is not there raises `NotFound`.
+        """
         container = cls(client)
         container.name, container._is_own = name, False
         return container
+
+    def __repr__(self) -> str:
+        return f"<coracle.Container {getattr(self, 'name', 'not made yet')}>"
 
     async def create(self) -> Self:
         """Makes the container."""
@@ -156,8 +190,15 @@ class Container(ContainerOperations):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._is_own:
+        if not self._is_own:
+            return
+        try:
             await self.destroy()
+        except Error as failed:
+            if error is None:
+                raise
+            # What went wrong in the block is what its caller has to know.
+            error.add_note(f"the container could not be removed: {failed}")
 
     async def run(self, command: str | Sequence[str], **options: Unpack[ExecArguments]) -> ExecResult:
         """Runs a command as `exec` does; one that does not end with 0 raises `CommandFailed`."""
@@ -171,7 +212,7 @@ class Container(ContainerOperations):
         fields = {"operation": "exec", "container": self.name, "command": command, **_given(options)}
         return OutputStream(self.client._connection, {"call": fields})
 
-    async def start(self, command: str | Sequence[str], **options: Any) -> Job:
+    async def start(self, command: str | Sequence[str], **options: Unpack[ExecBackgroundArguments]) -> Job:
         """Starts a command as a job, with the fields of `exec_background`."""
         answer = await self._call("exec_background", {**options, "container": self.name, "command": command})
         return Job(self, answer.job_id, 0)
@@ -191,7 +232,9 @@ class Container(ContainerOperations):
         return made
 
     async def read(self, path: str) -> bytes:
-        """The bytes of a file below the working directory."""
+        """The bytes of a file: below the working directory, or one that the user inside may read."""
+        if await self._is_outside(path):
+            return await self._read_outside(path)
         parts: list[bytes] = []
         offset: int | None = 0
         while offset is not None:
@@ -207,8 +250,10 @@ class Container(ContainerOperations):
         return (await self.read(path)).decode()
 
     async def write(self, path: str, content: bytes | str, *, executable: bool | None = None) -> None:
-        """Writes a file below the working directory, in place of one that is there."""
+        """Writes a file in place of one that is there: below the working directory, or where the user inside may write."""
         data = content.encode() if isinstance(content, str) else content
+        if await self._is_outside(path):
+            return await self._write_outside(path, data, executable)
         mode = "create"
         for offset in range(0, max(len(data), 1), PART):
             part = base64.b64encode(data[offset : offset + PART]).decode()
@@ -221,6 +266,41 @@ class Container(ContainerOperations):
                 # A file is replaced by those who have seen it.
                 await self.read_file(path, encoding="base64", limit=1)
                 await self._tool("write_file", {**fields, "container": self.name, "mode": "overwrite"})
+            mode = "append"
+
+    async def _is_outside(self, path: str) -> bool:
+        """Whether the file tools, which stay below the working directory, do not reach it."""
+        if not path.startswith(("/", "~/", "../")):
+            return False
+        try:
+            await self._tool("read_file", {"container": self.name, "path": path, "encoding": "base64", "limit": 1})
+        except Error as error:
+            return error.code == "path_escape" or path.startswith("~/")
+        return False
+
+    async def _read_outside(self, path: str) -> bytes:
+        parts: list[bytes] = []
+        while True:
+            at = len(parts) * PART
+            words = ["sh", "-c", _READ, "sh", path, str(at + 1), str(PART)]
+            fields = {"container": self.name, "command": words, "encoding": "base64", "max_output": PART}
+            result = ExecResult(await self._call("exec", fields))
+            if result.exit_code == 66:
+                raise error_of({"code": "file_not_found", "error": f"no file `{path}` that can be read"})
+            if result.exit_code != 0:
+                raise CommandFailed(result)
+            parts.append(base64.b64decode(result.stdout))
+            if len(parts[-1]) < PART:
+                return b"".join(parts)
+
+    async def _write_outside(self, path: str, data: bytes, executable: bool | None) -> None:
+        mode = "create"
+        for offset in range(0, max(len(data), 1), PART):
+            words = ["sh", "-c", _WRITE, "sh", path, mode, "yes" if executable else ""]
+            part = base64.b64encode(data[offset : offset + PART]).decode()
+            result = ExecResult(await self._call("exec", {"container": self.name, "command": words, "stdin_base64": part}))
+            if result.exit_code != 0:
+                raise CommandFailed(result)
             mode = "append"
 
     async def edit(self, path: str, old: str, new: str, *, replace_all: bool | None = None) -> None:
@@ -243,12 +323,15 @@ class Job:
         self.id = job_id
         self._offset = offset
 
-    async def wait(self, **fields: Any) -> JobWaitResult:
+    def __repr__(self) -> str:
+        return f"<coracle.Job {self.id} in {self.container.name}>"
+
+    async def wait(self, **fields: Unpack[JobWaitArguments]) -> JobWaitResult:
         """Waits until it ends, or for what the fields of `job_wait` say.
 
         Without `offset`, output is looked at from where the last wait ended: of a job that was started here from its begin.
         """
-        result = await self.container.job_wait(self.id, **{"offset": self._offset, **fields})
+        result = await self.container.job_wait(self.id, **{"offset": self._offset, **fields})  # type: ignore[arg-type]
         self._offset = result.next_offset
         return result
 
@@ -256,7 +339,7 @@ class Job:
         """Its state, and the last lines that it printed."""
         return await self.container.exec_poll(self.id)
 
-    async def read(self, **fields: Any) -> JobReadResult:
+    async def read(self, **fields: Unpack[JobReadArguments]) -> JobReadResult:
         """A page of its output, with the fields of `job_read`."""
         return await self.container.job_read(self.id, **fields)
 
@@ -268,13 +351,13 @@ class Job:
 class OutputStream:
     """What a command prints while it runs; afterwards `result` has how it ended.
 
-    Chunks that are not taken are kept in memory. The end of its `with` block ends the command; without one, the
+    A command whose chunks are not taken waits after a few MiB. The end of its `with` block ends the command; without one, the
     command ends when nothing holds the stream any more.
     """
 
     def __init__(self, connection: Connection, request: Mapping[str, Any]) -> None:
         self._events = _waiting.Events()
-        self._future = connection.request(request, self._events.listener)
+        self._future = connection.request(request, self._events)
         self._future.add_done_callback(self._events.end)
         self._is_read = False
 

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" />
 import type {
   CreateRequest,
   CreateResult,
@@ -47,6 +48,11 @@ export interface ClientOptions {
   cwd?: string;
   /** All variables of the program. Without it those of this process. */
   env?: Record<string, string>;
+  /**
+   * Keys of the configuration over those of its file, such as `{ max_containers: 100 }`, `{ workspace: { allow_roots: ["/data"] } }`
+   * or `{ log: { level: "off" } }`.
+   */
+  settings?: Record<string, unknown>;
 }
 
 /** A connection to `coracle serve`, which starts at the first call. */
@@ -58,6 +64,7 @@ export class Client extends Operations {
   tool(name: string, request?: Record<string, unknown>, options?: CallOptions): Promise<Record<string, unknown>>;
   /** Ends the session: containers that are not to outlive it are removed. */
   close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
 }
 
 /** The client of containers that name none. It ends with the program; if `coracle serve` ended, it is a new one. */
@@ -82,8 +89,10 @@ export class Container extends (ContainerOperations as new () => Omit<ContainerO
   static create(request?: CreateRequest, options?: CreateOptions): Promise<Container>;
   /** A container that is there; the end of `await using` leaves it. */
   static attach(name: string, client?: Client): Container;
-  /** Makes a container, gives it to `work`, and removes it. */
+  /** Makes a container, gives it to `work`, and removes it. What `work` throws is thrown, also if the removal fails. */
   static using<T>(request: CreateRequest, work: (c: Container) => Promise<T>, options?: CreateOptions): Promise<T>;
+  /** Removes it, unless it is to stay. */
+  [Symbol.asyncDispose](): Promise<void>;
   /** Runs a command and waits for it. */
   exec(command: string | string[], request?: Options<ExecRequest>, options?: CallOptions): Promise<ExecResult>;
   /** The same; a command that does not end with 0 is a `CommandFailed`. */
@@ -96,10 +105,10 @@ export class Container extends (ContainerOperations as new () => Omit<ContainerO
   job(id: string): Job;
   /** Makes a container from this one as its files are now. */
   forkContainer(request?: Omit<ForkRequest, "container">, options?: CallOptions): Promise<Container>;
-  /** The bytes of a file below the working directory. */
+  /** The bytes of a file: below the working directory, or one that the user inside may read. */
   read(path: string): Promise<Buffer>;
   readText(path: string): Promise<string>;
-  /** Writes a file below the working directory, in place of one that is there. */
+  /** Writes a file in place of one that is there: below the working directory, or where the user inside may write. */
   write(path: string, content: string | Uint8Array, options?: { executable?: boolean }): Promise<void>;
   /** Replaces a text in a file; it has to be there exactly once, unless `replaceAll`. */
   edit(path: string, old: string, replacement: string, options?: { replaceAll?: boolean }): Promise<void>;
@@ -128,7 +137,10 @@ export interface Chunk {
   offset: number;
 }
 
-/** What a command prints while it runs. To leave the loop early ends the command. */
+/**
+ * What a command prints while it runs. To leave the loop early ends the command. A command whose chunks are not taken waits after a
+ * few MiB.
+ */
 export class OutputStream implements AsyncIterable<Chunk> {
   private constructor();
   /** How the command ended. */

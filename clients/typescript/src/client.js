@@ -5,6 +5,17 @@ import { ContainerOperations, Operations } from "./operations.js";
 /** Bytes of a file in one call. */
 const PART = 1 << 20;
 
+/** The file of `$1`, whose `~` is the home inside. */
+const FILE = 'f=$1; case $f in "~/"*) f=$HOME/${f#"~/"};; esac; ';
+
+/** `$3` bytes of a file from its byte `$2` on, which is 1 at its begin. */
+const READ = `${FILE}[ -r "$f" ] && [ ! -d "$f" ] || exit 66; tail -c +"$2" -- "$f" | head -c "$3"`;
+
+/** Writes standard input to a file, behind what is there unless `$2` is `create`. */
+const WRITE =
+  `${FILE}mkdir -p -- "$(dirname -- "$f")" || exit; if [ "$2" = create ]; then cat > "$f"; else cat >> "$f"; fi || exit; ` +
+  'if [ -n "$3" ]; then chmod +x -- "$f"; fi';
+
 /** Node 18 has no such symbol; later ones call it at the end of `await using`. */
 const dispose = Symbol.asyncDispose ?? Symbol.for("nodejs.asyncDispose");
 
@@ -72,11 +83,18 @@ export class Container extends ContainerOperations {
   /** Makes a container, gives it to `work`, and removes it. */
   static async using(request, work, options) {
     const container = await Container.create(request, options);
+    let result;
     try {
-      return await work(container);
-    } finally {
-      await container[dispose]();
+      result = await work(container);
+    } catch (error) {
+      // What went wrong in the work is what its caller has to know.
+      await container[dispose]().catch((failed) => {
+        if (error instanceof Error) error.cause ??= failed;
+      });
+      throw error;
     }
+    await container[dispose]();
+    return result;
   }
 
   async [dispose]() {
@@ -112,6 +130,7 @@ export class Container extends ContainerOperations {
   }
 
   async read(path) {
+    if (await this._isOutside(path)) return this._readOutside(path);
     const parts = [];
     for (let offset = 0; offset !== undefined && offset !== null; ) {
       const { value } = await this.read_file({ path, encoding: "base64", offset, limit: PART });
@@ -127,6 +146,7 @@ export class Container extends ContainerOperations {
 
   async write(path, content, { executable } = {}) {
     const data = Buffer.from(content);
+    if (await this._isOutside(path)) return this._writeOutside(path, data, executable);
     let mode = "create";
     for (let offset = 0; offset < Math.max(data.length, 1); offset += PART) {
       const part = data.subarray(offset, offset + PART).toString("base64");
@@ -140,6 +160,41 @@ export class Container extends ContainerOperations {
         await this.read_file({ path, encoding: "base64", limit: 1 });
         await this.write_file({ ...request, mode: "overwrite" });
       }
+      mode = "append";
+    }
+  }
+
+  /** Whether the file tools, which stay below the working directory, do not reach it. */
+  async _isOutside(path) {
+    if (!["/", "~/", "../"].some((it) => path.startsWith(it))) return false;
+    try {
+      await this.read_file({ path, encoding: "base64", limit: 1 });
+      return false;
+    } catch (error) {
+      if (!(error instanceof CoracleError)) throw error;
+      return error.code === "path_escape" || path.startsWith("~/");
+    }
+  }
+
+  async _readOutside(path) {
+    const parts = [];
+    for (;;) {
+      const command = ["sh", "-c", READ, "sh", path, String(parts.length * PART + 1), String(PART)];
+      const result = await this.exec(command, { encoding: "base64", max_output: PART });
+      if (result.exit_code === 66) {
+        throw new CoracleError({ code: "file_not_found", error: `no file \`${path}\` that can be read` });
+      }
+      if (result.exit_code !== 0) throw new CommandFailed(result);
+      parts.push(Buffer.from(result.stdout, "base64"));
+      if (parts.at(-1).length < PART) return Buffer.concat(parts);
+    }
+  }
+
+  async _writeOutside(path, data, executable) {
+    let mode = "create";
+    for (let offset = 0; offset < Math.max(data.length, 1); offset += PART) {
+      const command = ["sh", "-c", WRITE, "sh", path, mode, executable ? "yes" : ""];
+      await this.run(command, { stdin_base64: data.subarray(offset, offset + PART).toString("base64") });
       mode = "append";
     }
   }
@@ -189,6 +244,7 @@ export class Job {
 export class OutputStream {
   constructor(client, request, { signal, onEvent: listener } = {}) {
     this._chunks = [];
+    this._flow = {};
     this._abort = new AbortController();
     const abort = () => this._abort.abort(signal.reason);
     // A signal that is aborted fires no more.
@@ -196,13 +252,13 @@ export class OutputStream {
     signal?.addEventListener("abort", abort, { once: true });
     const onEvent = (event) => {
       listener?.(event);
-      if (event.event !== "stdout" && event.event !== "stderr") return;
+      if (event.event !== "stdout" && event.event !== "stderr") return this._flow.take();
       const data = event.base64 === undefined ? Buffer.from(event.data, "utf8") : Buffer.from(event.base64, "base64");
       this._chunks.push({ stream: event.event, data, offset: event.offset });
       this._wake?.();
     };
     /** How the command ended. */
-    this.result = client._call("exec", request, { onEvent, signal: this._abort.signal });
+    this.result = client._call("exec", request, { onEvent, signal: this._abort.signal, flow: this._flow });
     const ended = () => {
       this._ended = true;
       signal?.removeEventListener("abort", abort);
@@ -214,7 +270,11 @@ export class OutputStream {
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
-        while (this._chunks.length > 0) yield this._chunks.shift();
+        while (this._chunks.length > 0) {
+          const chunk = this._chunks.shift();
+          this._flow.take();
+          yield chunk;
+        }
         if (this._ended) break;
         await new Promise((resolve) => (this._wake = resolve));
       }

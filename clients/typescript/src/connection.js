@@ -9,6 +9,9 @@ const LEAVING = 40_000;
 /** The most bytes of a request. */
 const MAX_BYTES = 8 << 20;
 
+/** Events that a stream is given before it takes some. The command waits, and other calls go on. */
+const WINDOW = 64;
+
 const NEWLINE = 10;
 
 /** Half of a surrogate pair: by this flag a whole pair is one character. */
@@ -60,13 +63,18 @@ export class Connection {
     return this._closed !== null;
   }
 
-  /** Sends a request. `signal` withdraws it; `onEvent` hears what happens meanwhile, and withdraws it if it throws. */
-  request(body, { signal, onEvent } = {}) {
+  /**
+   * Sends a request. `signal` withdraws it; `onEvent` hears what happens meanwhile, and withdraws it if it throws. With `flow`
+   * the command waits until `flow.take()` was called for events.
+   */
+  request(body, { signal, onEvent, flow } = {}) {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       const id = this._next++;
       // First: a request that cannot be sent gets no answer, and nothing may wait for one.
-      const line = encoded(onEvent ? { id, ...body, events: true } : { id, ...body });
+      const events = onEvent ? { events: true, ...(flow && { window: WINDOW }) } : {};
+      const line = encoded({ id, ...body, ...events });
+      if (flow) this._grantBy(flow, id);
       this._start();
       const abort = () => this._withdraw(id, signal.reason);
       signal?.addEventListener("abort", abort, { once: true });
@@ -75,6 +83,16 @@ export class Connection {
       this._hold();
       this._write(line);
     });
+  }
+
+  _grantBy(flow, id) {
+    let taken = 0;
+    flow.take = () => {
+      taken += 1;
+      if (taken < WINDOW / 2) return;
+      if (this._pending.has(id)) this._write(encoded({ id: this._next++, more: id, window: taken }));
+      taken = 0;
+    };
   }
 
   /** Cancels a call. Its answer, which still comes, is not waited for. */
@@ -103,14 +121,15 @@ export class Connection {
   _start() {
     if (this._closed !== null) throw new ConnectionClosed(this._closed, "make a new client");
     if (this._child) return;
-    const { program, cwd, env, ...options } = this._options;
+    const { program, cwd, env, settings, ...options } = this._options;
     const words = [];
     for (const [name, word] of [["config", "config"], ["stateDir", "state-dir"], ["engine", "engine"], ["session", "session"]]) {
       if (options[name] !== undefined) words.push(`--${word}=${options[name]}`);
     }
     // A process group of its own: Ctrl-C at a terminal is for this program, which then ends the session.
-    const settings = { cwd, env, detached: true, stdio: ["pipe", "pipe", "inherit"] };
-    const child = spawn(program ?? findProgram(), [...words, "serve"], settings);
+    words.push("serve");
+    if (settings !== undefined) words.push(`--settings=${JSON.stringify(settings)}`);
+    const child = spawn(program ?? findProgram(), words, { cwd, env, detached: true, stdio: ["pipe", "pipe", "inherit"] });
     this._child = child;
     const ended = (why) => {
       this._hasEnded = true;

@@ -178,9 +178,10 @@ fn serve() -> Command {
     let openapi = Arg::new("openapi").long("openapi").action(ArgAction::SetTrue);
     let openapi = openapi.help("Print the OpenAPI document of requests and answers, and serve nothing");
     let http = "Serve programs of this machine over HTTP instead, at 127.0.0.1:PORT; they share one session";
+    let settings = "Keys of the configuration over those of its file, such as '{\"max_containers\": 100}'";
     Command::new("serve")
         .about(about)
-        .args([option("http", "ADDRESS:PORT", http), token_file(), openapi])
+        .args([option("http", "ADDRESS:PORT", http), token_file(), option("settings", "JSON", settings), openapi])
         .args(metrics::arg())
 }
 

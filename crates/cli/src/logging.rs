@@ -8,12 +8,12 @@ use tracing_subscriber::prelude::*;
 use crate::{metrics, timings};
 
 /// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
-/// command line, where the person sees progress of its own.
+/// command line, where the person sees progress of its own, and beside a program, whose standard error it is.
 pub(crate) fn start(cx: &Context) {
     let level = match (cx.config.log.level, cx.call.frontend) {
         (Level::Off, _) => LevelFilter::OFF,
         (Level::Error, _) => LevelFilter::ERROR,
-        (Level::Warn, _) | (Level::Info, Frontend::Cli | Frontend::Ui) => LevelFilter::WARN,
+        (Level::Warn, _) | (Level::Info, Frontend::Cli | Frontend::Ui | Frontend::Serve) => LevelFilter::WARN,
         (Level::Info, _) => LevelFilter::INFO,
         (Level::Debug, _) => LevelFilter::DEBUG,
         (Level::Trace, _) => LevelFilter::TRACE,

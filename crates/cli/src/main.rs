@@ -226,6 +226,7 @@ fn options(matches: &ArgMatches) -> Options {
         state_dir: matches.get_one::<PathBuf>("state-dir").cloned(),
         engine: matches.get_one::<Engine>("engine").copied(),
         session: matches.get_one::<String>("session").cloned(),
+        settings: None,
         toolsets: None,
     }
 }

@@ -14,7 +14,8 @@ const TOOLSETS: [Toolset; 4] = [Toolset::Classic, Toolset::Workspace, Toolset::C
 
 /// Serves a program until its input ends or a signal comes; over HTTP until a signal comes.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
-    let options = &Options { toolsets: Some(TOOLSETS.to_vec()), ..options.clone() };
+    let settings = matches.get_one::<String>("settings").cloned();
+    let options = &Options { toolsets: Some(TOOLSETS.to_vec()), settings, ..options.clone() };
     if matches.get_flag("openapi") {
         return match Process::open(host, options, Frontend::Serve) {
             Ok(process) => {

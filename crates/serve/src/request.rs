@@ -4,6 +4,7 @@
 //! {"id": 1, "call": {"operation": "exec", "container": "web", "command": "ls"}, "events": true}
 //! {"id": 2, "tool": "read_file", "arguments": {"path": "README.md"}}
 //! {"id": 3, "cancel": 1}
+//! {"id": 4, "more": 1, "window": 32}
 //! ```
 
 use coracle::{Code, Failure, MAX_BYTES, parse_message};
@@ -31,6 +32,8 @@ pub(crate) enum RequestBody {
     Call(CallRequest),
     /// Withdraws the request with that id.
     Cancel(RequestId),
+    /// The client takes so many further events of the request with that id.
+    More(RequestId, usize),
 }
 
 /// A call, and whether its events are wanted.
@@ -39,6 +42,8 @@ pub(crate) struct CallRequest {
     pub(crate) callee: Callee,
     pub(crate) arguments: Map<String, Value>,
     pub(crate) events: bool,
+    /// Events that the client takes until it says more; any number without.
+    pub(crate) window: Option<usize>,
 }
 
 /// A line that is no request.
@@ -71,7 +76,10 @@ impl RequestId {
 }
 
 /// Fields of a request.
-const FIELDS: [&str; 6] = ["id", "call", "tool", "arguments", "events", "cancel"];
+const FIELDS: [&str; 8] = ["id", "call", "tool", "arguments", "events", "window", "cancel", "more"];
+
+/// Events that a client may be behind.
+pub(crate) const MAX_WINDOW: usize = 1 << 20;
 
 impl Request {
     /// Reads a line.
@@ -112,13 +120,22 @@ fn body(fields: &mut Map<String, Value>, catalog: &Catalog) -> Result<RequestBod
         let message = format!("a request has no field `{}`", shown.escape_debug());
         return Err(Failure::new(Code::UnknownField, message).hint(format!("its fields are {}", FIELDS.join(", "))));
     }
-    let kinds: Vec<&str> = ["call", "tool", "cancel"].into_iter().filter(|it| fields.contains_key(*it)).collect();
+    let kinds: Vec<&str> =
+        ["call", "tool", "cancel", "more"].into_iter().filter(|it| fields.contains_key(*it)).collect();
     match kinds.as_slice() {
         [] => Err(Failure::new(Code::MissingField, "required: `call`, `tool` or `cancel`")
             .hint("`call` takes an operation with its fields, `tool` a name beside `arguments`, `cancel` an id")),
         ["cancel"] => {
             let of = fields.get("cancel").and_then(RequestId::from_value);
             of.map(RequestBody::Cancel).ok_or_else(|| Failure::invalid("cancel", "it is not the id of a request"))
+        }
+        ["more"] => {
+            let of = fields.get("more").and_then(RequestId::from_value);
+            let of = of.ok_or_else(|| Failure::invalid("more", "it is not the id of a request"))?;
+            let window = window(fields)?.ok_or_else(|| {
+                Failure::new(Code::MissingField, "required: `window`").hint("say how many further events are taken")
+            })?;
+            Ok(RequestBody::More(of, window))
         }
         ["call"] if fields.contains_key("arguments") => {
             Err(Failure::conflicting(&["call", "arguments"], "the fields of an operation stand in `call`"))
@@ -147,5 +164,37 @@ fn call(callee: Callee, arguments: Map<String, Value>, fields: &Map<String, Valu
         Some(Value::Bool(events)) => *events,
         Some(_) => return Err(Failure::invalid("events", "it is neither true nor false")),
     };
-    Ok(RequestBody::Call(CallRequest { callee, arguments, events }))
+    let window = window(fields)?;
+    if window.is_some() && !events {
+        return Err(Failure::invalid("window", "without `events` none come"));
+    }
+    Ok(RequestBody::Call(CallRequest { callee, arguments, events, window }))
+}
+
+fn window(fields: &Map<String, Value>) -> Result<Option<usize>, Failure> {
+    let Some(value) = fields.get("window").filter(|value| !value.is_null()) else { return Ok(None) };
+    let window = value.as_u64().and_then(|it| usize::try_from(it).ok()).filter(|it| (1..=MAX_WINDOW).contains(it));
+    let message = || Failure::invalid("window", format!("it is not a whole number from 1 to {MAX_WINDOW}"));
+    window.map(Some).ok_or_else(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::{MAX_WINDOW, window};
+
+    fn read(value: Value) -> Result<Option<usize>, String> {
+        let fields = Map::from_iter([("window".to_owned(), value)]);
+        window(&fields).map_err(|failure| failure.code.word().to_owned())
+    }
+
+    #[test]
+    fn a_window_is_a_number_of_events() {
+        assert_eq!(window(&Map::new()).unwrap(), None);
+        assert_eq!((read(json!(1)), read(json!(MAX_WINDOW))), (Ok(Some(1)), Ok(Some(MAX_WINDOW))));
+        for wrong in [json!(0), json!(-1), json!(MAX_WINDOW + 1), json!("1"), json!(1.5)] {
+            assert_eq!(read(wrong.clone()), Err("invalid_input".to_owned()), "{wrong}");
+        }
+    }
 }

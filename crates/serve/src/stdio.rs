@@ -8,13 +8,13 @@ use std::time::Duration;
 use coracle::{CallInput, Code, Failure, Process};
 use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallTask;
 use crate::catalog::Catalog;
 use crate::lines::{self, InputLine, Output};
-use crate::request::{CallRequest, Request, RequestBody, RequestError, RequestId, too_long};
+use crate::request::{CallRequest, MAX_WINDOW, Request, RequestBody, RequestError, RequestId, too_long};
 
 /// Calls at once. A program that drives a thousand containers has a few for each.
 const MOST_CALLS: usize = 4096;
@@ -30,7 +30,15 @@ const FLUSHING: Duration = Duration::from_secs(5);
 
 /// The requests of a client that are carried out now.
 #[derive(Clone, Debug, Default)]
-struct RunningCalls(Arc<Mutex<HashMap<RequestId, CancellationToken>>>);
+struct RunningCalls(Arc<Mutex<HashMap<RequestId, RunningCall>>>);
+
+/// One of them. Clones are the same one.
+#[derive(Clone, Debug)]
+struct RunningCall {
+    cancel: CancellationToken,
+    /// Events that the client still takes; any number without.
+    window: Option<Arc<Semaphore>>,
+}
 
 /// Serves the client until its input ends, it reads no more, or the process is to end. The end waits for `upkeep`.
 pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Future<Output = ()>) {
@@ -99,24 +107,31 @@ impl<'a> Client<'a> {
                 let result = json!({ "success": true, "cancelled": self.running.cancel(&of) });
                 output.answer(Some(&id), result).await;
             }
-            Ok(Request { id, body: RequestBody::Call(request) }) => match self.running.begin(&id, self.process) {
-                Ok(cancel) => self.spawn(id, request, cancel, output.clone()),
-                Err(RequestError { id, failure }) => output.answer(id.as_ref(), failure.answer(None).into()).await,
-            },
+            Ok(Request { id, body: RequestBody::More(of, events) }) => {
+                let result = json!({ "success": true, "running": self.running.widen(&of, events) });
+                output.answer(Some(&id), result).await;
+            }
+            Ok(Request { id, body: RequestBody::Call(request) }) => {
+                match self.running.begin(&id, &request, self.process) {
+                    Ok(running) => self.spawn(id, request, running, output.clone()),
+                    Err(RequestError { id, failure }) => output.answer(id.as_ref(), failure.answer(None).into()).await,
+                }
+            }
             Err(RequestError { id, failure }) => output.answer(id.as_ref(), failure.answer(None).into()).await,
         }
     }
 
-    fn spawn(&self, id: RequestId, request: CallRequest, cancel: CancellationToken, output: Output) {
+    fn spawn(&self, id: RequestId, request: CallRequest, own: RunningCall, output: Output) {
         let (process, running) = (self.process.clone(), self.running.clone());
         // Not waited for here: the session waits for it at its end.
         drop(self.session.held().spawn(async move {
-            let CallRequest { callee, arguments, events } = request;
+            let CallRequest { callee, arguments, events, window: _ } = request;
+            let cancel = own.cancel.clone();
             let call = CallTask { callee, input: CallInput::Object(arguments) };
             let answer = if events {
                 let (sender, events) = mpsc::channel(EVENTS);
                 let (answer, ()) =
-                    tokio::join!(call.answer(&process, cancel, Some(sender)), forward(&id, events, &output));
+                    tokio::join!(call.answer(&process, cancel, Some(sender)), forward(&id, events, &own, &output));
                 answer
             } else {
                 call.answer(&process, cancel, None).await
@@ -128,19 +143,36 @@ impl<'a> Client<'a> {
     }
 }
 
-async fn forward(id: &RequestId, mut events: mpsc::Receiver<Value>, output: &Output) {
+/// Passes events on as the client takes them, so that a slow one slows its command and no other call.
+async fn forward(id: &RequestId, mut events: mpsc::Receiver<Value>, call: &RunningCall, output: &Output) {
     while let Some(event) = events.recv().await {
-        output.event(id, event).await;
+        if call.takes_event().await {
+            output.event(id, event).await;
+        }
+    }
+}
+
+impl RunningCall {
+    /// Waits until the client takes an event; false once the call is withdrawn, whose events are dropped.
+    async fn takes_event(&self) -> bool {
+        let Some(window) = &self.window else { return true };
+        match self.cancel.run_until_cancelled(window.acquire()).await {
+            Some(Ok(permit)) => {
+                permit.forget();
+                true
+            }
+            Some(Err(_)) | None => false,
+        }
     }
 }
 
 impl RunningCalls {
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, CancellationToken>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, RunningCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a call in, with the token that withdraws it.
-    fn begin(&self, id: &RequestId, process: &Process) -> Result<CancellationToken, RequestError> {
+    /// Takes a call in.
+    fn begin(&self, id: &RequestId, request: &CallRequest, process: &Process) -> Result<RunningCall, RequestError> {
         let mut running = self.lock();
         if running.contains_key(id) {
             // Under its id the client waits for the answer of the first.
@@ -153,9 +185,20 @@ impl RunningCalls {
                 .hint("wait for some of them, or cancel them");
             return Err(RequestError { id: Some(id.clone()), failure: failure.into() });
         }
-        let cancel = process.context.call.cancel.child_token();
-        running.insert(id.clone(), cancel.clone());
-        Ok(cancel)
+        let window = request.window.map(|events| Arc::new(Semaphore::new(events)));
+        let call = RunningCall { cancel: process.context.call.cancel.child_token(), window };
+        running.insert(id.clone(), call.clone());
+        Ok(call)
+    }
+
+    /// The client takes further events of a call; false if none of that id is carried out.
+    fn widen(&self, id: &RequestId, events: usize) -> bool {
+        let running = self.lock();
+        let Some(call) = running.get(id) else { return false };
+        if let Some(window) = &call.window {
+            window.add_permits(events.min(MAX_WINDOW - window.available_permits().min(MAX_WINDOW)));
+        }
+        true
     }
 
     fn end(&self, id: &RequestId) {
@@ -164,7 +207,7 @@ impl RunningCalls {
 
     /// Withdraws a call; false if none of that id is carried out.
     fn cancel(&self, id: &RequestId) -> bool {
-        self.lock().get(id).map(CancellationToken::cancel).is_some()
+        self.lock().get(id).map(|call| call.cancel.cancel()).is_some()
     }
 }
 

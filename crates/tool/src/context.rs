@@ -93,6 +93,8 @@ pub struct Options {
     pub engine: Option<Engine>,
     /// `--session`
     pub session: Option<String>,
+    /// `--settings`: an object with keys of the configuration, over those of the file.
+    pub settings: Option<String>,
     /// `--toolsets`
     pub toolsets: Option<Vec<Toolset>>,
 }
@@ -112,7 +114,7 @@ impl Context {
     /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`ConfigSource`].
     pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
         let call = CallContext::new(named_session(&host, options, frontend)?, frontend);
-        let (mut config, fault) = match Config::load(options.config.as_deref(), &host) {
+        let (mut config, fault) = match Config::load(options.config.as_deref(), options.settings.as_deref(), &host) {
             Ok(config) => (config, None),
             Err(fault) => (Config::default(), Some(fault)),
         };

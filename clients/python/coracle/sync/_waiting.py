@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 from concurrent.futures import Future
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
-from .._connection import Connection, Listener
+from .._connection import WINDOW, Connection
 from .._values import Result
 
 
@@ -28,17 +28,24 @@ class Events:
     """Events of one request, in order."""
 
     def __init__(self) -> None:
+        # The connection sends no more than its window before some are taken.
         self._queue: queue.SimpleQueue[Mapping[str, Any] | None] = queue.SimpleQueue()
-
-    @property
-    def listener(self) -> Listener:
-        """Takes an event, in any thread."""
-        return self._queue.put
+        self._taken = 0
+        self.grant: Callable[[int], None] = lambda _: None
 
     def end(self, _: Future[Result]) -> None:
         """No more events come."""
-        self._queue.put(None)
+        self.put(None)
+
+    def put(self, event: Mapping[str, Any] | None) -> None:
+        """Takes an event, in any thread."""
+        self._queue.put(event)
 
     def next(self) -> Mapping[str, Any] | None:
         """The next event; None at the end."""
-        return self._queue.get()
+        event = self._queue.get()
+        self._taken += 1
+        if self._taken >= WINDOW // 2:
+            self.grant(self._taken)
+            self._taken = 0
+        return event

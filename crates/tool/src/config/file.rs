@@ -15,16 +15,18 @@ use crate::suggest;
 const MAX_BYTES: u64 = 1 << 20;
 
 impl Config {
-    /// Reads `file`, else `$CORACLE_CONFIG`, else `$XDG_CONFIG_HOME/coracle/config.toml` if that exists.
+    /// Reads `file`, else `$CORACLE_CONFIG`, else `$XDG_CONFIG_HOME/coracle/config.toml` if that exists. `settings` is an object
+    /// in JSON, whose keys stand over those of the file.
     ///
     /// # Errors
     /// `config_invalid`, with key and line.
-    pub fn load(file: Option<&Path>, host: &Host) -> Result<Self, Failure> {
+    pub fn load(file: Option<&Path>, settings: Option<&str>, host: &Host) -> Result<Self, Failure> {
         let named = file.or(host.config_file.as_deref()).is_some();
         let path = Self::location(file, host);
+        let json = path.extension().is_some_and(|it| it == "json");
         let config = match text(&path) {
-            Ok(text) => Self::read(&text, path.extension().is_some_and(|it| it == "json")),
-            Err(err) if err.kind() == io::ErrorKind::NotFound && !named => Ok(Self::default()),
+            Ok(text) => Self::read_under(&text, json, settings),
+            Err(err) if err.kind() == io::ErrorKind::NotFound && !named => Self::read_under("", false, settings),
             Err(err) => {
                 Err(Failure::config("", None, format!("cannot read the configuration `{}`: {err}", path.display())))
             }
@@ -59,6 +61,17 @@ impl Config {
         let problem = |(key, message): &(&str, String)| json!({ "field": key, "message": message });
         let problems: Vec<_> = faults.iter().map(problem).collect();
         Err(invalid(key, line_of(text, key), message).detail("problems", problems))
+    }
+
+    fn read_under(text: &str, json: bool, settings: Option<&str>) -> Result<Self, Failure> {
+        // Read alone before: what is wrong in it is reported with its line.
+        let config = Self::read(text, json)?;
+        let Some(settings) = settings else { return Ok(config) };
+        let over: Value = serde_json::from_str(settings)
+            .ok()
+            .filter(Value::is_object)
+            .ok_or_else(|| invalid("", None, "the settings are no object in JSON"))?;
+        Self::read(&strict::over(own_keys(text, json)?, over).to_string(), true)
     }
 
     /// Directories as the kernel knows them, so that `admit` compares like with like. One that does not exist stays as
@@ -112,12 +125,15 @@ fn from_toml(text: &str) -> Result<Config, Failure> {
     })
 }
 
+fn own_keys(text: &str, json: bool) -> Result<Value, Failure> {
+    match json {
+        true => serde_json::from_str(text).map_err(|err| invalid("", None, &err.to_string())),
+        false => toml::from_str(text).map_err(|err| invalid("", None, err.message())),
+    }
+}
+
 fn with_defaults(defaults: Value, text: &str, json: bool) -> Result<Config, Failure> {
-    let unread = |why: String| invalid("", None, &why);
-    let own = match json {
-        true => serde_json::from_str(text).map_err(|err| unread(err.to_string()))?,
-        false => toml::from_str(text).map_err(|err| unread(err.message().to_owned()))?,
-    };
+    let own = own_keys(text, json)?;
     serde_path_to_error::deserialize(strict::over(defaults, own)).map_err(|err| {
         let key = err.path().to_string();
         invalid(&key, line_of(text, &key), &err.inner().to_string())
@@ -250,9 +266,15 @@ mod tests {
     fn a_named_file_has_to_exist_and_the_usual_one_need_not() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::below(dir.path());
-        assert!(Config::load(None, &host).is_ok());
-        assert!(Config::load(Some(Path::new("/nowhere.toml")), &host).is_err());
-        let named = Host { config_file: Some("/nowhere.toml".into()), ..host };
-        assert!(Config::load(None, &named).is_err());
+        assert!(Config::load(None, None, &host).is_ok());
+        assert!(Config::load(Some(Path::new("/nowhere.toml")), None, &host).is_err());
+        let named = Host { config_file: Some("/nowhere.toml".into()), ..host.clone() };
+        assert!(Config::load(None, None, &named).is_err());
+        let over = |settings: &str| Config::load(None, Some(settings), &host);
+        let config = over(r#"{ "max_containers": 100, "workspace": { "allow_roots": ["/tmp"] } }"#).unwrap();
+        assert_eq!((config.max_containers, config.workspace.allow_roots.len()), (100, 1));
+        for (settings, why) in [("[]", "no object"), (r#"{ "max_container": 1 }"#, "max_container")] {
+            assert!(over(settings).unwrap_err().message.contains(why), "{settings}");
+        }
     }
 }

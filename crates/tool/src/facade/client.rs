@@ -15,7 +15,8 @@ use crate::tools;
 
 /// A session with the engine and the configuration of this machine. Clones are the same session; calls run at once.
 ///
-/// Containers stay when it is dropped: [`ClientContainer::destroy`] removes one, and `coracle destroy-all` those of a session.
+/// Without a name of its own it is a session of this process: containers stay when it is dropped, and are removed some time after
+/// the process has ended, unless they are persistent. [`ClientContainer::destroy`] removes one earlier.
 #[derive(Clone, Debug)]
 pub struct Client(Process);
 
@@ -48,7 +49,7 @@ impl Client {
     /// # Errors
     /// Those of `create`.
     pub async fn create(&self, options: ContainerOptions) -> Result<ClientContainer, Failure> {
-        ClientContainer::made(self, "create", options.into_fields()).await
+        ClientContainer::made(self, "create", options.into_fields()?).await
     }
 
     /// Makes a container from a snapshot.
@@ -56,7 +57,7 @@ impl Client {
     /// # Errors
     /// Those of `restore`.
     pub async fn restore(&self, snapshot: &str, options: ContainerOptions) -> Result<ClientContainer, Failure> {
-        let mut fields = options.into_fields();
+        let mut fields = options.into_fields()?;
         fields.insert("snapshot".into(), snapshot.into());
         ClientContainer::made(self, "restore", fields).await
     }

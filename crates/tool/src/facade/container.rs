@@ -13,7 +13,11 @@ const PART: usize = 512 << 10;
 
 /// Fields of `create`. Those without a method here are set by [`with`](Self::with).
 #[derive(Clone, Debug, Default)]
-pub struct ContainerOptions(Map<String, Value>);
+pub struct ContainerOptions {
+    fields: Map<String, Value>,
+    /// The first value that is none in JSON, which the call reports.
+    fault: Option<Failure>,
+}
 
 /// A container. It stays until [`destroy`](Self::destroy): dropping the value removes nothing.
 #[derive(Clone, Debug)]
@@ -60,15 +64,19 @@ impl ContainerOptions {
         self.with("mount_cwd", mount)
     }
 
-    /// With any other field of `create`.
+    /// With any other field of `create`. A value that JSON cannot have, such as a map whose keys are no texts, is the
+    /// error `invalid_input` of the call.
     #[must_use]
     pub fn with(mut self, field: &str, value: impl Serialize) -> Self {
-        self.0.insert(field.to_owned(), json!(value));
+        match serde_json::to_value(value) {
+            Ok(value) => drop(self.fields.insert(field.to_owned(), value)),
+            Err(err) => drop(self.fault.get_or_insert_with(|| Failure::invalid(field, err.to_string()))),
+        }
         self
     }
 
-    pub(super) fn into_fields(self) -> CallFields {
-        self.0
+    pub(super) fn into_fields(self) -> Result<CallFields, Failure> {
+        self.fault.map_or(Ok(self.fields), Err)
     }
 }
 
@@ -179,7 +187,7 @@ impl ClientContainer {
     /// # Errors
     /// Those of `fork`.
     pub async fn fork(&self, options: ContainerOptions) -> Result<Self, Failure> {
-        let mut fields = options.into_fields();
+        let mut fields = options.into_fields()?;
         fields.insert("container".into(), self.name.clone().into());
         Self::made(&self.client, "fork", fields).await
     }
@@ -198,5 +206,20 @@ impl ClientContainer {
     /// Those of `destroy`.
     pub async fn destroy(self) -> Result<CallFields, Failure> {
         self.call("destroy", CallFields::new()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::ContainerOptions;
+
+    #[test]
+    fn a_value_that_is_none_in_json_is_an_error_of_the_call_and_no_panic() {
+        let pairs = BTreeMap::from([((1, 2), "of two numbers")]);
+        let failure = ContainerOptions::purpose("python").with("labels", pairs).into_fields().unwrap_err();
+        assert_eq!((failure.code.word().as_str(), &failure.details["field"]), ("invalid_input", &"labels".into()));
+        assert!(ContainerOptions::purpose("python").with("labels", [1]).into_fields().is_ok());
     }
 }

@@ -275,10 +275,7 @@ export interface ExecRequest {
   encoding?: "text" | "base64";
   /** Variables for the command or commands. Their values are kept in memory alone. */
   env?: Record<string, unknown> | Array<string>;
-  /**
-   * Bytes of each stream that are answered; of more, the first and the last half. As `base64` the first half
-   * alone, and the warning `output_cut` says where it ends.
-   */
+  /** Bytes answered of each stream; of more, both ends, as `base64` the first half. */
   max_output?: number | string;
   /** What to do at a limit: `kill`, or `keep` to leave it running as a job. */
   on_timeout?: "kill" | "keep";
@@ -2522,8 +2519,8 @@ export class Operations {
    */
   create(request?: CreateRequest, options?: CallOptions): Promise<CreateResult>;
   /**
-   * Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful
-   * call: see `exit_code` and `timed_out`.
+   * Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code` and
+   * `timed_out`.
    */
   exec(request: ExecRequest, options?: CallOptions): Promise<ExecResult>;
   /** Tell how a person opens a shell in a container. */
@@ -2713,8 +2710,8 @@ export class Operations {
 /** Those that act on one container. */
 export class ContainerOperations {
   /**
-   * Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful
-   * call: see `exit_code` and `timed_out`.
+   * Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code` and
+   * `timed_out`.
    */
   exec(request: Omit<ExecRequest, "container">, options?: CallOptions): Promise<ExecResult>;
   /** Tell how a person opens a shell in a container. */

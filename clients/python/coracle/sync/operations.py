@@ -353,8 +353,8 @@ class Operations:
         timeout: float | str | None = None,
         workdir: str | None = None,
     ) -> _results.ExecResult:
-        """Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful
-        call: see `exit_code` and `timed_out`.
+        """Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code` and
+        `timed_out`.
 
         Args:
             container: Container to act on: its name, or an id of at least 12 digits.
@@ -362,8 +362,7 @@ class Operations:
             as_root: Run as root inside.
             encoding: `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
             env: Variables for the command or commands. Their values are kept in memory alone.
-            max_output: Bytes of each stream that are answered; of more, the first and the last half. As
-                `base64` the first half alone, and the warning `output_cut` says where it ends.
+            max_output: Bytes answered of each stream; of more, both ends, as `base64` the first half.
             on_timeout: What to do at a limit: `kill`, or `keep` to leave it running as a job.
             silence_timeout: Seconds without any output before the command is ended; 0 is off.
             stdin: Text for the command's standard input. Without it there is an end of file at once.
@@ -1910,16 +1909,15 @@ class ContainerOperations:
         timeout: float | str | None = None,
         workdir: str | None = None,
     ) -> _results.ExecResult:
-        """Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful
-        call: see `exit_code` and `timed_out`.
+        """Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code` and
+        `timed_out`.
 
         Args:
             command: What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
             as_root: Run as root inside.
             encoding: `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
             env: Variables for the command or commands. Their values are kept in memory alone.
-            max_output: Bytes of each stream that are answered; of more, the first and the last half. As
-                `base64` the first half alone, and the warning `output_cut` says where it ends.
+            max_output: Bytes answered of each stream; of more, both ends, as `base64` the first half.
             on_timeout: What to do at a limit: `kill`, or `keep` to leave it running as a job.
             silence_timeout: Seconds without any output before the command is ended; 0 is off.
             stdin: Text for the command's standard input. Without it there is an end of file at once.

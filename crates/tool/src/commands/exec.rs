@@ -32,8 +32,8 @@ use crate::target::{Access, CommandTarget, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
 
-/// Run a command in a container and wait for it. A command that fails or is ended at a limit is a successful call: see
-/// `exit_code` and `timed_out`.
+/// Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code`
+/// and `timed_out`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Exec {
     #[serde(flatten)]
@@ -45,8 +45,7 @@ pub(crate) struct Exec {
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
     #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
     on_timeout: Option<OnTimeout>,
-    /// Bytes of each stream that are answered; of more, the first and the last half. As `base64` the first half alone, and
-    /// the warning `output_cut` says where it ends.
+    /// Bytes answered of each stream; of more, both ends, as `base64` the first half.
     #[schemars(with = "Option<Size>")]
     max_output: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.

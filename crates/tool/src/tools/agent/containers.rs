@@ -45,7 +45,7 @@ impl AgentTool for DestroyTool {
     }
 }
 
-/// Everything else: list, copy, snapshot, fork, networks, images, workflows, … `help` lists the operations, and with `about` the
+/// Everything else: list, copy, snapshot, networks, images, workflows, … `help` lists the operations, and with `about` the
 /// fields of one, which stand beside `operation`. Example: {"operation": "help", "about": "fork"}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ContainersTool {

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 pub(super) struct CreateTool {
     name: Option<String>,
-    /// `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, …: decides image, packages and setup.
+    /// `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, …
     purpose: Option<String>,
     image: Option<String>,
     /// Debian's names.
@@ -27,7 +27,7 @@ pub(super) struct CreateTool {
     env: Option<Map<String, Value>>,
     /// Run as root.
     setup_commands: Option<Vec<String>>,
-    /// Mount the person's working directory at `/workspace`.
+    /// Mount the user's directory at `/workspace`.
     mount_cwd: Option<bool>,
     #[serde(flatten)]
     #[schemars(skip)]

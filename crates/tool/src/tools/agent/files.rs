@@ -77,7 +77,7 @@ pub(super) struct SearchTool {
     container: Option<String>,
 }
 
-/// Find files by a glob. Example: {"pattern": "src/**/*.ts"}
+/// Find files by a glob, such as `src/**/*.ts`.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 pub(super) struct FindFilesTool {
     pattern: String,

@@ -267,6 +267,7 @@ const FREE: &[(&str, &[&str])] = &[
             "confirm",
             "dry_run",
             "force",
+            "idle_for",
             "include_persistent",
             "kinds",
             "older_than",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use coracle_compose::{ReadError, read};
-use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
+use coracle_engine::compose_model;
 use coracle_runtime::cli::{CliRuntime, Dialect};
 use coracle_runtime::engines::EngineSettings;
 use coracle_runtime::{Capability, Error, PatternSet, Policy, ProjectName, StackSource, Stacks};
@@ -15,7 +15,6 @@ use tempfile::TempDir;
 struct Readers {
     dir: TempDir,
     compose: CliRuntime,
-    engine: EmbeddedRuntime,
 }
 
 impl Readers {
@@ -23,14 +22,8 @@ impl Readers {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("home/project/work")).unwrap();
         let settings = EngineSettings { program: Some("/bin/false".into()), ..crate::engines::settings(dir.path()) };
-        let options = EngineOptions {
-            data_dir: dir.path().join("engine"),
-            guest: None,
-            home: dir.path().to_owned(),
-            registries: RegistryOptions::default(),
-        };
         let compose = CliRuntime::connect(Dialect::Docker, &settings).unwrap();
-        Self { compose, engine: EmbeddedRuntime::open(options).unwrap(), dir }
+        Self { compose, dir }
     }
 
     fn work(&self) -> PathBuf {
@@ -38,24 +31,24 @@ impl Readers {
     }
 
     /// Compose's model and ours; `None` without Compose.
-    async fn models(&self, content: &str) -> Option<[Result<Value, Error>; 2]> {
+    async fn models(&self, content: &str) -> Option<(Result<Value, Error>, Result<Value, String>)> {
         let env = BTreeMap::from([("GIVEN".to_owned(), "given".to_owned()), ("EMPTY".to_owned(), String::new())]);
         let project = ProjectName::parse("p").unwrap();
         let source = StackSource { project, content: content.to_owned(), dir: self.work(), env };
         match self.compose.stack_model(&source).await {
             Err(Error::Unsupported { capability: Capability::Compose, .. }) => None,
-            theirs => Some([theirs.map(plain), self.engine.stack_model(&source).await.map(plain)]),
+            theirs => Some((theirs.map(plain), compose_model(&source).map(plain))),
         }
     }
 
     /// How they differ; `None` without Compose.
     async fn difference(&self, name: &str, content: &str) -> Option<String> {
-        let [theirs, ours] = self.models(content).await?;
+        let (theirs, ours) = self.models(content).await?;
         Some(match (theirs, ours) {
             (Ok(theirs), Ok(ours)) => {
                 different("", &theirs, &ours).map_or(String::new(), |it| format!("{name}: {it}\n"))
             }
-            (Err(Error::Engine { .. }), Err(Error::Engine { .. })) => String::new(),
+            (Err(Error::Engine { .. }), Err(_)) => String::new(),
             (theirs, ours) => format!("{name}: {theirs:?} and {ours:?}\n"),
         })
     }

@@ -17,7 +17,8 @@ impl Stacks for EmbeddedRuntime {
     }
 
     async fn stack_model(&self, source: &StackSource) -> Result<Value> {
-        service::model_of(source).map_err(|why| refused("compose config", why))
+        let model = service::compose_model(source).and_then(|it| service::check(&it).map(|()| it));
+        model.map_err(|why| refused("compose config", why))
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {

@@ -29,7 +29,8 @@ use coracle_runtime::Error;
 
 pub(crate) use self::down::down;
 pub(crate) use self::health::run as check_health;
-pub(crate) use self::model::model_of;
+pub(crate) use self::model::check;
+pub use self::model::compose_model;
 pub(crate) use self::up::up;
 
 /// A stack that this engine cannot bring up as it is.

@@ -24,22 +24,25 @@ use super::order::{circle, dependencies};
 /// Why a file has no model, in one sentence.
 type ModelError = String;
 
-/// The model of a file.
+/// The model of a Compose file, which is read already: `content` is JSON.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn model_of(source: &StackSource) -> Result<Value, ModelError> {
+pub fn compose_model(source: &StackSource) -> Result<Value, ModelError> {
     let read: Value = serde_json::from_str(&source.content).map_err(|err| format!("the file is no JSON: {err}"))?;
     let Value::Object(mut file) = read else { return Err("the file is no mapping of keys to values".into()) };
     variables::fill_in(&mut file, &source.env)?;
     let context = service::Context { dir: &source.dir, env: &source.env };
     let services = services(file.remove("services"), &context)?;
-    check(&services)?;
     Ok(file::assemble(file, services, source.project.as_str()))
 }
 
-/// Refuses what this engine cannot run, before images are looked for.
-fn check(services: &Map<String, Value>) -> Result<(), ModelError> {
+/// Refuses a model that this engine cannot run, before images are looked for.
+///
+/// # Errors
+/// What it cannot run.
+pub(crate) fn check(model: &Value) -> Result<(), ModelError> {
+    let Some(services) = model["services"].as_object() else { return Ok(()) };
     let needs = services.iter().map(|(name, service)| (name.clone(), dependencies(service))).collect();
     if let Some(names) = circle(&needs) {
         return Err(format!("services wait for each other: {}", names.join(", ")));

@@ -9,7 +9,7 @@ use super::*;
 fn model(file: &Value) -> Result<Value, ModelError> {
     let env = BTreeMap::from([("GIVEN".to_owned(), "a$b".to_owned())]);
     let project = ProjectName::parse("p").unwrap();
-    model_of(&StackSource { project, content: file.to_string(), dir: PathBuf::from("/w"), env })
+    compose_model(&StackSource { project, content: file.to_string(), dir: PathBuf::from("/w"), env })
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::config::{Config, CrossSession, Engine, Toolset};
 use crate::engines::{Choice, Engines};
 use crate::failure::{Failure, HintReader};
 use crate::host::Host;
+use crate::printed_keys::PrintedKeys;
 use crate::progress::Progress;
 use crate::records::Records;
 use crate::state::StateDir;
@@ -29,6 +30,7 @@ pub struct Context {
     pub call: CallContext,
     records: Arc<Records>,
     engines: Arc<Engines>,
+    printed_keys: Arc<PrintedKeys>,
 }
 
 /// The file of the configuration.
@@ -124,7 +126,14 @@ impl Context {
         let records = Records::new(&config, state.clone());
         let (config, host) = (Arc::new(config), Arc::new(host));
         let engines = Engines::new(config.clone(), host.clone(), state);
-        Ok(Self { config, settings: settings.into(), host, call, records: records.into(), engines: engines.into() })
+        let printed_keys = Arc::default();
+        let (records, engines) = (records.into(), engines.into());
+        Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys })
+    }
+
+    /// The keys of providers that programs have printed.
+    pub(crate) fn printed_keys(&self) -> &PrintedKeys {
+        &self.printed_keys
     }
 
     /// The same process with an engine that a test has arranged.

@@ -62,6 +62,7 @@ mod person_session;
 pub mod person_terminal;
 mod policy;
 mod preflight;
+mod printed_keys;
 mod process;
 mod progress;
 mod protected_paths;

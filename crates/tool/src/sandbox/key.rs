@@ -1,29 +1,16 @@
 //! Where the key of a provider is. It is looked for at use: a new one counts at once, one that a program prints within a
 //! minute.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::Secret;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
 use coracle_sandbox::proxy::KeySource;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use crate::config;
 use crate::context::Context;
 use crate::failure::Failure;
-
-/// A key longer than that is none.
-const MAX_KEY: usize = 16 << 10;
-
-/// A program that asks a person is given up after that time.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// So long what a program printed is used again: each model call would start it else.
-const FRESH: Duration = Duration::from_secs(60);
+use crate::printed_keys::key_of;
 
 /// Where it is.
 #[derive(Clone, Debug)]
@@ -46,7 +33,6 @@ pub(super) struct KeyPlace {
 pub(super) struct ProviderKey {
     cx: Context,
     from: KeyLocation,
-    printed: Mutex<Option<(Instant, Secret)>>,
 }
 
 impl ProviderKey {
@@ -58,7 +44,7 @@ impl ProviderKey {
             (_, _, Some(words)) => command(cx, words)?,
             _ => KeyLocation::Nothing,
         };
-        Ok(Self { cx: cx.clone(), from, printed: Mutex::default() })
+        Ok(Self { cx: cx.clone(), from })
     }
 
     /// Where it should be.
@@ -86,33 +72,6 @@ impl ProviderKey {
             },
         }
     }
-
-    async fn printed(&self, program: &Path, words: &[String]) -> Option<Secret> {
-        let mut printed = self.printed.lock().await;
-        if let Some((_, key)) = printed.as_ref().filter(|(since, _)| since.elapsed() < FRESH) {
-            return Some(key.clone());
-        }
-        let env = super::handles::person(&self.cx);
-        let asked = Invocation { env, ..Invocation::new(program, words.iter().map(OsString::from)) };
-        let told = match process::run("key_command", &asked, Stdin::Empty, (PATIENCE, MAX_KEY)).await {
-            Ok(told) if told.ok() && told.stdout.total_bytes() <= MAX_KEY as u64 => told,
-            // What it printed may be the key or a part of it.
-            Ok(told) => {
-                tracing::warn!(
-                    exit = told.exit,
-                    "the program that prints a provider's key failed, or printed more than a key"
-                );
-                return None;
-            }
-            Err(err) => {
-                tracing::warn!(%err, "the program that prints a provider's key cannot be run");
-                return None;
-            }
-        };
-        let key = key_of(told.stdout.bytes())?;
-        *printed = Some((Instant::now(), key.clone()));
-        Some(key)
-    }
 }
 
 #[async_trait]
@@ -121,7 +80,10 @@ impl KeySource for ProviderKey {
         match &self.from {
             KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
             KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
-            KeyLocation::Program(program, words) => self.printed(program, words).await,
+            KeyLocation::Program(program, args) => {
+                let env = super::handles::person(&self.cx);
+                self.cx.printed_keys().of_program(program, args, env).await
+            }
             KeyLocation::Nothing => None,
         }
     }
@@ -135,11 +97,4 @@ fn command(cx: &Context, words: &[String]) -> Result<KeyLocation, Failure> {
         return Err(wrong(format!("`{name}` is no whole path: begin it with `/` or `~/`")));
     }
     Ok(KeyLocation::Program(cx.host.path(Path::new(name)), words.to_vec()))
-}
-
-/// The line that was kept, without its end.
-fn key_of(bytes: Vec<u8>) -> Option<Secret> {
-    let text = String::from_utf8(bytes).ok().filter(|it| it.len() <= MAX_KEY)?;
-    let key = text.trim_end();
-    (!key.is_empty()).then(|| Secret::from(key))
 }

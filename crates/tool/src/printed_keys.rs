@@ -1,0 +1,71 @@
+//! Keys of providers that programs print. Each program runs at most once a minute for all calls of this process: it may ask a
+//! person.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::Secret;
+use coracle_runtime::host::process::{self, Invocation, Stdin};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// The largest key, in bytes.
+const MAX_KEY: usize = 16 << 10;
+
+/// Limit of the time that a program takes, which may ask a person.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For how long a printed key is used again.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// A program and its arguments.
+type Command = (PathBuf, Vec<String>);
+
+/// The keys that programs have printed.
+#[derive(Debug, Default)]
+pub(crate) struct PrintedKeys(Mutex<HashMap<Command, (Instant, Secret)>>);
+
+impl PrintedKeys {
+    /// The key that a program prints; none if it fails, which the log says.
+    pub(crate) async fn of_program(
+        &self,
+        program: &Path,
+        args: &[String],
+        env: BTreeMap<String, OsString>,
+    ) -> Option<Secret> {
+        let command = (program.to_owned(), args.to_owned());
+        // It is held while a program runs, so that a second call waits for the first one's key.
+        let mut printed = self.0.lock().await;
+        if let Some((_, key)) = printed.get(&command).filter(|(since, _)| since.elapsed() < FRESH) {
+            return Some(key.clone());
+        }
+        let invocation = Invocation { env, ..Invocation::new(program, args.iter().map(OsString::from)) };
+        let output = match process::run("key_command", &invocation, Stdin::Empty, (TIMEOUT, MAX_KEY)).await {
+            Ok(output) if output.ok() && output.stdout.total_bytes() <= MAX_KEY as u64 => output,
+            // What it printed may be the key or a part of it.
+            Ok(output) => {
+                tracing::warn!(
+                    exit = output.exit,
+                    "the program that prints a provider's key failed, or printed more than a key"
+                );
+                return None;
+            }
+            Err(err) => {
+                tracing::warn!(%err, "the program that prints a provider's key cannot be run");
+                return None;
+            }
+        };
+        let key = key_of(output.stdout.bytes())?;
+        printed.insert(command, (Instant::now(), key.clone()));
+        Some(key)
+    }
+}
+
+/// The key in the content of a file or the output of a program: its text without white space at the end.
+pub(crate) fn key_of(bytes: Vec<u8>) -> Option<Secret> {
+    let text = String::from_utf8(bytes).ok().filter(|it| it.len() <= MAX_KEY)?;
+    let key = text.trim_end();
+    (!key.is_empty()).then(|| Secret::from(key))
+}

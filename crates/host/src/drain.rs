@@ -154,7 +154,11 @@ impl Drain {
                     true => silence = silence_from(Instant::now()),
                     false => return self.wait(program, (total, silence), cancel).await,
                 },
-                () = sleep_until(silence) => return DrainOutcome::Limit(LimitKind::Silence),
+                // While a piece waits for the receiver, nothing more is read, and its silence is the receiver's.
+                () = sleep_until(silence) => match self.pending {
+                    Some(_) => silence = silence_from(Instant::now()),
+                    None => return DrainOutcome::Limit(LimitKind::Silence),
+                },
             }
         }
     }
@@ -180,6 +184,12 @@ impl Drain {
         if !self.ends_soon(program).await {
             program.end().await;
         }
+        self.into_captures()
+    }
+
+    /// Both captures, as far as they were read.
+    #[must_use]
+    pub fn into_captures(self) -> (Capture, Capture) {
         (self.stdout.kept, self.stderr.kept)
     }
 
@@ -272,6 +282,31 @@ mod tests {
         assert_eq!(ends(talks, silence(2000)).await.0, DrainOutcome::Exited(0));
         let (end, stdout, _) = ends("echo once; sleep 20", silence(300)).await;
         assert_eq!((end, stdout.as_str()), (DrainOutcome::Limit(LimitKind::Silence), "once\n"));
+    }
+
+    #[tokio::test]
+    async fn a_program_whose_receiver_does_not_take_is_not_silent() {
+        let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.05; done; exec sleep 600";
+        let mut child = spawn(&Invocation::new("/bin/sh", ["-c", script]), Stdin::Empty).unwrap();
+        let (sender, mut receiver) = mpsc::channel(1);
+        let mut drain = Drain::new(&mut child, 1000, Some(sender));
+        let (limits, cancel) = (silence(300), CancellationToken::new());
+        let slow = async {
+            // Many times the limit.
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let mut lines = String::new();
+            while let Some(chunk) = receiver.recv().await {
+                lines += &String::from_utf8(chunk.bytes).unwrap();
+                if lines.contains('9') {
+                    break;
+                }
+            }
+            lines
+        };
+        let (end, lines) = tokio::join!(drain.until_end(&mut child, &limits, &cancel), slow);
+        // It printed all, and was silent only then.
+        assert_eq!((end, lines.as_str()), (DrainOutcome::Limit(LimitKind::Silence), "1\n2\n3\n4\n5\n6\n7\n8\n9\n"));
+        child.start_kill().unwrap();
     }
 
     #[tokio::test]

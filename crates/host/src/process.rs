@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use async_trait::async_trait;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
 
-use coracle_types::{Capture, Error, Input, Result};
+use coracle_types::{Capture, Error, ExecLimits, Input, Result};
 
+use crate::drain::{Drain, DrainOutcome, ProgramPipe, RunningProgram};
 use crate::process_group::ProcessGroup;
 
 /// A program to start: everything it gets to see.
@@ -207,7 +210,8 @@ pub async fn run_with_files(
 }
 
 /// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output. At the deadline its process group is
-/// ended, by TERM and then by KILL; a caller that withdraws kills it.
+/// ended, by TERM and then by KILL; a caller that withdraws kills it. What it left in the background may hold its pipes: they
+/// are read until they are silent.
 ///
 /// # Errors
 /// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
@@ -218,15 +222,47 @@ pub async fn run(
     (deadline, keep_bytes): (Duration, usize),
 ) -> Result<ProgramOutput> {
     let mut child = spawn(invocation, stdin)?;
-    let mut group = ProcessGroup::new(&child);
-    let (out, err) = (child.stdout.take(), child.stderr.take());
-    let work = async { tokio::join!(capture(out, keep_bytes), capture(err, keep_bytes), group.wait(&mut child)) };
-    let Ok((stdout, stderr, status)) = tokio::time::timeout(deadline, work).await else {
-        group.end(&mut child).await;
-        return Err(Error::TimedOut { verb, after: deadline });
-    };
-    let status = status.map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })?;
-    Ok(ProgramOutput { exit: exit_of(status), stdout, stderr })
+    let mut program = GroupLeader { group: Some(ProcessGroup::new(&child)), child: &mut child };
+    let mut drain = Drain::new(&mut program, keep_bytes, None);
+    let limits = ExecLimits { total: Some(deadline), ..ExecLimits::default() };
+    match drain.until_end(&mut program, &limits, &CancellationToken::new()).await {
+        DrainOutcome::Exited(exit) => {
+            let (stdout, stderr) = drain.into_captures();
+            Ok(ProgramOutput { exit, stdout, stderr })
+        }
+        DrainOutcome::Limit(_) | DrainOutcome::Cancelled => {
+            program.end().await;
+            Err(Error::TimedOut { verb, after: deadline })
+        }
+    }
+}
+
+/// A program, and the group that is ended with it.
+struct GroupLeader<'a> {
+    /// Dropped before the program is.
+    group: Option<ProcessGroup>,
+    child: &'a mut Child,
+}
+
+#[async_trait]
+impl RunningProgram for GroupLeader<'_> {
+    fn take_outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>) {
+        self.child.take_outputs()
+    }
+
+    async fn wait_for_exit(&mut self) -> io::Result<i32> {
+        let exit = self.child.wait_for_exit().await?;
+        if let Some(group) = &mut self.group {
+            group.ended();
+        }
+        Ok(exit)
+    }
+
+    async fn end(&mut self) {
+        if let Some(group) = self.group.take() {
+            group.end(self.child).await;
+        }
+    }
 }
 
 /// The shell's way to say it: the exit code, or 128 + the signal.
@@ -246,16 +282,6 @@ pub async fn feed(mut pipe: impl AsyncWrite + Unpin, input: Input) {
     if let Err(err) = fed {
         tracing::debug!(%err, "the program did not read all of its input");
     }
-}
-
-async fn capture(pipe: Option<impl AsyncRead + Unpin>, keep_bytes: usize) -> Capture {
-    let mut kept = Capture::new(keep_bytes);
-    let Some(mut pipe) = pipe else { return kept };
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        kept.push(&buffer[..count]);
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -305,6 +331,12 @@ mod tests {
     async fn a_deadline_ends_the_program() {
         let late = run("sh", &sh("exec sleep 600"), Stdin::Empty, (Duration::from_millis(50), 10)).await;
         assert!(matches!(late, Err(Error::TimedOut { verb: "sh", .. })));
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_holds_the_pipes_does_not_hold_the_answer() {
+        let it = ran("sleep 600 & echo started; exit 4", Stdin::Empty).await;
+        assert_eq!((it.stdout.text().as_str(), it.exit), ("started\n", 4));
     }
 
     #[tokio::test]

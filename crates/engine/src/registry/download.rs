@@ -8,7 +8,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
 use crate::source::{BlobWriter, Descriptor, LayerBlob, Result, Scratch, SourceError};
 
-/// How often a transfer is resumed.
+/// How often in a row a transfer is resumed without a byte more.
 const MAX_RESUMES: u32 = 3;
 
 /// Time before a transfer is resumed, a multiple for each attempt.
@@ -26,20 +26,25 @@ enum TransferEnd {
 /// Fetches a blob into a nameless file in `scratch`.
 ///
 /// # Errors
-/// [`SourceError::CutTransfer`] after some attempts, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
+/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
 /// of the request.
 pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Scratch) -> Result<LayerBlob> {
     let mut writer = BlobWriter::begin(scratch.clone());
-    let mut attempts = 0;
+    let (mut attempts, mut is_first) = (0, true);
     loop {
         attempts += 1;
+        let before = writer.size();
         let reason = match transfer(client, blob, &mut writer).await {
             Ok(TransferEnd::Complete | TransferEnd::DiskFailed) => return writer.finish().await?.check(blob),
             Ok(TransferEnd::Cut(reason)) => reason,
             // The first request says what is wrong; a later one, that the network is away.
-            Err(SourceError::Unreachable { reason, .. }) if attempts > 1 => reason,
+            Err(err @ (SourceError::Unreachable { .. } | SourceError::Silent { .. })) if !is_first => err.to_string(),
             Err(err) => return Err(err),
         };
+        is_first = false;
+        if writer.size() > before {
+            attempts = 1;
+        }
         if attempts > MAX_RESUMES {
             let (host, what) = (client.name.registry.clone(), format!("layer {}", blob.digest));
             return Err(SourceError::CutTransfer { host, what, attempts, reason });

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use coracle_runtime::host::drain::{Drain, DrainOutcome};
 use coracle_runtime::{ContainerId, ContainerPath, ContainerStatus, Error, Excerpt, ExecLimits, Result};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
@@ -50,16 +51,17 @@ async fn unpack(cluster: &Cluster, pod: &Pod, at: &ContainerPath, mut tar: File)
         return Err(Error::GuestFailed { reason: "the exec has no input".into() });
     };
     let mut drain = Drain::new(&mut process, KEEP, None);
-    let feeder = tokio::spawn(async move {
-        let mut tar = tokio::fs::File::from_std(tar);
-        if tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(64 << 10, &mut tar), &mut stdin).await.is_ok() {
-            let _ = stdin.flush().await;
+    let stalled = CancellationToken::new();
+    let feeder = tokio::spawn({
+        let stalled = stalled.clone();
+        async move {
+            feed(tokio::fs::File::from_std(tar), &mut stdin, SILENCE).await;
+            stalled.cancel();
+            // It is closed with the process: `tar` has its number of bytes.
+            std::future::pending::<()>().await;
         }
-        std::future::pending::<()>().await;
     });
-    let begun = Instant::now();
-    let limits = ExecLimits { total: Some(SILENCE), ..ExecLimits::default() };
-    let end = drain.until_end(&mut process, &limits, &CancellationToken::new()).await;
+    let end = drain.until_end(&mut process, &ExecLimits::default(), &stalled).await;
     let (_, stderr) = drain.finish(&mut process).await;
     feeder.abort();
     match end {
@@ -71,6 +73,47 @@ async fn unpack(cluster: &Cluster, pod: &Pod, at: &ContainerPath, mut tar: File)
         DrainOutcome::Exited(exit) => {
             Err(Error::Engine { verb: "upload", exit, excerpt: Excerpt::from_bytes(&stderr.bytes()) })
         }
-        _ => Err(Error::TimedOut { verb: "upload", after: begun.elapsed() }),
+        _ => Err(Error::TimedOut { verb: "upload", after: SILENCE }),
+    }
+}
+
+/// Writes an archive, and returns when the container has made no progress for `silence`: when it took no piece of it, or
+/// did not end after the last.
+async fn feed(mut from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin), silence: Duration) {
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut piece).await {
+        match timeout(silence, to.write_all(&piece[..count])).await {
+            Ok(Ok(())) => {}
+            // The command ended, which says why.
+            Ok(Err(_)) => break,
+            Err(_) => return,
+        }
+    }
+    let _ = timeout(silence, to.flush()).await;
+    tokio::time::sleep(silence).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_upload_is_given_up_only_without_progress() {
+        let silence = Duration::from_secs(600);
+        let archive = vec![b'x'; 200 << 10];
+        let (mut to, mut from) = tokio::io::duplex(1 << 10);
+        let begun = tokio::time::Instant::now();
+        let container = async {
+            let mut piece = vec![0; 10 << 10];
+            // Slow, and longer in all than the limit.
+            for _ in 0..20 {
+                tokio::time::sleep(silence / 10).await;
+                from.read_exact(&mut piece).await.unwrap();
+            }
+            tokio::time::Instant::now()
+        };
+        let ((), last) = tokio::join!(feed(&archive[..], &mut to, silence), container);
+        assert!(last - begun >= 2 * silence);
+        assert_eq!(last.elapsed(), silence);
     }
 }

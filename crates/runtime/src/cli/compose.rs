@@ -130,7 +130,7 @@ fn swallow(pipe: Option<impl AsyncRead + Send + Unpin + 'static>) {
 
 async fn answers(path: &Path, service: &mut Child) -> Result<()> {
     let begun = Instant::now();
-    while std::os::unix::net::UnixStream::connect(path).is_err() {
+    while tokio::net::UnixStream::connect(path).await.is_err() {
         let ended = service.try_wait().ok().flatten();
         if let Some(status) = ended {
             let excerpt = crate::Excerpt::from_bytes(b"it ended before it answered");

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub(crate) use self::argv::EngineArgs;
@@ -280,8 +282,8 @@ impl EngineProgram {
             return Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) };
         };
         // Without a daemon every verb fails alike: a connection to its socket distinguishes that case.
-        match std::os::unix::net::UnixStream::connect(path) {
-            Ok(_) => Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) },
+        match connects(path) {
+            Ok(()) => Error::Engine { verb, exit: ended.exit, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) },
             Err(_) => self.unavailable(ended),
         }
     }
@@ -297,7 +299,7 @@ impl EngineProgram {
         if let Some(err) = self.not_connected() {
             return err;
         }
-        let connected = self.socket().map(std::os::unix::net::UnixStream::connect);
+        let connected = self.socket().map(connects);
         let denied = matches!(connected, Some(Err(err)) if err.kind() == std::io::ErrorKind::PermissionDenied);
         Error::Unavailable { engine: self.kind, denied, excerpt: Excerpt::from_bytes(&ended.stderr.bytes()) }
     }
@@ -311,6 +313,16 @@ impl EngineProgram {
 
     fn socket(&self) -> Option<&Path> {
         self.endpoint.strip_prefix("unix://").map(Path::new)
+    }
+}
+
+/// Whether somebody listens at a socket. It does not wait: a full queue of a stopped daemon is a listener, too.
+fn connects(path: &Path) -> std::io::Result<()> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(err) => Err(err.into()),
     }
 }
 

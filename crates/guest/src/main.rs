@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use coracle_guest::applets::forward::{self, Forwarder};
 use coracle_guest::exit_status;
 use coracle_guest::init::ExitReason;
 use coracle_guest::protocol::LEFT_ALONE;
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
         }
         ["git-credential", act] => run(coracle_guest::applets::git_credential::helper(act)),
         // The container's id is there for a reader of the list of processes.
-        ["forward", _id] => coracle_guest::applets::forward::Forwarder::receive().and_then(|it| run(it.run())),
+        ["forward", _id] => Forwarder::receive().and_then(|it| run(it.run())).inspect_err(forward::report),
         ["sftp"] => coracle_guest::applets::sftp::serve(),
         ["env"] => print(&environment()),
         ["version"] => {

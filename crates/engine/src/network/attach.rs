@@ -65,7 +65,7 @@ pub(crate) async fn attach(attachment: &Attachment) -> Result<AttachmentRecord> 
         NetworkMode::Outgoing => attach_outgoing(attachment).await?,
         NetworkMode::Named(id) => attach_named(attachment, id).await?,
     };
-    match publish_ports(attachment, &mut attached, &ports) {
+    match publish_ports(attachment, &mut attached, &ports).await {
         Ok(()) => Ok(attached),
         Err(err) => {
             // The first error is the one to report.
@@ -75,9 +75,9 @@ pub(crate) async fn attach(attachment: &Attachment) -> Result<AttachmentRecord> 
     }
 }
 
-fn publish_ports(attachment: &Attachment, attached: &mut AttachmentRecord, ports: &[BoundPort]) -> Result<()> {
+async fn publish_ports(attachment: &Attachment, attached: &mut AttachmentRecord, ports: &[BoundPort]) -> Result<()> {
     if !ports.is_empty() {
-        attached.helpers.push(publish::serve(attachment, attached.address, ports)?);
+        attached.helpers.push(publish::serve(attachment, attached.address, ports).await?);
         attached.ports = ports.iter().map(|it| it.port.clone()).collect();
     }
     Ok(())

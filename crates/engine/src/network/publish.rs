@@ -9,21 +9,28 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use coracle_runtime::host::process::{Invocation, spawn_detached};
 use coracle_runtime::{Capability, Error, Port, ProcessId, Protocol, PublishedPort, Result};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
+    socketpair,
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::json;
 
 use super::attach::Attachment;
+use super::helper_process;
+use crate::blocking::blocking;
 use crate::config::NetworkConfig;
 use crate::error::refused;
 
 /// The kernel passes at most 253 descriptors at once.
 const MAX_PORTS: usize = 240;
+
+/// Limit of the time that a forwarder takes to start.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A bound socket of the host.
 #[derive(Debug)]
@@ -59,8 +66,8 @@ fn bind_one(port: &Port, address: IpAddr) -> Result<BoundPort> {
     Ok(BoundPort { port, socket })
 }
 
-/// Starts the process that serves these ports.
-pub(super) fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort]) -> Result<ProcessId> {
+/// Starts the process that serves these ports, and waits until it does.
+pub(super) async fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[BoundPort]) -> Result<ProcessId> {
     let Some(guest) = &attachment.guest else {
         return Err(crate::error::unsupported(Capability::Publish));
     };
@@ -71,7 +78,29 @@ pub(super) fn serve(attachment: &Attachment, inside: Option<IpAddr>, ports: &[Bo
     let invocation =
         Invocation { dir: Some("/".into()), ..Invocation::new(guest, ["forward", attachment.id.as_str()]) };
     let pid = spawn_detached(&invocation, File::from(theirs))?;
-    ProcessId::from_pid(pid).ok_or_else(|| failed(io::Error::other("the forwarder ended")))
+    let process = ProcessId::from_pid(pid).ok_or_else(|| failed(io::Error::other("the forwarder ended")))?;
+    match blocking("wait for the forwarder", move || wait_ready(&ours).map_err(failed)).await {
+        Ok(()) => Ok(process),
+        Err(err) => {
+            // The first error is the one to report.
+            let _ = helper_process::end(&process);
+            Err(err)
+        }
+    }
+}
+
+/// Waits for the forwarder's answer.
+fn wait_ready(from: &OwnedFd) -> io::Result<()> {
+    if !helper_process::is_readable_within(from, READY_TIMEOUT)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut answer = [0; 1024];
+    let (count, _) = rustix::net::recv(from, &mut answer, RecvFlags::empty())?;
+    match &answer[..count] {
+        b"ready" => Ok(()),
+        b"" => Err(io::Error::other("the forwarder ended")),
+        why => Err(io::Error::other(String::from_utf8_lossy(why).into_owned())),
+    }
 }
 
 /// Sends what the process needs: it finds it in its standard input when it has started.

@@ -1,8 +1,9 @@
 //! Serves ports of a container on the host: a process of the host beside the container, in its network namespace.
 //!
 //! Standard input is a socket that brings one message: a text, and descriptors of the container's PID 1, of its
-//! namespaces, and of sockets that the host has bound. The process connects inside what arrives at them, and ends with the
-//! container. It reads nothing of what passes through it.
+//! namespaces, and of sockets that the host has bound. The answer is empty when the ports are served, and else says why they
+//! are not. The process connects inside what arrives at the sockets, and ends with the container. It reads nothing of what
+//! passes through it.
 #![expect(unsafe_code, reason = "a descriptor is watched by its number")]
 
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
@@ -22,6 +23,9 @@ use tokio::io::{Interest, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+/// The answer of a forwarder that serves.
+const READY: &[u8] = b"ready";
 
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
@@ -35,6 +39,9 @@ const UDP_IDLE: Duration = Duration::from_secs(60);
 const MAX_UDP_PEERS: usize = 256;
 
 const MAX_DATAGRAM_BYTES: usize = 64 << 10;
+
+/// The pause after a socket's error.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The message.
 #[derive(Debug, Deserialize)]
@@ -106,8 +113,14 @@ impl Forwarder {
                 }
             }
         }
+        rustix::net::send(io::stdin(), READY, SendFlags::NOSIGNAL)?;
         container.readable().await.map(drop)
     }
+}
+
+/// Answers why the ports are not served. What the host does not read is lost.
+pub fn report(error: &io::Error) {
+    let _ = rustix::net::send(io::stdin(), error.to_string().as_bytes(), SendFlags::NOSIGNAL);
 }
 
 fn receive_message() -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
@@ -142,7 +155,7 @@ async fn serve_tcp(listener: TcpListener, targets: Arc<[SocketAddr]>) {
         match listener.accept().await {
             Ok((outer, _)) => drop(tokio::spawn(forward_stream(outer, Arc::clone(&targets)))),
             // Out of descriptors: those of other connections come back.
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(_) => tokio::time::sleep(RETRY).await,
         }
     }
 }
@@ -168,7 +181,11 @@ async fn serve_udp(outer: Arc<UdpSocket>, targets: Vec<SocketAddr>) {
     let mut peers: HashMap<SocketAddr, UdpPeer> = HashMap::new();
     let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
     loop {
-        let Ok((count, from)) = outer.recv_from(&mut buffer).await else { continue };
+        let Ok((count, from)) = outer.recv_from(&mut buffer).await else {
+            // An error that stays must not keep a processor busy.
+            tokio::time::sleep(RETRY).await;
+            continue;
+        };
         peers.retain(|_, it| !it.answers.is_finished());
         let is_new = !peers.contains_key(&from) && peers.len() < MAX_UDP_PEERS;
         if is_new && let Ok(peer) = UdpPeer::new(Arc::clone(&outer), from, target).await {

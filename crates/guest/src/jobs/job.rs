@@ -45,6 +45,8 @@ pub(crate) struct Job {
     inner: Mutex<JobState>,
     /// The newest subscriber. Only its requests count: an earlier connection may end late.
     follower: AtomicU64,
+    /// Another command ran at some time while it ran.
+    overlapped: AtomicBool,
     /// Its pipes are read.
     attended: AtomicBool,
     orders: mpsc::UnboundedSender<JobControl>,
@@ -108,6 +110,7 @@ impl Job {
             cut: ask.inline_limit,
             inner: Mutex::new(inner),
             follower: AtomicU64::new(0),
+            overlapped: AtomicBool::new(false),
             attended: AtomicBool::new(true),
             orders,
             changed: watch::Sender::new(()),
@@ -153,8 +156,23 @@ impl Job {
         self.inner().ended.is_some()
     }
 
+    /// Waits for its end.
+    pub(crate) async fn over(&self) {
+        let mut changes = self.changes();
+        while !self.ended() && changes.changed().await.is_ok() {}
+    }
+
     pub(crate) fn ended_at(&self) -> Option<Instant> {
         self.inner().ended.as_ref().map(|it| it.at)
+    }
+
+    /// Notes that another command runs, too.
+    pub(crate) fn note_overlap(&self) {
+        self.overlapped.store(true, Ordering::Relaxed);
+    }
+
+    fn overlapped(&self) -> bool {
+        self.overlapped.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_background(&self) -> bool {

@@ -41,10 +41,35 @@ pub(crate) struct JobTable {
 struct Table {
     keep: Retention,
     jobs: BTreeMap<u64, Arc<Job>>,
-    /// Ids, also of what is being begun.
-    begun: BTreeMap<String, u64>,
+    /// Ids, also of what is being started.
+    begun: BTreeMap<String, Admission>,
     /// The time and the size at which eviction is worth another scan.
     tidy: Option<(Instant, usize)>,
+}
+
+/// A command that was admitted. It joins the jobs when its process runs.
+#[derive(Clone, Copy, Debug)]
+struct Admission {
+    mark: u64,
+    background: bool,
+}
+
+impl Table {
+    /// Background jobs that run or are being started.
+    fn running(&self) -> usize {
+        let running = self.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
+        let starting = self.begun.values().filter(|it| it.background && !self.jobs.contains_key(&it.mark)).count();
+        running + starting
+    }
+
+    /// Adds a command whose process runs, and notes which commands overlap.
+    fn insert(&mut self, job: Arc<Job>) {
+        for other in self.jobs.values().filter(|it| !it.ended() || it.has_leftovers()) {
+            other.note_overlap();
+            job.note_overlap();
+        }
+        self.jobs.insert(job.mark.0, job);
+    }
 }
 
 /// The table is looked through after so many more commands, or so much time.
@@ -128,7 +153,7 @@ impl JobTable {
         let terminal = device.map(|(size, device)| Arc::new(JobTerminal::new(device, size)));
         let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
         job.set_terminal(terminal.clone());
-        self.table().jobs.insert(mark.0, job.clone());
+        self.table().insert(job.clone());
         tokio::spawn(attending);
         Ok(Ok(StartedCommand { job, stdin, terminal }))
     }
@@ -139,21 +164,22 @@ impl JobTable {
         if table.begun.contains_key(&ask.job) {
             return Err(RpcError::new(ErrorCode::JobTaken, format!("there is a job `{}` already", ask.job)));
         }
-        let running = table.jobs.values().filter(|it| it.is_background() && !it.ended()).count();
+        let running = table.running();
         if ask.life == Lifetime::Job && ask.max_running.is_some_and(|most| running >= most as usize) {
             let mut fault = RpcError::new(ErrorCode::TooMany, format!("{running} jobs run already"));
             fault.about.insert("current".into(), running.to_string());
             return Err(fault);
         }
         let mark = TreeId(self.marks.fetch_add(1, Ordering::Relaxed));
-        table.begun.insert(ask.job.clone(), mark.0);
+        let background = ask.life == Lifetime::Job;
+        table.begun.insert(ask.job.clone(), Admission { mark: mark.0, background });
         Ok((mark, OutputLog::new(self.spill.clone(), table.keep.bytes)))
     }
 
     /// A job by its id.
     pub(crate) fn find(&self, id: &str) -> Result<Arc<Job>, RpcError> {
         let table = self.table();
-        let job = table.begun.get(id).and_then(|mark| table.jobs.get(mark)).cloned();
+        let job = table.begun.get(id).and_then(|it| table.jobs.get(&it.mark)).cloned();
         job.ok_or_else(|| RpcError::new(ErrorCode::NoJob, format!("no job `{id}`")))
     }
 

@@ -68,7 +68,7 @@ impl StreamHandler for AcceptTunnel {
             }
         };
         let writing = async {
-            pump(Box::new(to), pieces, &out).await;
+            pump(&mut Some(Box::new(to)), pieces, &out).await;
             all.notify_one();
             std::future::pending::<()>().await;
         };

@@ -34,8 +34,8 @@ impl StreamHandler for ExecRequest {
                 out.send_event(&job.begun()).await;
                 if life == Lifetime::Job {
                     // Into a terminal types who attaches to it.
-                    if terminal.is_none() {
-                        feed_job(&job, (stdin, None), inbox, &out).await;
+                    if let (Some(stdin), None) = (stdin, terminal) {
+                        feed_job(&job, stdin, inbox, &out).await;
                     }
                     return out.send_reply(&encode(&job.seen().end)).await;
                 }
@@ -110,7 +110,10 @@ async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
     out.send_reply(&encode(&status)).await;
 }
 
-pub(crate) type CommandInput = (Option<Box<dyn AsyncWrite + Send + Unpin>>, Option<Arc<JobTerminal>>);
+/// The standard input of a command.
+type Stdin = Box<dyn AsyncWrite + Send + Unpin>;
+
+pub(crate) type CommandInput = (Option<Stdin>, Option<Arc<JobTerminal>>);
 
 /// Who waits for a command.
 pub(crate) struct OutputSubscriber {
@@ -138,11 +141,11 @@ impl OutputSubscriber {
     }
 
     /// Follows it until its end, or until the caller leaves: then nothing becomes of the command.
-    pub(crate) async fn watch(mut self, input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
+    pub(crate) async fn watch(mut self, mut input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
             end = self.until_end(out) => end,
-            _ = feed(&job, input, inbox, out) => None,
+            _ = feed(&job, &mut input, inbox, out) => None,
         };
         job.follow(number, None);
         match end {
@@ -152,11 +155,11 @@ impl OutputSubscriber {
         }
     }
 
-    async fn follow(mut self, input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
+    async fn follow(mut self, mut input: CommandInput, inbox: RequestReceiver, out: &ReplySender) {
         let (job, number) = (self.job.clone(), self.number);
         let end = tokio::select! {
             end = self.until_end(out) => end.ok_or(Disconnect::Gone),
-            listener = feed(&job, input, inbox, out) => Err(listener),
+            listener = feed(&job, &mut input, inbox, out) => Err(listener),
         };
         job.follow(number, None);
         match end {
@@ -166,7 +169,10 @@ impl OutputSubscriber {
                 out.send_reply(&encode(&end)).await;
                 job.is_told();
             }
-            Err(Disconnect::Gone) => job.order(JobControl::Orphan(number)),
+            Err(Disconnect::Gone) => match input.0 {
+                Some(unfinished) => cancel_before_eof(&job, unfinished).await,
+                None => job.order(JobControl::Orphan(number)),
+            },
             Err(Disconnect::Left) => {
                 if !job.is_to_be_kept() {
                     job.order(JobControl::Cancel(job.grace));
@@ -240,17 +246,26 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
     (!bytes.is_empty()).then_some((offset, bytes))
 }
 
-/// Input of a job that nobody waits for: taken to its end, then the channel is done.
-async fn feed_job(job: &Arc<Job>, (stdin, terminal): CommandInput, inbox: RequestReceiver, out: &ReplySender) {
-    let Some(stdin) = stdin else { return };
+/// Feeds a job, which has no waiting caller, all of its input.
+async fn feed_job(job: &Arc<Job>, stdin: Stdin, inbox: RequestReceiver, out: &ReplySender) {
     let (data, pieces) = queue();
-    let mut changes = job.changes();
-    let over = async { while !job.ended() && changes.changed().await.is_ok() {} };
-    tokio::select! {
-        () = pump(stdin, pieces, out) => {}
-        _ = handle_control(job, terminal, inbox, data) => {}
-        () = over => {}
+    let mut stdin = Some(stdin);
+    let disconnect = tokio::select! {
+        () = pump(&mut stdin, pieces, out) => return,
+        disconnect = handle_control(job, None, inbox, data) => disconnect,
+        () = job.over() => return,
+    };
+    if let (Some(unfinished), Disconnect::Gone) = (stdin, disconnect) {
+        cancel_before_eof(job, unfinished).await;
     }
+}
+
+/// Ends a command whose caller disconnected before the end of its input. The pipe stays open until then: the command would
+/// take what came for the whole.
+async fn cancel_before_eof(job: &Job, unfinished: Stdin) {
+    job.order(JobControl::Cancel(job.grace));
+    job.over().await;
+    drop(unfinished);
 }
 
 /// What became of who waited for a command.
@@ -261,22 +276,16 @@ enum Disconnect {
     Gone,
 }
 
-/// Hands over what comes on the channel, until nobody is there any more.
-async fn feed(
-    job: &Arc<Job>,
-    (stdin, terminal): CommandInput,
-    inbox: RequestReceiver,
-    out: &ReplySender,
-) -> Disconnect {
+/// Hands over what comes on the channel, until the caller disconnects. Input that is left then is unfinished.
+async fn feed(job: &Arc<Job>, input: &mut CommandInput, inbox: RequestReceiver, out: &ReplySender) -> Disconnect {
     let (data, pieces) = queue();
+    let (stdin, terminal) = input;
     let pumping = async {
-        if let Some(stdin) = stdin {
-            pump(stdin, pieces, out).await;
-        }
+        pump(stdin, pieces, out).await;
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        listener = handle_control(job, terminal, inbox, data) => listener,
+        disconnect = handle_control(job, terminal.clone(), inbox, data) => disconnect,
         () = pumping => Disconnect::Gone,
     }
 }
@@ -301,15 +310,14 @@ async fn handle_control(
     Disconnect::Gone
 }
 
-/// Writes input as the command takes it. One that does not want all of it loses the rest, which is no fault of anybody.
-pub(crate) async fn pump(stdin: Box<dyn AsyncWrite + Send + Unpin>, mut pieces: RequestReceiver, out: &ReplySender) {
-    let mut stdin = Some(stdin);
+/// Writes input as the command takes it, and drops the pipe at its end. A command that closes it loses the rest.
+pub(crate) async fn pump(stdin: &mut Option<Stdin>, mut pieces: RequestReceiver, out: &ReplySender) {
     while let Some((HostMessage::Data { last }, bytes)) = pieces.recv().await {
-        if let Some(pipe) = &mut stdin {
+        if let Some(pipe) = stdin {
             let written = pipe.write_all(&bytes).await;
             let closed = if last { pipe.shutdown().await } else { Ok(()) };
             if last || written.is_err() || closed.is_err() {
-                stdin = None;
+                *stdin = None;
             }
         }
         out.credit(bytes.len()).await;

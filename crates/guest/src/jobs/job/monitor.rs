@@ -22,6 +22,10 @@ const MAX_DRAIN: Duration = Duration::from_secs(2);
 /// A foreground command without a connection is ended after this time.
 const ORPHANED: Duration = Duration::from_secs(5);
 
+/// The signal of the kernel's kill for lack of memory, and the exit code that a shell makes of it.
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
+const CODE_OF_KILL: u8 = 137;
+
 /// Attends a command from its start to its end.
 pub(super) struct Monitor {
     job: Arc<Job>,
@@ -92,6 +96,16 @@ impl Monitor {
         }
     }
 
+    /// Whether a kill for lack of memory, while it ran, was one of its processes. The kernel counts kills for the whole
+    /// container: beside other commands, only an end by KILL tells, its own or the one that a shell passes on.
+    fn is_oom_victim(&self, exit: Option<Exit>) -> bool {
+        match exit {
+            Some(Exit::Code(0)) => false,
+            Some(Exit::Signal(KILL) | Exit::Code(CODE_OF_KILL)) => true,
+            _ => !self.job.overlapped(),
+        }
+    }
+
     pub(super) async fn run(mut self, mut orders: mpsc::UnboundedReceiver<JobControl>) {
         let (state, exit, tree_ended) = match self.until_over(&mut orders).await {
             StopReason::Over(exit) => (ExecState::Exited, exit, None),
@@ -101,7 +115,7 @@ impl Monitor {
             }
         };
         let left = if tree_ended == Some(true) { 0 } else { self.machine.count(self.job.mark).await };
-        let oom = exit != Some(Exit::Code(0)) && self.machine.oom_kills() > self.oom_before;
+        let oom = self.machine.oom_kills() > self.oom_before && self.is_oom_victim(exit);
         // Before its end is reported.
         drop(self.lent.take());
         self.job.finish(JobEnd { state, exit, left, tree_ended, oom, at: Instant::now(), at_ms: now_ms() });

@@ -91,7 +91,7 @@ async function jobs(c) {
 async function files(c) {
   await c.write("a/one.txt", "hello\n");
   assert.equal((await c.exec("cat a/one.txt")).stdout, "hello\n");
-  const data = Buffer.alloc(2_560_000, Uint8Array.from({ length: 256 }, (_, n) => n));
+  const data = Buffer.alloc(25_600_000, Uint8Array.from({ length: 256 }, (_, n) => n));
   await c.write("a/one.txt", data);
   assert.ok((await c.read("a/one.txt")).equals(data));
   await c.write("two.txt", "red green\n");

@@ -98,7 +98,7 @@ async def jobs(c):
 async def files(c):
     await c.write("a/one.txt", "hello\n")
     assert (await c.exec("cat a/one.txt")).stdout == "hello\n"
-    data = bytes(range(256)) * 10_000
+    data = bytes(range(256)) * 100_000
     await c.write("a/one.txt", data)
     assert await c.read("a/one.txt") == data
     await c.write("two.txt", "red green\n")

@@ -3,9 +3,12 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
 
-use super::{with_engine, with_tool};
+use super::{eventually, with_engine, with_tool};
 use crate::engines::ran;
+
+const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn s56_exit_codes_are_the_commands_own() {
@@ -197,6 +200,30 @@ async fn a_call_withdrawn_before_its_command_began_leaves_none_behind() {
         }
         let left = tool.prints(&name, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '").await;
         assert!(!left.contains("sleep 302"), "{left}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_whose_caller_is_killed_does_not_take_what_came_of_its_input_for_the_whole() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        let script = "cat > /tmp/part; mv /tmp/part /tmp/whole";
+        let words = ["exec", &name, "--", "sh", "-c", script];
+        let mut child = tool.command(words).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"the first half").await.unwrap();
+        let arrived = async || tool.exec(&name, "cat /tmp/part").await["stdout"] == "the first half";
+        eventually("its input arrives", SOON, arrived).await;
+        child.kill().await.unwrap();
+        let runs = async || tool.exec(&name, "pidof cat").await["exit_code"] == 0;
+        eventually("it is ended", SOON, async || !runs().await).await;
+        assert_ne!(
+            tool.exec(&name, "test -e /tmp/whole").await["exit_code"],
+            0,
+            "half a file took the place of the whole"
+        );
+        drop(input);
     })
     .await;
 }

@@ -238,6 +238,19 @@ async fn only_so_many_jobs_run_at_once_and_a_limit_ends_one() {
 }
 
 #[tokio::test]
+async fn only_so_many_jobs_run_that_were_started_at_once() {
+    with_tool("[jobs]\nmax_running = 2\n", async |tool| {
+        let name = tool.created(json!({})).await;
+        let call = json!({ "operation": "exec_background", "container": name, "command": "sleep 318" });
+        let answers = futures_util::future::join_all((0..8).map(|_| tool.call(call.clone()))).await;
+        let begun = answers.iter().filter(|answer| answer["success"] == true).count();
+        assert_eq!(begun, 2, "{answers:#?}");
+        assert!(answers.iter().all(|answer| answer["success"] == true || answer["code"] == "limit_reached"));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_job_gets_its_input_directory_and_variables() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;

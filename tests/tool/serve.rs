@@ -162,3 +162,47 @@ async fn calls_do_not_wait_for_each_other_and_the_end_removes_what_was_made() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_upload_replaces_a_file_whole_or_not_at_all() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        tool.prints(&name, "echo old > f").await;
+        let upload = json!({ "tool": "upload", "arguments": { "container": name, "path": "f" }, "input": true });
+        let of = |id: u64| json!({ "id": id, "tool": upload["tool"], "arguments": upload["arguments"], "input": true });
+        // The session ends before the input does.
+        let mut server = Server::start(tool);
+        server.send(of(2)).await;
+        server.send("=2 4\nhal").await;
+        server.end().await;
+        assert_eq!(tool.prints(&name, "cat f").await.trim(), "old");
+        // A frame that is wrong ends the session, whose calls are withdrawn.
+        let mut server = Server::start(tool);
+        server.send(of(3)).await;
+        server.send("=3 half").await;
+        server.end().await;
+        assert_eq!(tool.prints(&name, "cat f").await.trim(), "old");
+        // Frames of no call are passed over; without `input` or `events` the tools say what they need.
+        let mut server = Server::start(tool);
+        server.send("=99 1\n").await;
+        server.send(json!({ "id": 4, "tool": "upload", "arguments": upload["arguments"] })).await;
+        server.send(json!({ "id": 5, "tool": "download", "arguments": upload["arguments"] })).await;
+        let answers = server.answers(2).await;
+        for id in ["4", "5"] {
+            assert_eq!(answers[id]["result"]["code"], "missing_field", "{answers:#?}");
+        }
+        server.send(of(6)).await;
+        server.send("=6 4\nnew").await;
+        server.send("=6 0").await;
+        let written = loop {
+            let line = server.next().await.expect("an answer");
+            if !line["result"].is_null() {
+                break line;
+            }
+        };
+        assert_eq!(written["result"]["value"]["size_bytes"], 4, "{written:#}");
+        assert_eq!(tool.prints(&name, "cat f").await.trim(), "new");
+        server.end().await;
+    })
+    .await;
+}

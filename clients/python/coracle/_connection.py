@@ -1,7 +1,8 @@
 """A connection to `coracle serve`: one process, a thread that writes to it, and one that reads its lines.
 
 Requests come from any thread, and none waits for the program. An answer completes the future of its request; events go
-to its listener, in order.
+to its listener, in order. Content of files goes in frames: `=`, the number of the request, a space, a number of bytes and a
+newline, and then the bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,15 @@ MAX_BYTES = 8 << 20
 #: Events that a listener is given before it takes some. The command waits, and other calls go on.
 WINDOW = 64
 
+#: Bytes of content that are sent before the program says that it has room for more.
+ROOM = 4 << 20
+
+#: The most bytes of a frame of content.
+FRAME = 1 << 18
+
+#: What is written at once: a line, or a frame in two parts.
+_Parts = tuple[bytes | memoryview, ...]
+
 
 class Listener(Protocol):
     """Takes the events of one request."""
@@ -39,6 +49,55 @@ class Listener(Protocol):
 
     def put(self, event: Mapping[str, Any]) -> None:
         """Takes an event in the thread that reads; must neither wait nor raise."""
+
+
+class Content:
+    """A listener that collects the frames of a request."""
+
+    grant: Callable[[int], None]
+
+    def __init__(self) -> None:
+        self._frames: list[bytes] = []
+        self._taken = 0
+
+    def put(self, event: Mapping[str, Any]) -> None:
+        """Nothing but frames is of interest."""
+
+    def frame(self, data: bytes) -> None:
+        """Takes a frame in the thread that reads."""
+        self._frames.append(data)
+        self._taken += 1
+        if self._taken >= WINDOW // 2:
+            self.grant(self._taken)
+            self._taken = 0
+
+    def whole(self, size: int) -> bytes:
+        """The content, which has so many bytes."""
+        content = b"".join(self._frames)
+        if len(content) != size:
+            raise ConnectionClosed(f"of {size} bytes {len(content)} arrived", "read the file again")
+        return content
+
+
+class _Upload:
+    """Content on its way to the program."""
+
+    def __init__(self, number: int, content: bytes) -> None:
+        self._number = number
+        self._rest = memoryview(content)
+        self._has_ended = False
+
+    def frames(self, room: int) -> list[_Parts]:
+        """The next frames, as far as the program has room."""
+        frames: list[_Parts] = []
+        while room > 0 and self._rest:
+            piece, self._rest = self._rest[: min(room, FRAME)], self._rest[min(room, FRAME) :]
+            frames.append((b"=%d %d\n" % (self._number, len(piece)), piece))
+            room -= len(piece)
+        if not self._rest and not self._has_ended:
+            self._has_ended = True
+            frames.append((b"=%d 0\n" % self._number,))
+        return frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +130,7 @@ class Settings:
 class _Pending:
     future: Future[Result]
     listener: Listener | None
+    upload: _Upload | None
 
 
 class Connection:
@@ -81,8 +141,8 @@ class Connection:
         self._pending: dict[int, _Pending] = {}
         self._ids = itertools.count(1)
         self._lock = threading.Lock()
-        #: Lines to be written; None ends the session.
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        #: What is to be written; None ends the session.
+        self._lines: queue.SimpleQueue[_Parts | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
         self._process: subprocess.Popen[bytes] | None = None
         #: Why no more requests are sent.
@@ -93,23 +153,35 @@ class Connection:
         """Whether it was closed, or its program has ended."""
         return self._closed is not None
 
-    def request(self, body: Mapping[str, Any], listener: Listener | None = None) -> Future[Result]:
-        """Sends a request. A cancelled future withdraws it."""
+    def request(
+        self, body: Mapping[str, Any], listener: Listener | None = None, content: bytes | None = None
+    ) -> Future[Result]:
+        """Sends a request, with content for it. A cancelled future withdraws it."""
         future: Future[Result] = Future()
         number = next(self._ids)
+        fields: dict[str, Any] = {"id": number, **body}
+        if listener is not None:
+            fields |= {"events": True, "window": WINDOW, "binary": isinstance(listener, Content)}
+        upload = None
+        if content is not None:
+            fields["input"] = True
+            upload = _Upload(number, content)
         # First: a request that cannot be sent gets no answer, and nothing may wait for one.
-        line = _encoded({"id": number, **body, **({"events": True, "window": WINDOW} if listener else {})})
+        lines = [(_encoded(fields),)]
+        if upload is not None:
+            lines += upload.frames(ROOM)
         if listener is not None:
             listener.grant = lambda taken: self._tell(number, {"more": number, "window": taken})
         with self._lock:
             if self._closed is not None:
                 raise ConnectionClosed(self._closed, "make a new client")
-            self._pending[number] = _Pending(future, listener)
+            self._pending[number] = _Pending(future, listener, upload)
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write, daemon=True)
                 self._writer.start()
                 atexit.register(self.close)
-        self._lines.put(line)
+        for line in lines:
+            self._lines.put(line)
         future.add_done_callback(lambda it: self._tell(number, {"cancel": number}) if it.cancelled() else None)
         return future
 
@@ -159,11 +231,12 @@ class Connection:
                     # The next request tries again.
                     self._fail(error)
                     continue
-            rest = memoryview(line)
             assert self._process.stdin is not None
             try:
-                while rest:
-                    rest = rest[self._process.stdin.write(rest) or 0 :]
+                for part in line:
+                    rest = memoryview(part)
+                    while rest:
+                        rest = rest[self._process.stdin.write(rest) or 0 :]
             except (OSError, ValueError):
                 # The program has ended: the reading thread fails what waits.
                 pass
@@ -178,14 +251,18 @@ class Connection:
         with self._lock:
             if self.is_closed or number not in self._pending:
                 return
-        self._lines.put(_encoded({"id": next(self._ids), **body}))
+        self._lines.put((_encoded({"id": next(self._ids), **body}),))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         try:
             with open(process.stdout.fileno(), "rb", buffering=1 << 16, closefd=False) as lines:
                 for line in lines:
-                    self._received(json.loads(line, object_hook=Result))
+                    if line.startswith(b"="):
+                        number, count = map(int, line[1:].split())
+                        self._framed(number, lines.read(count))
+                    else:
+                        self._received(json.loads(line, object_hook=Result))
         except Exception as error:
             # What waits would wait for ever: nothing reads any more.
             self._ended(f"an answer of `coracle serve` cannot be read: {error!r}")
@@ -196,11 +273,19 @@ class Connection:
             self._ended(f"`coracle serve` has ended ({how})")
             atexit.unregister(self.close)
 
+    def _framed(self, number: int, data: bytes) -> None:
+        pending = self._pending.get(number)
+        if pending and isinstance(pending.listener, Content):
+            pending.listener.frame(data)
+
     def _received(self, message: Result) -> None:
         number = message.get("id")
         if "event" in message:
             pending = self._pending.get(number)  # type: ignore[arg-type]
-            if pending and pending.listener:
+            if pending and pending.upload and message["event"]["event"] == "input":
+                for frame in pending.upload.frames(message["event"]["room"]):
+                    self._lines.put(frame)
+            elif pending and pending.listener:
                 pending.listener.put(message["event"])
             return
         with self._lock:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from . import _waiting
-from ._connection import Connection, Settings, abandon
-from ._errors import CommandFailed, Error, error_of
+from ._connection import Connection, Content, Settings, abandon
+from ._errors import CommandFailed, Error
 from ._values import Chunk, Result
 from .operations import (
     ContainerOperations,
@@ -23,22 +22,6 @@ from .operations import (
     Operations,
 )
 from .results import CreateResult, ExecPollResult, ExecResult, JobReadResult, JobWaitResult
-
-#: Bytes of a file in one call.
-PART = 1 << 20
-
-#: The file of `$1`, whose `~` is the home inside.
-_FILE = 'f=$1; case $f in "~/"*) f=$HOME/${f#"~/"};; esac; '
-
-#: `$3` bytes of a file from its byte `$2` on, which is 1 at its begin.
-_READ = _FILE + '[ -r "$f" ] && [ ! -d "$f" ] || exit 66; tail -c +"$2" -- "$f" | head -c "$3"'
-
-#: Writes standard input to a file, behind what is there unless `$2` is `create`.
-_WRITE = (
-    _FILE
-    + 'mkdir -p -- "$(dirname -- "$f")" || exit; if [ "$2" = create ]; then cat > "$f"; else cat >> "$f"; fi || exit; '
-    + 'if [ -n "$3" ]; then chmod +x -- "$f"; fi'
-)
 
 OnEvent = Callable[[Mapping[str, Any]], None]
 
@@ -232,76 +215,22 @@ class Container(ContainerOperations):
         return made
 
     async def read(self, path: str) -> bytes:
-        """The bytes of a file: below the working directory, or one that the user inside may read."""
-        if await self._is_outside(path):
-            return await self._read_outside(path)
-        parts: list[bytes] = []
-        offset: int | None = 0
-        while offset is not None:
-            answer = await self.read_file(path, encoding="base64", offset=offset, limit=PART)
-            value = answer.value
-            assert value is not None
-            parts.append(base64.b64decode(value.content))
-            offset = value.get("next_offset")
-        return b"".join(parts)
+        """The bytes of a file that the user inside may read. A relative path begins at the working directory."""
+        content = Content()
+        request = {"tool": "download", "arguments": {"container": self.name, "path": path}}
+        answer = await _waiting.answer(self.client._connection.request(request, content))
+        return content.whole(answer.value.size_bytes)
 
     async def read_text(self, path: str) -> str:
         """The text of a file."""
         return (await self.read(path)).decode()
 
     async def write(self, path: str, content: bytes | str, *, executable: bool | None = None) -> None:
-        """Writes a file in place of one that is there: below the working directory, or where the user inside may write."""
+        """Writes a file where the user inside may, in place of one that is there: whole, or not at all."""
         data = content.encode() if isinstance(content, str) else content
-        if await self._is_outside(path):
-            return await self._write_outside(path, data, executable)
-        mode = "create"
-        for offset in range(0, max(len(data), 1), PART):
-            part = base64.b64encode(data[offset : offset + PART]).decode()
-            fields = {"path": path, "content": part, "encoding": "base64", "executable": executable}
-            try:
-                await self._tool("write_file", {**fields, "container": self.name, "mode": mode})
-            except Error as error:
-                if mode != "create" or error.code not in ("file_exists", "path_exists"):
-                    raise
-                # A file is replaced by those who have seen it.
-                await self.read_file(path, encoding="base64", limit=1)
-                await self._tool("write_file", {**fields, "container": self.name, "mode": "overwrite"})
-            mode = "append"
-
-    async def _is_outside(self, path: str) -> bool:
-        """Whether the file tools, which stay below the working directory, do not reach it."""
-        if not path.startswith(("/", "~/", "../")):
-            return False
-        try:
-            await self._tool("read_file", {"container": self.name, "path": path, "encoding": "base64", "limit": 1})
-        except Error as error:
-            return error.code == "path_escape" or path.startswith("~/")
-        return False
-
-    async def _read_outside(self, path: str) -> bytes:
-        parts: list[bytes] = []
-        while True:
-            at = len(parts) * PART
-            words = ["sh", "-c", _READ, "sh", path, str(at + 1), str(PART)]
-            fields = {"container": self.name, "command": words, "encoding": "base64", "max_output": PART}
-            result = ExecResult(await self._call("exec", fields))
-            if result.exit_code == 66:
-                raise error_of({"code": "file_not_found", "error": f"no file `{path}` that can be read"})
-            if result.exit_code != 0:
-                raise CommandFailed(result)
-            parts.append(base64.b64decode(result.stdout))
-            if len(parts[-1]) < PART:
-                return b"".join(parts)
-
-    async def _write_outside(self, path: str, data: bytes, executable: bool | None) -> None:
-        mode = "create"
-        for offset in range(0, max(len(data), 1), PART):
-            words = ["sh", "-c", _WRITE, "sh", path, mode, "yes" if executable else ""]
-            part = base64.b64encode(data[offset : offset + PART]).decode()
-            result = ExecResult(await self._call("exec", {"container": self.name, "command": words, "stdin_base64": part}))
-            if result.exit_code != 0:
-                raise CommandFailed(result)
-            mode = "append"
+        arguments = _given({"container": self.name, "path": path, "executable": executable})
+        request = {"tool": "upload", "arguments": arguments}
+        await _waiting.answer(self.client._connection.request(request, content=data))
 
     async def edit(self, path: str, old: str, new: str, *, replace_all: bool | None = None) -> None:
         """Replaces a text in a file; it has to be there exactly once, unless `replace_all`."""

@@ -1,20 +1,6 @@
 import { Connection } from "./connection.js";
-import { CommandFailed, CoracleError } from "./errors.js";
+import { CommandFailed, ConnectionClosed } from "./errors.js";
 import { ContainerOperations, Operations } from "./operations.js";
-
-/** Bytes of a file in one call. */
-const PART = 1 << 20;
-
-/** The file of `$1`, whose `~` is the home inside. */
-const FILE = 'f=$1; case $f in "~/"*) f=$HOME/${f#"~/"};; esac; ';
-
-/** `$3` bytes of a file from its byte `$2` on, which is 1 at its begin. */
-const READ = `${FILE}[ -r "$f" ] && [ ! -d "$f" ] || exit 66; tail -c +"$2" -- "$f" | head -c "$3"`;
-
-/** Writes standard input to a file, behind what is there unless `$2` is `create`. */
-const WRITE =
-  `${FILE}mkdir -p -- "$(dirname -- "$f")" || exit; if [ "$2" = create ]; then cat > "$f"; else cat >> "$f"; fi || exit; ` +
-  'if [ -n "$3" ]; then chmod +x -- "$f"; fi';
 
 /** Node 18 has no such symbol; later ones call it at the end of `await using`. */
 const dispose = Symbol.asyncDispose ?? Symbol.for("nodejs.asyncDispose");
@@ -130,14 +116,17 @@ export class Container extends ContainerOperations {
   }
 
   async read(path) {
-    if (await this._isOutside(path)) return this._readOutside(path);
     const parts = [];
-    for (let offset = 0; offset !== undefined && offset !== null; ) {
-      const { value } = await this.read_file({ path, encoding: "base64", offset, limit: PART });
-      parts.push(Buffer.from(value.content, "base64"));
-      offset = value.next_offset;
-    }
-    return Buffer.concat(parts);
+    const flow = {};
+    const onFrame = (frame) => {
+      parts.push(...frame);
+      flow.take();
+    };
+    const request = { tool: "download", arguments: { container: this.name, path } };
+    const { value } = await this.client._connection.request(request, { flow, onFrame });
+    const content = Buffer.concat(parts);
+    if (content.length === value.size_bytes) return content;
+    throw new ConnectionClosed(`of ${value.size_bytes} bytes ${content.length} arrived`, "read the file again");
   }
 
   async readText(path) {
@@ -145,58 +134,8 @@ export class Container extends ContainerOperations {
   }
 
   async write(path, content, { executable } = {}) {
-    const data = Buffer.from(content);
-    if (await this._isOutside(path)) return this._writeOutside(path, data, executable);
-    let mode = "create";
-    for (let offset = 0; offset < Math.max(data.length, 1); offset += PART) {
-      const part = data.subarray(offset, offset + PART).toString("base64");
-      const request = { path, content: part, encoding: "base64", executable };
-      try {
-        await this.write_file({ ...request, mode });
-      } catch (error) {
-        const exists = error instanceof CoracleError && ["file_exists", "path_exists"].includes(error.code);
-        if (mode !== "create" || !exists) throw error;
-        // A file is replaced by those who have seen it.
-        await this.read_file({ path, encoding: "base64", limit: 1 });
-        await this.write_file({ ...request, mode: "overwrite" });
-      }
-      mode = "append";
-    }
-  }
-
-  /** Whether the file tools, which stay below the working directory, do not reach it. */
-  async _isOutside(path) {
-    if (!["/", "~/", "../"].some((it) => path.startsWith(it))) return false;
-    try {
-      await this.read_file({ path, encoding: "base64", limit: 1 });
-      return false;
-    } catch (error) {
-      if (!(error instanceof CoracleError)) throw error;
-      return error.code === "path_escape" || path.startsWith("~/");
-    }
-  }
-
-  async _readOutside(path) {
-    const parts = [];
-    for (;;) {
-      const command = ["sh", "-c", READ, "sh", path, String(parts.length * PART + 1), String(PART)];
-      const result = await this.exec(command, { encoding: "base64", max_output: PART });
-      if (result.exit_code === 66) {
-        throw new CoracleError({ code: "file_not_found", error: `no file \`${path}\` that can be read` });
-      }
-      if (result.exit_code !== 0) throw new CommandFailed(result);
-      parts.push(Buffer.from(result.stdout, "base64"));
-      if (parts.at(-1).length < PART) return Buffer.concat(parts);
-    }
-  }
-
-  async _writeOutside(path, data, executable) {
-    let mode = "create";
-    for (let offset = 0; offset < Math.max(data.length, 1); offset += PART) {
-      const command = ["sh", "-c", WRITE, "sh", path, mode, executable ? "yes" : ""];
-      await this.run(command, { stdin_base64: data.subarray(offset, offset + PART).toString("base64") });
-      mode = "append";
-    }
+    const request = { tool: "upload", arguments: { container: this.name, path, executable } };
+    await this.client._connection.request(request, { content: Buffer.from(content) });
   }
 
   async edit(path, old, replacement, { replaceAll } = {}) {

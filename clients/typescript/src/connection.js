@@ -12,7 +12,16 @@ const MAX_BYTES = 8 << 20;
 /** Events that a stream is given before it takes some. The command waits, and other calls go on. */
 const WINDOW = 64;
 
+/** Bytes of content that are sent before the program says that it has room for more. */
+const ROOM = 4 << 20;
+
+/** The most bytes of a frame of content. */
+const FRAME = 1 << 18;
+
 const NEWLINE = 10;
+
+/** The first byte of a frame: `=`, the number of the request, a space, a number of bytes and a newline, and then the bytes. */
+const EQUALS = 61;
 
 /** Half of a surrogate pair: by this flag a whole pair is one character. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -56,6 +65,8 @@ export class Connection {
     this._child = null;
     this._hasEnded = false;
     this._parts = [];
+    /** The frame that arrives. */
+    this._frame = null;
   }
 
   /** Whether it was closed, or its program has ended. */
@@ -65,24 +76,42 @@ export class Connection {
 
   /**
    * Sends a request. `signal` withdraws it; `onEvent` hears what happens meanwhile, and withdraws it if it throws. With `flow`
-   * the command waits until `flow.take()` was called for events.
+   * the command waits until `flow.take()` was called for events. `content` is sent with it; `onFrame` gets content that comes.
    */
-  request(body, { signal, onEvent, flow } = {}) {
+  request(body, { signal, onEvent, flow, content, onFrame } = {}) {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
       const id = this._next++;
       // First: a request that cannot be sent gets no answer, and nothing may wait for one.
-      const events = onEvent ? { events: true, ...(flow && { window: WINDOW }) } : {};
-      const line = encoded({ id, ...body, ...events });
+      const events = onEvent || onFrame ? { events: true, ...(flow && { window: WINDOW }) } : {};
+      const bytes = { ...(onFrame && { binary: true }), ...(content && { input: true }) };
+      const line = encoded({ id, ...body, ...events, ...bytes });
       if (flow) this._grantBy(flow, id);
       this._start();
       const abort = () => this._withdraw(id, signal.reason);
       signal?.addEventListener("abort", abort, { once: true });
       const forget = () => signal?.removeEventListener("abort", abort);
-      this._pending.set(id, { resolve, reject, onEvent, forget });
+      const upload = content && { content, sent: 0, hasEnded: false };
+      this._pending.set(id, { resolve, reject, onEvent, onFrame, upload, forget });
       this._hold();
       this._write(line);
+      if (upload) this._send(id, upload, ROOM);
     });
+  }
+
+  /** Sends content, as far as the program has room. */
+  _send(id, upload, room) {
+    const { content } = upload;
+    for (; room > 0 && upload.sent < content.length; ) {
+      const piece = content.subarray(upload.sent, upload.sent + Math.min(room, FRAME));
+      this._write(`=${id} ${piece.length}\n`);
+      this._write(piece);
+      upload.sent += piece.length;
+      room -= piece.length;
+    }
+    if (upload.sent < content.length || upload.hasEnded) return;
+    upload.hasEnded = true;
+    this._write(`=${id} 0\n`);
   }
 
   _grantBy(flow, id) {
@@ -99,7 +128,7 @@ export class Connection {
   _withdraw(id, reason) {
     const pending = this._pending.get(id);
     if (!pending) return;
-    pending.onEvent = undefined;
+    pending.onEvent = pending.onFrame = undefined;
     pending.forget();
     this._write(encoded({ id: this._next++, cancel: id }));
     pending.reject(reason);
@@ -156,10 +185,21 @@ export class Connection {
   }
 
   _read(bytes) {
-    for (let end = bytes.indexOf(NEWLINE); end >= 0; end = bytes.indexOf(NEWLINE)) {
+    for (;;) {
+      if (this._frame) {
+        bytes = this._readFrame(bytes);
+        if (this._frame) return;
+      }
+      const end = bytes.indexOf(NEWLINE);
+      if (end < 0) break;
       const line = Buffer.concat([...this._parts, bytes.subarray(0, end)]);
       this._parts = [];
       bytes = bytes.subarray(end + 1);
+      if (line[0] === EQUALS) {
+        const [id, left] = line.toString("latin1", 1).split(" ").map(Number);
+        this._frame = { id, left, parts: [] };
+        continue;
+      }
       let message;
       try {
         message = JSON.parse(line.toString("utf8"));
@@ -173,9 +213,23 @@ export class Connection {
     if (bytes.length > 0) this._parts.push(bytes);
   }
 
+  /** Takes what comes of a frame, and returns what follows it. */
+  _readFrame(bytes) {
+    const frame = this._frame;
+    const part = bytes.subarray(0, frame.left);
+    frame.parts.push(part);
+    frame.left -= part.length;
+    if (frame.left === 0) {
+      this._frame = null;
+      this._pending.get(frame.id)?.onFrame?.(frame.parts);
+    }
+    return bytes.subarray(part.length);
+  }
+
   _receive(message) {
     const pending = this._pending.get(message.id);
     if (!pending) return;
+    if (pending.upload && message.event?.event === "input") return this._send(message.id, pending.upload, message.event.room);
     if (message.event) {
       try {
         pending.onEvent?.(message.event);

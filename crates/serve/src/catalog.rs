@@ -35,7 +35,8 @@ impl Catalog {
     /// The tool of that name.
     pub(crate) fn tool(&self, name: &str) -> Result<Callee, Failure> {
         let known = || self.0.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
-        self.0.iter().find(|it| it.name == name).copied().map(Callee::Tool).ok_or_else(|| {
+        let all = self.0.iter().chain(tools::CONTENT);
+        all.copied().find(|it| it.name == name).map(Callee::Tool).ok_or_else(|| {
             let shown: String = name.chars().take(64).collect();
             Failure::new(Code::UnknownOperation, format!("no tool `{}`", shown.escape_debug()))
                 .hint(format!("one of {}; operations such as `create` go into `call`", known()))

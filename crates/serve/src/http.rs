@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 
-use crate::call::CallTask;
+use crate::call::{self, CallTask, EventSender};
 use crate::catalog::{Callee, Catalog};
 use crate::openapi;
 
@@ -82,14 +82,14 @@ impl HttpService for Api {
             Ok(Err(_)) => return refusal(StatusCode::BAD_REQUEST, "the request's body did not come whole"),
             Err(_) => return refusal(StatusCode::REQUEST_TIMEOUT, "the request's body took too long"),
         };
-        let input = match callee {
+        let arguments = match callee {
             Callee::Operation => CallInput::Text(text),
             Callee::Tool(_) => match arguments(&text) {
                 Ok(arguments) => CallInput::Object(arguments),
                 Err(failure) => return failed(StatusCode::BAD_REQUEST, &failure),
             },
         };
-        let task = CallTask { callee, input };
+        let task = CallTask { callee, arguments, input: None };
         let accepted = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
         match accepted.contains(EVENT_STREAM) {
             true => self.stream(task),
@@ -126,7 +126,7 @@ impl Api {
         let cancel = self.process.context.call.cancel.child_token();
         let (process, withdrawn) = (self.process.clone(), cancel.clone());
         let guard = cancel.drop_guard();
-        let answer = self.session.held().spawn(async move { task.answer(&process, withdrawn, None).await }).await;
+        let answer = self.session.held().spawn(async move { task.answer::<()>(&process, withdrawn, None).await }).await;
         let _ = guard.disarm();
         let answer = answer.unwrap_or_else(|err| Failure::internal(err).answer(None));
         let is_understood = answer.get("code").is_none_or(|it| it != Code::InvalidJson.word().as_str());
@@ -140,7 +140,7 @@ impl Api {
         let (sender, events) = mpsc::channel(EVENTS);
         let (process, withdrawn, result) = (self.process.clone(), cancel.clone(), sender.clone());
         drop(self.session.held().spawn(async move {
-            let answer = task.answer(&process, withdrawn, Some(sender)).await;
+            let answer = task.answer(&process, withdrawn, Some(EventSender { to: sender, form: call::line })).await;
             let last = Map::from_iter([("event".into(), "result".into()), ("result".into(), answer.into())]);
             // Without a reader the call was withdrawn.
             let _ = result.send(Value::Object(last)).await;

@@ -8,6 +8,7 @@
 mod call;
 mod catalog;
 mod http;
+mod input;
 mod lines;
 mod openapi;
 mod request;

@@ -18,6 +18,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::request::RequestId;
 
+/// The largest frame, and the largest head of one.
+const MAX_FRAME: usize = 1 << 20;
+const MAX_HEAD: u64 = 256;
+
 /// Lines that wait to be handled, and lines that wait to be written.
 const WAITING: usize = 64;
 
@@ -30,6 +34,8 @@ pub(crate) enum InputLine {
     Text(Vec<u8>),
     /// It has more bytes than the largest call. Its id, if it has one.
     TooLong(Option<RequestId>),
+    /// A frame: bytes of the input of a call; none at its end.
+    Frame(RequestId, Vec<u8>),
 }
 
 /// Lines as they come; the channel closes at the end of the input. A line without an end is none: its writer died.
@@ -56,6 +62,9 @@ pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLin
 }
 
 fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
+    if input.fill_buf()?.first() == Some(&b'=') {
+        return frame(input).map(Some);
+    }
     let (mut text, mut too_long) = (Vec::new(), None::<MessageScan>);
     loop {
         let available = match input.fill_buf() {
@@ -86,6 +95,21 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
             }));
         }
     }
+}
+
+/// Reads a frame. What follows one that is wrong cannot be told apart from its bytes, so it is an error of the input.
+fn frame(input: &mut impl BufRead) -> io::Result<InputLine> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a frame is `=ID COUNT`, a newline and COUNT bytes");
+    let mut head = Vec::new();
+    input.take(MAX_HEAD).read_until(b'\n', &mut head)?;
+    let text = head.strip_prefix(b"=").and_then(|it| it.strip_suffix(b"\n")).ok_or_else(wrong)?;
+    let at = text.iter().rposition(|it| *it == b' ').ok_or_else(wrong)?;
+    let count = std::str::from_utf8(&text[at + 1..]).ok().and_then(|it| it.parse::<usize>().ok());
+    let count = count.filter(|it| *it <= MAX_FRAME).ok_or_else(wrong)?;
+    let id = RequestId::from_json(&text[..at]).ok_or_else(wrong)?;
+    let mut bytes = vec![0; count];
+    input.read_exact(&mut bytes)?;
+    Ok(InputLine::Frame(id, bytes))
 }
 
 /// The way of lines to the client. Clones lead to the same.
@@ -151,12 +175,23 @@ impl Output {
         self.line(Some(id), "event", event).await;
     }
 
+    /// Standard output of a call.
+    pub(crate) async fn frame(&self, id: &RequestId, bytes: &[u8]) {
+        let mut frame = format!("={} {}\n", id.json(), bytes.len()).into_bytes();
+        frame.extend_from_slice(bytes);
+        self.send(frame).await;
+    }
+
     async fn line(&self, id: Option<&RequestId>, key: &str, value: Value) {
         let line = format!("{{\"id\":{},\"{key}\":{value}}}\n", id.map_or("null", RequestId::json));
+        self.send(line.into_bytes()).await;
+    }
+
+    async fn send(&self, bytes: Vec<u8>) {
         tokio::select! {
             biased;
             // Without a reader the session is about to end.
-            _ = self.lines.send(line.into_bytes()) => {}
+            _ = self.lines.send(bytes) => {}
             () = self.unread.cancelled() => {}
         }
     }

@@ -5,7 +5,13 @@
 //! {"id": 2, "tool": "read_file", "arguments": {"path": "README.md"}}
 //! {"id": 3, "cancel": 1}
 //! {"id": 4, "more": 1, "window": 32}
+//! {"id": 5, "tool": "upload", "arguments": {"container": "web", "path": "data.bin"}, "input": true}
+//! {"id": 6, "tool": "download", "arguments": {"container": "web", "path": "data.bin"}, "events": true, "binary": true}
 //! ```
+//!
+//! A call with `input` is followed by frames. A frame is `=`, the id, a space, a number of bytes and a newline, and then the
+//! bytes; a frame of 0 bytes ends the input. The client may send [`INPUT_ROOM`](crate::input::INPUT_ROOM) bytes, and as much
+//! more as events `input` with their field `room` say. With `binary` the standard output of a call comes in frames.
 
 use coracle::{Code, Failure, MAX_BYTES, parse_message};
 use coracle_transport::MessageScan;
@@ -44,6 +50,10 @@ pub(crate) struct CallRequest {
     pub(crate) events: bool,
     /// Events that the client takes until it says more; any number without.
     pub(crate) window: Option<usize>,
+    /// Its input follows in frames.
+    pub(crate) input: bool,
+    /// Its standard output is wanted in frames.
+    pub(crate) binary: bool,
 }
 
 /// A line that is no request.
@@ -69,6 +79,11 @@ impl RequestId {
         scan.id().as_ref().and_then(Self::from_value)
     }
 
+    /// From JSON.
+    pub(crate) fn from_json(text: &[u8]) -> Option<Self> {
+        Self::from_value(&serde_json::from_slice(text).ok()?)
+    }
+
     /// In JSON.
     pub(crate) fn json(&self) -> &str {
         &self.0
@@ -76,7 +91,7 @@ impl RequestId {
 }
 
 /// Fields of a request.
-const FIELDS: [&str; 8] = ["id", "call", "tool", "arguments", "events", "window", "cancel", "more"];
+const FIELDS: [&str; 10] = ["id", "call", "tool", "arguments", "events", "window", "input", "binary", "cancel", "more"];
 
 /// Events that a client may be behind.
 pub(crate) const MAX_WINDOW: usize = 1 << 20;
@@ -159,16 +174,22 @@ fn object(fields: &mut Map<String, Value>, name: &str) -> Result<Map<String, Val
 }
 
 fn call(callee: Callee, arguments: Map<String, Value>, fields: &Map<String, Value>) -> Result<RequestBody, Failure> {
-    let events = match fields.get("events") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(events)) => *events,
-        Some(_) => return Err(Failure::invalid("events", "it is neither true nor false")),
-    };
+    let (events, input, binary) = (flag(fields, "events")?, flag(fields, "input")?, flag(fields, "binary")?);
     let window = window(fields)?;
-    if window.is_some() && !events {
-        return Err(Failure::invalid("window", "without `events` none come"));
+    for (name, is_given) in [("window", window.is_some()), ("binary", binary)] {
+        if is_given && !events {
+            return Err(Failure::invalid(name, "without `events` none come"));
+        }
     }
-    Ok(RequestBody::Call(CallRequest { callee, arguments, events, window }))
+    Ok(RequestBody::Call(CallRequest { callee, arguments, events, window, input, binary }))
+}
+
+fn flag(fields: &Map<String, Value>, name: &str) -> Result<bool, Failure> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(flag)) => Ok(*flag),
+        Some(_) => Err(Failure::invalid(name, "it is neither true nor false")),
+    }
 }
 
 fn window(fields: &Map<String, Value>) -> Result<Option<usize>, Failure> {

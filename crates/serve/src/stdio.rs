@@ -1,18 +1,22 @@
 //! Requests as lines on standard input, answers and events as lines on standard output.
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::{CallInput, Code, Failure, Process};
+use coracle::{CallInput, Code, Event, Failure, Process};
+use coracle_runtime::Stream;
 use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::call::CallTask;
+use crate::call::{self, CallTask, EventSender};
 use crate::catalog::Catalog;
+use crate::input::{InputSender, input_channel};
 use crate::lines::{self, InputLine, Output};
 use crate::request::{CallRequest, MAX_WINDOW, Request, RequestBody, RequestError, RequestId, too_long};
 
@@ -38,13 +42,15 @@ struct RunningCall {
     cancel: CancellationToken,
     /// Events that the client still takes; any number without.
     window: Option<Arc<Semaphore>>,
+    /// Takes frames of its input.
+    input: Option<InputSender>,
 }
 
 /// Serves the client until its input ends, it reads no more, or the process is to end. The end waits for `upkeep`.
 pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Future<Output = ()>) {
     let client = Client::new(session, process);
     let gone = process.context.call.cancel.child_token();
-    let (output, written) = Output::to(io::stdout(), gone.clone());
+    let (output, written) = Output::to(standard_output(), gone.clone());
     let mut input = lines::read(io::stdin());
     while let Some(Some(line)) = gone.run_until_cancelled(input.recv()).await {
         // An answer may wait for the client to read, which the end of the process does not.
@@ -61,6 +67,14 @@ pub(crate) async fn serve(session: &Session, process: &Process, upkeep: impl Fut
     }
     drop(output);
     flush(written).await;
+}
+
+/// Standard output without the buffer of lines, which would look for newlines in the content of files.
+fn standard_output() -> Box<dyn Write + Send> {
+    match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(own) => Box::new(File::from(own)),
+        Err(_) => Box::new(io::stdout()),
+    }
 }
 
 /// Ends the session. A client that holds the pipe and does not read gets no more answers; its containers are removed.
@@ -101,6 +115,7 @@ impl<'a> Client<'a> {
             InputLine::Text(text) if text.trim_ascii().is_empty() => return,
             InputLine::Text(text) => Request::parse(&text, &self.catalog),
             InputLine::TooLong(id) => Err(too_long(id)),
+            InputLine::Frame(id, bytes) => return self.running.feed(&id, bytes),
         };
         match request {
             Ok(Request { id, body: RequestBody::Cancel(of) }) => {
@@ -122,19 +137,24 @@ impl<'a> Client<'a> {
     }
 
     fn spawn(&self, id: RequestId, request: CallRequest, own: RunningCall, output: Output) {
+        let input = request.input.then(|| {
+            let (sender, input) = input_channel(id.clone(), output.clone());
+            self.running.takes_input(&id, sender);
+            input
+        });
         let (process, running) = (self.process.clone(), self.running.clone());
         // Not waited for here: the session waits for it at its end.
         drop(self.session.held().spawn(async move {
-            let CallRequest { callee, arguments, events, window: _ } = request;
+            let CallRequest { callee, arguments, events, binary, window: _, input: _ } = request;
             let cancel = own.cancel.clone();
-            let call = CallTask { callee, input: CallInput::Object(arguments) };
+            let call = CallTask { callee, arguments: CallInput::Object(arguments), input };
             let answer = if events {
-                let (sender, events) = mpsc::channel(EVENTS);
-                let (answer, ()) =
-                    tokio::join!(call.answer(&process, cancel, Some(sender)), forward(&id, events, &own, &output));
-                answer
+                let (to, events) = mpsc::channel(EVENTS);
+                let sender = EventSender { to, form: |event| event };
+                let forwarding = forward(&id, events, &own, (&output, binary));
+                tokio::join!(call.answer(&process, cancel, Some(sender)), forwarding).0
             } else {
-                call.answer(&process, cancel, None).await
+                call.answer::<()>(&process, cancel, None).await
             };
             // Before the answer: the client may use the id again as soon as it has that.
             running.end(&id);
@@ -144,10 +164,19 @@ impl<'a> Client<'a> {
 }
 
 /// Passes events on as the client takes them, so that a slow one slows its command and no other call.
-async fn forward(id: &RequestId, mut events: mpsc::Receiver<Value>, call: &RunningCall, output: &Output) {
+async fn forward(
+    id: &RequestId,
+    mut events: mpsc::Receiver<Event>,
+    call: &RunningCall,
+    (output, binary): (&Output, bool),
+) {
     while let Some(event) = events.recv().await {
-        if call.takes_event().await {
-            output.event(id, event).await;
+        if !call.takes_event().await {
+            continue;
+        }
+        match event {
+            Event::Output(chunk) if binary && chunk.stream == Stream::Stdout => output.frame(id, &chunk.bytes).await,
+            event => output.event(id, call::line(event)).await,
         }
     }
 }
@@ -186,7 +215,7 @@ impl RunningCalls {
             return Err(RequestError { id: Some(id.clone()), failure: failure.into() });
         }
         let window = request.window.map(|events| Arc::new(Semaphore::new(events)));
-        let call = RunningCall { cancel: process.context.call.cancel.child_token(), window };
+        let call = RunningCall { cancel: process.context.call.cancel.child_token(), window, input: None };
         running.insert(id.clone(), call.clone());
         Ok(call)
     }
@@ -199,6 +228,19 @@ impl RunningCalls {
             window.add_permits(events.min(MAX_WINDOW - window.available_permits().min(MAX_WINDOW)));
         }
         true
+    }
+
+    fn takes_input(&self, id: &RequestId, sender: InputSender) {
+        if let Some(call) = self.lock().get_mut(id) {
+            call.input = Some(sender);
+        }
+    }
+
+    /// Passes a frame on. One of a call that takes no input, or is over, is dropped: its client has the answer, or is about to.
+    fn feed(&self, id: &RequestId, bytes: Vec<u8>) {
+        if let Some(input) = self.lock().get(id).and_then(|it| it.input.as_ref()) {
+            input.push(bytes);
+        }
     }
 
     fn end(&self, id: &RequestId) {

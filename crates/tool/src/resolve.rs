@@ -33,7 +33,7 @@ use crate::strict::USER;
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::fingerprint::fingerprint;
-pub(crate) use self::host_paths::{copy_request, mountable};
+pub(crate) use self::host_paths::{container_path, copy_request, mountable};
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
 pub(crate) use self::profile::{RepoScan, ResolvedProfile, TryRepo};

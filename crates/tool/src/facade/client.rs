@@ -1,5 +1,6 @@
 //! The session of a program.
 
+use coracle_runtime::Input;
 use serde_json::Value;
 
 use super::answers::CallFields;
@@ -74,13 +75,27 @@ impl Client {
     ///
     /// # Errors
     /// What `success: false` says in an answer: code, message, hint and details.
-    pub async fn call(&self, name: &str, mut fields: CallFields) -> Result<CallFields, Failure> {
+    pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
+        self.call_with(name, fields, Progress::none(), None).await
+    }
+
+    /// As [`call`](Self::call), with its events, and with input for it.
+    pub(super) async fn call_with(
+        &self,
+        name: &str,
+        mut fields: CallFields,
+        progress: Progress,
+        input: Option<Input>,
+    ) -> Result<CallFields, Failure> {
         let cancel = self.0.context.call.cancel.child_token();
-        let process = self.0.for_call(cancel.clone(), Progress::none());
+        let mut process = self.0.for_call(cancel.clone(), progress);
+        if let Some(input) = input {
+            process.context = process.context.with_input(input);
+        }
         let _withdrawn_on_drop = cancel.drop_guard();
         let name = name.to_owned();
         let work = async move {
-            if let Some(tool) = tools::ALL.iter().find(|it| it.name == name) {
+            if let Some(tool) = tools::ALL.iter().chain(tools::CONTENT).find(|it| it.name == name) {
                 return value_of(tools::call(tool, &process, fields).await.json);
             }
             fields.insert("operation".into(), name.into());

@@ -1,15 +1,13 @@
 //! One container, and what is done in it.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use coracle_runtime::Input;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::answers::{CallFields, CommandResult, fields, typed};
 use super::client::Client;
-use crate::failure::{Code, Failure};
-
-/// Bytes of a file that go in one call.
-const PART: usize = 512 << 10;
+use crate::failure::Failure;
+use crate::progress::{Event, Progress};
 
 /// Fields of `create`. Those without a method here are set by [`with`](Self::with).
 #[derive(Clone, Debug, Default)]
@@ -137,49 +135,34 @@ impl ClientContainer {
         self.client.call(name, fields).await
     }
 
-    /// The bytes of a file below the work directory.
+    /// The bytes of a file that the user inside may read. A relative path begins at the work directory.
     ///
     /// # Errors
-    /// Those of the tool `read_file`.
+    /// `file_not_found`, and those of [`Client::call`].
     pub async fn read_file(&self, path: &str) -> Result<Vec<u8>, Failure> {
-        let (mut content, mut offset) = (Vec::new(), Some(0));
-        while let Some(at) = offset {
-            let page = json!({ "path": path, "encoding": "base64", "offset": at, "limit": PART });
-            let answer = self.call("read_file", fields(page)).await?;
-            let text = answer.get("content").and_then(Value::as_str).unwrap_or_default();
-            content.extend(BASE64_STANDARD.decode(text).map_err(Failure::internal)?);
-            offset = answer.get("next_offset").and_then(Value::as_u64);
-        }
-        Ok(content)
+        let (progress, mut events) = Progress::channel();
+        let fields = fields(json!({ "container": self.name, "path": path }));
+        let mut content = Vec::new();
+        let collect = async {
+            while let Some(event) = events.recv().await {
+                if let Event::Output(chunk) = event {
+                    content.extend(chunk.bytes);
+                }
+            }
+        };
+        let (answer, ()) = tokio::join!(self.client.call_with("download", fields, progress, None), collect);
+        answer.map(|_| content)
     }
 
-    /// Writes a file below the work directory, in place of one that is there. Directories are made.
+    /// Writes a file where the user inside may, in place of one that is there: whole, or not at all. Directories above it are
+    /// made.
     ///
     /// # Errors
-    /// Those of the tool `write_file`.
+    /// Those of [`Client::call`].
     pub async fn write_file(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-        let content = content.as_ref();
-        let mut parts = content.chunks(PART);
-        let first = parts.next().unwrap_or_default();
-        match self.write_part(path, first, "create").await {
-            Err(failure) if matches!(failure.code, Code::FileExists | Code::PathExists) => {
-                // A file is replaced by those who have seen it.
-                let seen = json!({ "path": path, "encoding": "base64", "limit": 1 });
-                self.call("read_file", fields(seen)).await?;
-                self.write_part(path, first, "overwrite").await?;
-            }
-            other => other?,
-        }
-        for part in parts {
-            self.write_part(path, part, "append").await?;
-        }
-        Ok(())
-    }
-
-    async fn write_part(&self, path: &str, part: &[u8], mode: &str) -> Result<(), Failure> {
-        let content = BASE64_STANDARD.encode(part);
-        let part = json!({ "path": path, "content": content, "encoding": "base64", "mode": mode });
-        self.call("write_file", fields(part)).await.map(drop)
+        let fields = fields(json!({ "container": self.name, "path": path }));
+        let input = Input::Bytes(content.as_ref().to_vec());
+        self.client.call_with("upload", fields, Progress::none(), Some(input)).await.map(drop)
     }
 
     /// Makes another container with its files as they are now.

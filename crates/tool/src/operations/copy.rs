@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::git_programs;
 use crate::humanize::{bytes, count};
 use crate::progress::Amount;
-use crate::resolve::{copy_request, copyable, host_path};
+use crate::resolve::{container_path, copy_request, copyable, host_path};
 use crate::schema::result_schema;
 use crate::target::reach_running;
 use crate::warning::Warning;
@@ -98,7 +98,7 @@ impl Operation for CopyIn {
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let host = copyable(&host_path(&self.host_path, cx), cx)?;
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
-        let container = inside(&self.container_path, &found.record)?;
+        let container = container_path(&self.container_path, &found.record)?;
         let into_directory = self.container_path.ends_with('/');
         let overwrite = self.overwrite.unwrap_or(true);
         let request = CopyRequest { into_directory, overwrite, ..copy_request(cx, host, container)? };
@@ -118,7 +118,7 @@ impl Operation for CopyOut {
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let (host, host_name) = target(&self.host_path, cx)?;
         let (mut found, warnings) = reach_running(cx, &self.container).await?;
-        let container = inside(&self.container_path, &found.record)?;
+        let container = container_path(&self.container_path, &found.record)?;
         if container.file_name().is_empty() {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
         }
@@ -172,13 +172,6 @@ fn response(copied: CopyReport, warnings: Vec<Warning>, container: Handle, direc
         container,
         direction,
     }
-}
-
-fn inside(text: &str, record: &coracle_lifecycle::Record) -> Result<ContainerPath, Failure> {
-    Ok(match (text.strip_prefix("~/"), &record.home) {
-        (Some(rest), Some(home)) => home.join(rest)?,
-        _ => record.workdir.join(text)?,
-    })
 }
 
 /// The existing directory that is copied into, and the new name in it, if one is given.

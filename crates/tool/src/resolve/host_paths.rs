@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest};
+use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest, Record};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, PolicyRefusal};
 
@@ -15,6 +15,14 @@ pub fn host_path(text: &str, cx: &Context) -> PathBuf {
         Some(rest) => cx.host.home.join(rest),
         None => cx.config.working_dir(&cx.host).join(text),
     }
+}
+
+/// A path in a container: `~/…` is below the home of its user, and what is relative lies in the working directory.
+pub(crate) fn container_path(text: &str, record: &Record) -> Result<ContainerPath, Failure> {
+    Ok(match (text.strip_prefix("~/"), &record.home) {
+        (Some(rest), Some(home)) => home.join(rest)?,
+        _ => record.workdir.join(text)?,
+    })
 }
 
 /// Opens a path of the host that shall be mounted.

@@ -6,6 +6,7 @@ mod agent;
 mod call_log;
 mod chosen_container;
 mod entry;
+mod file_content;
 mod images;
 mod shell_output;
 
@@ -52,6 +53,10 @@ pub static ALL: &[OperationEntry] = &[
 
 /// What a person may ask as well: no agent needs it.
 pub static SNAPSHOT: OperationEntry = OperationEntry::tool::<Snapshot>();
+
+/// What programs with an open connection call as well: content of files as raw bytes.
+pub static CONTENT: &[OperationEntry] =
+    &[OperationEntry::for_tool::<file_content::Download>(&[]), OperationEntry::for_tool::<file_content::Upload>(&[])];
 
 /// Another name of the shell, which agents of one kind know it by.
 static PODMAN_SHELL: OperationEntry = OperationEntry::shell(SHELLS[1]);

@@ -85,6 +85,33 @@ async fn the_words_of_other_tools_are_known() {
 }
 
 #[tokio::test]
+async fn habits_of_docker_work() {
+    with_engine("", async |tool| {
+        prints(tool, &["create", "-d", "--image", IMAGE, "--name", "habit-a", "-e", "A=1", "-m", "64mb"]).await;
+        prints(tool, &["create", "--image", IMAGE, "--name", "habit-b", "--memory", "64mb"]).await;
+        let listed = prints(tool, &["exec", "habit-a", "ls", "-la", "/tmp"]).await;
+        assert!(listed.contains("..\n") || listed.contains("..\r\n"), "{listed}");
+        let shown = prints(tool, &["exec", "-w", "/tmp", "-e", "B=2", "habit-a", "sh", "-c", "pwd; echo $A$B"]).await;
+        assert_eq!(shown, "/tmp\n12\n");
+        assert_eq!(prints(tool, &["exec", "habit-a", "echo $A | wc -c"]).await.trim(), "2");
+        assert!(prints(tool, &["ls"]).await.contains("habit-b"));
+        let stopped = prints(tool, &["stop", "-t", "1", "habit-a", "habit-b"]).await;
+        assert!(stopped.contains("habit-a") && stopped.contains("habit-b"), "{stopped}");
+        prints(tool, &["start", "habit-a", "habit-b"]).await;
+        let shown = prints(tool, &["inspect", "--json", "habit-a", "habit-b"]).await;
+        let answers: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(answers.iter().map(|it| it["name"].as_str().unwrap()).collect::<Vec<_>>(), ["habit-a", "habit-b"]);
+        // One that fails is no reason to leave out the others.
+        let removed = typed(tool, &["rm", "-f", "habit-a", "no-such-one", "habit-b"]).await;
+        assert_eq!(removed.status.code(), Some(1), "{}", text(&removed.stderr));
+        assert!(text(&removed.stderr).contains("no-such-one"), "{}", text(&removed.stderr));
+        assert_eq!(text(&removed.stdout).lines().filter(|line| line.contains("destroyed")).count(), 2);
+        assert!(!prints(tool, &["ps", "-a"]).await.contains("habit-"));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_container_that_was_stopped_goes_on_with_its_files() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;

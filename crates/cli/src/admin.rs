@@ -2,11 +2,14 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
 use coracle::{OperationEntry, Seconds, admin};
+use jiff::civil::{DateTime, Time};
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::named_commands::NamedCommands;
 use super::operation_args::is;
+use super::operation_call::{CONTAINER, FOR_SEVERAL};
 
 /// Options in the order of the help; others come first.
 const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
@@ -23,7 +26,8 @@ pub(super) fn command(name: &str, named: NamedCommands<'_>) -> Command {
     let free = arguments.properties.iter().filter(|(name, _)| !arguments.required.contains(name));
     args.extend(free.map(|(name, schema)| optional(name, schema)));
     args.sort_by_key(|it| ORDER.iter().position(|name| it.get_id() == *name).map_or(0, |at| at + 1));
-    command.about(sentence(&arguments.description)).args(args)
+    let command = command.about(sentence(&arguments.description)).args(args);
+    if FOR_SEVERAL.contains(&name) { command.mut_arg(CONTAINER, |arg| arg.num_args(1..)) } else { command }
 }
 
 /// The operation that a command line names.
@@ -85,15 +89,30 @@ fn sentence(text: &str) -> String {
     text.trim_end_matches('.').to_owned()
 }
 
-/// A time, or how long ago it was.
+/// A time, a day, or how long ago it was. What has no time zone is UTC, as the trail is.
 fn time(text: &str) -> Result<String, String> {
+    time_at(text, Timestamp::now())
+}
+
+fn time_at(text: &str, now: Timestamp) -> Result<String, String> {
     if text.parse::<Timestamp>().is_ok() {
         return Ok(text.to_owned());
     }
-    let ago = Seconds::parse(text).ok_or("it is neither `1h` nor a time such as 2026-11-24T06:00:00Z")?;
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let day = match text {
+        "today" => Some(today.to_datetime(Time::midnight())),
+        "yesterday" => today.yesterday().ok().map(|day| day.to_datetime(Time::midnight())),
+        _ => text.parse::<DateTime>().ok(),
+    };
+    if let Some(day) = day {
+        return day.to_zoned(TimeZone::UTC).map(|time| time.timestamp().to_string()).map_err(|err| err.to_string());
+    }
+    let ago = Seconds::parse(text.strip_suffix(" ago").unwrap_or(text)).ok_or(NO_TIME)?;
     let ago = SignedDuration::try_from(ago.0).map_err(|err| err.to_string())?;
-    Timestamp::now().checked_sub(ago).map(|it| it.to_string()).map_err(|err| err.to_string())
+    now.checked_sub(ago).map(|time| time.to_string()).map_err(|err| err.to_string())
 }
+
+const NO_TIME: &str = "it is none of `2h`, `yesterday`, `2026-11-24` and `2026-11-24T06:00:00Z`";
 
 fn seconds(text: &str) -> Result<String, &'static str> {
     Seconds::parse(text).map(|_| text.to_owned()).ok_or("it is neither `90s` nor a number")
@@ -102,17 +121,31 @@ fn seconds(text: &str) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use coracle::{admin, operations};
-    use jiff::{SignedDuration, Timestamp};
+    use jiff::Timestamp;
 
-    use super::time;
+    use super::time_at;
 
     #[test]
-    fn a_time_is_written_out_or_so_long_ago() {
-        let hour: Timestamp = time("1h").unwrap().parse().unwrap();
-        let seconds = SignedDuration::try_from(hour.until(Timestamp::now()).unwrap()).unwrap().as_secs();
-        assert!((3600..3660).contains(&seconds), "{seconds}");
-        assert_eq!(time("2026-11-24T06:00:00Z").unwrap(), "2026-11-24T06:00:00Z");
-        assert!(time("yesterday").is_err());
+    fn a_time_is_a_day_a_time_or_so_long_ago() {
+        let now: Timestamp = "2026-11-29T07:30:00Z".parse().unwrap();
+        for (typed, read) in [
+            ("2026-11-24T06:00:00Z", "2026-11-24T06:00:00Z"),
+            ("2026-11-28", "2026-11-28T00:00:00Z"),
+            ("2026-11-28 06:30", "2026-11-28T06:30:00Z"),
+            ("2026-11-28T06:30:01", "2026-11-28T06:30:01Z"),
+            ("today", "2026-11-29T00:00:00Z"),
+            ("yesterday", "2026-11-28T00:00:00Z"),
+            ("2h", "2026-11-29T05:30:00Z"),
+            ("90s", "2026-11-29T07:28:30Z"),
+            ("1h30m", "2026-11-29T06:00:00Z"),
+            ("7d", "2026-11-22T07:30:00Z"),
+            ("2h ago", "2026-11-29T05:30:00Z"),
+        ] {
+            assert_eq!(time_at(typed, now).as_deref(), Ok(read), "{typed}");
+        }
+        for typed in ["", "soon", "2026-13-01", "28.11.2026", "-2h"] {
+            assert!(time_at(typed, now).unwrap_err().contains("`yesterday`"), "{typed}");
+        }
     }
 
     #[test]

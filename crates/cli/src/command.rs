@@ -15,11 +15,12 @@ use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, m
 use super::{open_editor, ssh_config};
 
 /// What people who know other tools type for an operation.
-fn alias(operation: &str) -> Option<&'static str> {
+fn aliases(operation: &str) -> &'static [&'static str] {
     match operation {
-        "list" => Some("ps"),
-        "destroy" => Some("rm"),
-        _ => None,
+        "list" => &["ps", "ls"],
+        "destroy" => &["rm"],
+        "status" => &["inspect"],
+        _ => &[],
     }
 }
 
@@ -33,18 +34,17 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         .version(env!("CARGO_PKG_VERSION"))
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .args(global())
-        .after_help(help::ROOT);
+        .args(global());
     let row = |entry: &OperationEntry| {
-        let (name, alias) = (word(entry.name), alias(entry.name));
-        let command = if !named.have(&name) && !alias.is_some_and(|it| named.have(it)) {
+        let (name, aliases) = (word(entry.name), aliases(entry.name));
+        let command = if !named.have(&name) && !aliases.iter().any(|it| named.have(it)) {
             Command::new(name)
         } else {
             let start = format!("coracle {name}");
             let command = with_more(callable(entry.name, &start, &entry.arguments()), named);
             operation::with_own_options(entry.name, command)
         };
-        command.visible_aliases(alias)
+        command.visible_aliases(aliases.iter().copied())
     };
     let others = [
         shell(),
@@ -81,7 +81,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
         let word = command.get_name().to_owned();
         root = root.subcommand(command.display_order(help::order(&word)).after_help(help::examples(&word)));
     }
-    root
+    help::with_root_help(root, false)
 }
 
 /// What a person alone does with what an operation shows.

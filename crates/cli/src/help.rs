@@ -58,12 +58,31 @@ const VALUES: &[(&str, &str)] = &[
     ("snapshot", "SNAPSHOT"),
 ];
 
-/// Subcommands in the order in which a person meets them; others come last.
-const ORDER: &str = "\
-    create exec shell attach exec-background jobs logs exec-poll job-wait job-read exec-cancel list top status \
-    wait-healthy forward open ssh-config copy-in copy-out cp snapshot snapshots restore fork snapshot-delete snapshot-export snapshot-import create-network networks \
-    destroy-network images cache-clear prune destroy destroy-all stop start adopt worktree agent worker sandbox \
-    saved audit exec-interactive-hint preflight doctor setup init completions call mcp serve ui";
+/// All subcommands by task, in the order in which a person meets them.
+const COMMANDS: &[(&str, &str)] = &[
+    ("Containers", "create list top status start stop destroy destroy-all prune adopt wait-healthy fork"),
+    (
+        "Commands and terminals",
+        "exec shell attach exec-background jobs logs exec-poll job-wait job-read exec-cancel exec-interactive-hint",
+    ),
+    ("Files, ports and editors", "cp copy-in copy-out forward open ssh-config"),
+    (
+        "Images, snapshots and saved work",
+        "images cache-clear snapshot snapshots restore snapshot-delete snapshot-export snapshot-import saved",
+    ),
+    ("Networks", "networks create-network destroy-network"),
+    ("Agents", "agent worktree sandbox worker workspace run"),
+    ("This machine", "doctor setup init preflight ui audit completions"),
+    ("For programs", "mcp serve call"),
+];
+
+/// What a newcomer needs.
+const FIRST_COMMANDS: &[(&str, &str)] = &[
+    ("Containers", "create list top destroy"),
+    ("In a container", "exec shell logs cp"),
+    ("Agents", "agent mcp"),
+    ("This machine", "doctor ui"),
+];
 
 /// Where a word stands in a list of words; none that is not in it.
 fn position(words: &str, word: &str) -> Option<usize> {
@@ -72,7 +91,55 @@ fn position(words: &str, word: &str) -> Option<usize> {
 
 /// Where a subcommand stands in the list.
 pub(super) fn order(word: &str) -> usize {
-    position(ORDER, word).unwrap_or_else(|| ORDER.split(' ').count())
+    let mut words = COMMANDS.iter().flat_map(|(_, words)| words.split(' '));
+    words.position(|it| it == word).unwrap_or(usize::MAX)
+}
+
+/// Adds the help of the whole program: the first commands, or `all` of them with the options and exit codes.
+pub(super) fn with_root_help(root: clap::Command, all: bool) -> clap::Command {
+    let commands = command_list(&root, if all { COMMANDS } else { FIRST_COMMANDS });
+    let commands = commands.trim_end();
+    let (rest, below) = if all {
+        ("\n\nOptions:\n{options}{after-help}", [EXAMPLES, EXIT_CODES].join("\n\n"))
+    } else {
+        ("{after-help}", [EXAMPLES, MORE].join("\n\n"))
+    };
+    let template = format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}{rest}");
+    root.help_template(template).after_help(below)
+}
+
+/// Whether a command line asks for the help that has everything.
+pub(super) fn is_about_all(words: &[std::ffi::OsString]) -> bool {
+    let is_help = |word: &std::ffi::OsString| ["help", "--help", "-h"].iter().any(|help| word == help);
+    matches!(words, [_, first, second] if is_help(first) && second == "--all" || is_help(second) && first == "--all")
+}
+
+/// Width of help where the terminal's is not known.
+const HELP_WIDTH: usize = 80;
+
+fn command_list(root: &clap::Command, groups: &[(&str, &str)]) -> String {
+    let words = groups.iter().flat_map(|(_, words)| words.split(' '));
+    let indent = words.map(str::len).max().unwrap_or(0) + 4;
+    let mut list = String::new();
+    for (heading, words) in groups {
+        list += &format!("{heading}:\n");
+        for command in words.split(' ').filter_map(|word| root.find_subcommand(word)) {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let mut line = format!("  {}", command.get_name());
+            for word in about.split_whitespace() {
+                let at_start = line.trim_start().is_empty();
+                if !at_start && line.chars().count() + 1 + word.chars().count() > HELP_WIDTH {
+                    list += &format!("{line}\n");
+                    line = String::new();
+                }
+                let gap = if line.len() < indent { indent - line.len() } else { 1 };
+                line += &format!("{:gap$}{word}", "");
+            }
+            list += &format!("{line}\n");
+        }
+        list.push('\n');
+    }
+    list
 }
 
 /// Where an option stands: its group and its place there.
@@ -161,14 +228,19 @@ pub(super) fn examples(word: &str) -> &'static str {
     }
 }
 
-/// What stands below the help of all.
-pub(super) const ROOT: &str = "\
+/// What stands below the help of the whole.
+pub(super) const EXAMPLES: &str = "\
 Examples:
   coracle create --name web               a container with this directory at /workspace
-  coracle exec web -- make test           a command in it, waited for
+  coracle exec web make test              a command in it, waited for
   coracle shell web                       a shell in it
-  coracle destroy web
+  coracle destroy web";
 
+const MORE: &str = "\
+`coracle help COMMAND` explains a command. `coracle help --all` has all commands,
+the options that every command takes, and the exit codes.";
+
+const EXIT_CODES: &str = "\
 Exit codes:
   0    done
   1    the call could not be carried out: `error[code]`, and what to do; `preflight`: not ready
@@ -208,11 +280,13 @@ Options that may be given several times also take the JSON of a call:
 
 const EXEC: &str = "\
 Examples:
-  coracle exec web -- make test           a program and its words, as they stand
-  coracle exec web 'cd src && make'       text for /bin/sh
-  coracle exec web --timeout 10m -- make
-  coracle exec web -- tar -x < files.tar  what is piped or redirected in reaches the command
-  coracle exec -it web -- python3         on your terminal
+  coracle exec web make test              a program and its arguments, as they stand
+  coracle exec web 'cd src && make'       one text is for /bin/sh
+  coracle exec --timeout 10m web make -j  options of `exec` come before the command
+  coracle exec web tar -x < files.tar     what is piped or redirected in reaches the command
+  coracle exec -it web python3            on your terminal
+
+`--` may stand before the command.
 
 Standard input that is a pipe or a file streams to the command, however much it is. Give
 `< /dev/null` to keep it, for example in a loop that reads a file.
@@ -357,7 +431,7 @@ Example:
 mod tests {
     use coracle::operations;
 
-    use super::{GROUPS, ORDER, VALUES};
+    use super::{COMMANDS, FIRST_COMMANDS, GROUPS, VALUES};
 
     #[test]
     fn no_help_speaks_of_the_person() {
@@ -380,8 +454,32 @@ mod tests {
             assert!(fields.iter().any(|it| it == name), "no operation has `{name}`");
         }
         let root = crate::command::command(operations::ALL, &[]);
-        for word in ORDER.split(' ') {
+        let listed = |groups: &[(&str, &str)]| -> Vec<String> {
+            groups.iter().flat_map(|(_, words)| words.split(' ')).map(str::to_owned).collect()
+        };
+        for word in listed(COMMANDS).iter().chain(&listed(FIRST_COMMANDS)) {
             assert!(root.get_subcommands().any(|it| it.get_name() == word), "no subcommand `{word}`");
         }
+        for command in root.get_subcommands().filter(|it| !it.is_hide_set()) {
+            assert!(listed(COMMANDS).iter().any(|it| it == command.get_name()), "not in the help: {command}");
+        }
+    }
+
+    #[test]
+    fn the_first_help_fits_a_small_terminal() {
+        let mut root = crate::command::command(operations::ALL, &[]);
+        let help = root.render_help().to_string();
+        assert!(help.lines().count() <= 40, "{help}");
+        assert!(help.contains("coracle help --all") && help.contains("In a container:"), "{help}");
+        assert!(!help.contains("snapshot-import") && !help.contains("Exit codes"), "{help}");
+        let all = super::with_root_help(root, true).render_help().to_string();
+        for word in listed_words() {
+            assert!(all.contains(&format!("\n  {word}")), "{word}: {all}");
+        }
+        assert!(all.contains("--state-dir") && all.contains("Exit codes"), "{all}");
+    }
+
+    fn listed_words() -> impl Iterator<Item = &'static str> {
+        COMMANDS.iter().flat_map(|(_, words)| words.split(' '))
     }
 }

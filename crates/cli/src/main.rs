@@ -10,6 +10,7 @@ mod attach;
 mod call;
 mod cli_messages;
 mod command;
+mod command_words;
 mod completions;
 mod consent;
 mod copy;
@@ -78,7 +79,14 @@ fn main() -> ExitCode {
 
 /// Reads the command line, and does what it says.
 fn program(words: &[OsString]) -> ExitCode {
-    let matches = match command::command(operations::ALL, words).try_get_matches_from(words) {
+    if help::is_about_all(words) {
+        let help = help::with_root_help(command::command(operations::ALL, &[]), true).render_help();
+        render::print(help.ansi().to_string().trim_end());
+        return exit_code(ExitCode::SUCCESS, None);
+    }
+    let root = command::command(operations::ALL, words);
+    let words = &command_words::with_escape(&root, words);
+    let matches = match root.try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(err) => return print_usage(&err, words),
     };
@@ -162,8 +170,8 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
     let options = options(matches);
     cli_messages::settings_are_in(Config::location(options.config.as_deref(), &host));
     if let Some((entry, matches)) = admin {
-        let call = OperationCall::from_matches(coracle::admin::ALL, entry, matches);
-        return Box::pin(call.run(host, &options)).await;
+        let calls = OperationCall::each_from_matches(coracle::admin::ALL, entry, matches);
+        return Box::pin(operation::run_each(calls, host, &options)).await;
     }
     match name {
         "call" if matches.get_flag("schema") => call::print_schema(),
@@ -213,7 +221,8 @@ async fn run(matches: &ArgMatches, host: Host) -> ExitCode {
         },
         _ => match operations::ALL.iter().find(|it| operation_args::word(it.name) == name) {
             Some(entry) => {
-                Box::pin(OperationCall::from_matches(operations::ALL, entry, matches).run(host, &options)).await
+                let calls = OperationCall::each_from_matches(operations::ALL, entry, matches);
+                Box::pin(operation::run_each(calls, host, &options)).await
             }
             None => ExitCode::from(exit::NOT_UNDERSTOOD),
         },

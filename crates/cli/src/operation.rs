@@ -7,13 +7,16 @@ use coracle::{Audience, Failure, Host, Options, Process};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::operation_call::{INTERACTIVE, OperationCall, STRICT, TERMINAL, allow};
+use super::operation_args::as_word;
+use super::operation_call::{CONTAINER, FOR_SEVERAL, INTERACTIVE, OperationCall, STRICT, TERMINAL, allow};
 use super::output::{NOT_RUN, Present};
-use super::{cli_messages, consent, copy_stdout, exit, job, startup, stdin};
+use super::{cli_messages, consent, copy_stdout, exit, job, signals, startup, stdin};
 use crate::render;
 
 /// Exit code of a container that is made, and not all that was asked for is in it.
 const INCOMPLETE: u8 = 3;
+
+const STRICT_HELP: &str = "Exit with 3 when a step of the report failed";
 
 /// Operations whose answer has a report of steps.
 const REPORTING: &[&str] = &["create", "restore", "fork"];
@@ -29,8 +32,15 @@ pub(super) fn with_own_options(name: &str, command: Command) -> Command {
             flag(INTERACTIVE, "Give standard input to the command whatever it is, a terminal too").short('i'),
             flag(TERMINAL, "Give the command your terminal, as `-it` does").short('t').conflicts_with("json"),
         ]),
+        // What people are used to type. The containers of `list` are all of them, and each runs in the background.
+        "list" => command.arg(flag("all", "Show stopped containers too, as always").short('a').hide(true)),
+        "create" => {
+            let detach = flag("detach", "Run in the background, as always").short('d');
+            command.args([flag(STRICT, STRICT_HELP), detach.hide(true)])
+        }
+        _ if FOR_SEVERAL.contains(&name) => command.mut_arg(as_word(CONTAINER), |arg| arg.num_args(1..)),
         _ if COPYING.contains(&name) => command.arg(allow()),
-        _ if REPORTING.contains(&name) => command.arg(flag(STRICT, "Exit with 3 when a step of the report failed")),
+        _ if REPORTING.contains(&name) => command.arg(flag(STRICT, STRICT_HELP)),
         _ => command,
     }
 }
@@ -39,6 +49,21 @@ pub(super) fn with_own_options(name: &str, command: Command) -> Command {
 pub(super) fn not_run(failure: &Failure) -> ExitCode {
     cli_messages::complain(failure);
     ExitCode::from(NOT_RUN)
+}
+
+/// Makes one call after another. The code is that of the first one that failed; an interrupt ends them all.
+pub(super) async fn run_each(calls: Vec<OperationCall>, host: Host, options: &Options) -> ExitCode {
+    let mut worst = ExitCode::SUCCESS;
+    for call in calls {
+        let code = call.run(host.clone(), options).await;
+        if code == ExitCode::from(signals::interrupted_code()) {
+            return code;
+        }
+        if worst == ExitCode::SUCCESS {
+            worst = code;
+        }
+    }
+    worst
 }
 
 impl OperationCall {

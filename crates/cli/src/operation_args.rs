@@ -113,8 +113,25 @@ pub(super) fn is(schema: &Value, kind: &str) -> bool {
     }
 }
 
+/// Options that people know from `docker`: a field, its letter, and its name there where that is another.
+const OF_DOCKER: &[(&str, Option<char>, Option<&str>)] = &[
+    ("env", Some('e'), None),
+    ("ports", Some('p'), Some("publish")),
+    ("mounts", Some('v'), Some("volume")),
+    ("workdir", Some('w'), None),
+    ("user", Some('u'), None),
+    ("memory_limit", Some('m'), Some("memory")),
+    ("cpu_limit", None, Some("cpus")),
+    ("labels", Some('l'), None),
+    ("force", Some('f'), None),
+];
+
 fn field(name: &str, schema: &Value) -> Arg {
     let arg = Arg::new(name.to_owned()).long(word(name)).help(about(schema)).help_heading(help::heading(name));
+    let arg = match OF_DOCKER.iter().find(|(field, ..)| *field == name) {
+        Some((_, short, long)) => arg.short(*short).aliases(*long),
+        None => arg,
+    };
     if is(schema, "boolean") {
         let arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("BOOL");
         return arg.value_parser(value_parser!(bool)).hide_possible_values(true);

@@ -5,7 +5,14 @@ use coracle::{CallInput, CallResponse, OperationEntry, Process, frontend};
 use serde_json::{Map, Value};
 
 use super::matches_to_json;
+use super::operation_args::as_word;
 use super::output::Present;
+
+/// The field that names the container.
+pub(super) const CONTAINER: &str = "container";
+
+/// Subcommands that take several containers.
+pub(super) const FOR_SEVERAL: &[&str] = &["destroy", "status", "start", "stop"];
 
 /// `exec -t`: the command gets the person's terminal.
 pub(super) const TERMINAL: &str = "tty";
@@ -44,6 +51,27 @@ impl OperationCall {
     /// The call that a subcommand's words stand for.
     pub(super) fn from_matches(table: &'static [OperationEntry], entry: &OperationEntry, matches: &ArgMatches) -> Self {
         Self { table, entry: *entry, object: matches_to_json::object(entry, matches), flags: flags(matches) }
+    }
+
+    /// One call for each container that was named, where a subcommand takes several.
+    pub(super) fn each_from_matches(
+        table: &'static [OperationEntry],
+        entry: &OperationEntry,
+        matches: &ArgMatches,
+    ) -> Vec<Self> {
+        let id = [as_word(CONTAINER), CONTAINER.to_owned()].into_iter().find(|id| matches.try_contains_id(id).is_ok());
+        let names = id.and_then(|id| matches.try_get_many::<String>(&id).ok().flatten());
+        let names: Vec<String> = names.into_iter().flatten().cloned().collect();
+        let call = || Self::from_matches(table, entry, matches);
+        if names.len() < 2 {
+            return vec![call()];
+        }
+        let call_for = |name: String| {
+            let mut call = call();
+            call.object.insert(CONTAINER.to_owned(), name.into());
+            call
+        };
+        names.into_iter().map(call_for).collect()
     }
 
     /// Whether a flag that is no field was given.

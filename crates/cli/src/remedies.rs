@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use coracle::{Audience, admin, operations, tools, worktree};
 
 use super::command::command;
+use super::command_words::with_escape;
 use super::operation_args::word;
 use super::{cli_messages, help};
 
@@ -18,7 +19,12 @@ fn check(line: &str) -> Result<(), String> {
     // One command; what is piped or redirected is the shell's.
     let words = words.into_iter().take_while(|it| !["&&", "|", "<", ">", "||", ";"].contains(&it.as_str()));
     let words: Vec<OsString> = words.map(Into::into).collect();
-    match command(operations::ALL, &words).try_get_matches_from(&words) {
+    if help::is_about_all(&words) {
+        return Ok(());
+    }
+    let root = command(operations::ALL, &words);
+    let words = with_escape(&root, &words);
+    match root.try_get_matches_from(&words) {
         Ok(_) => Ok(()),
         Err(err) => match err.kind() {
             ErrorKind::DisplayHelp
@@ -26,6 +32,8 @@ fn check(line: &str) -> Result<(), String> {
             | ErrorKind::MissingRequiredArgument
             | ErrorKind::MissingSubcommand
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Ok(()),
+            // Help of a command that the reader names.
+            ErrorKind::InvalidSubcommand if line == "coracle help COMMAND" => Ok(()),
             _ => Err(format!("`{line}`: {}", err.render().to_string().lines().next().unwrap_or_default())),
         },
     }
@@ -123,7 +131,7 @@ fn every_operation_and_tool_has_a_command() {
 fn every_example_of_a_help_is_one() {
     let root = command(operations::ALL, &[]);
     let names = root.get_subcommands().map(|it| it.get_name().to_owned()).collect::<Vec<_>>();
-    let texts = names.iter().map(|it| help::examples(it)).chain([help::ROOT]);
+    let texts = names.iter().map(|it| help::examples(it)).chain([help::EXAMPLES]);
     let lines: Vec<&str> = texts.flat_map(str::lines).map(str::trim).filter(|it| it.starts_with("coracle ")).collect();
     assert!(lines.len() > 20);
     for line in lines {

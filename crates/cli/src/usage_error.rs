@@ -45,16 +45,73 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
         Some(ContextValue::Strings(several)) => nearest(err, several),
         _ => None,
     };
+    if let Some(hint) = hint_for_docker_option(err, words) {
+        return hint;
+    }
     let help = format!("`{} --help`", path(words).join(" "));
-    let bare = err.kind() == ErrorKind::UnknownArgument && !words.iter().any(|it| it == "--");
+    let is_text = err.kind() == ErrorKind::UnknownArgument && !words.iter().any(|it| it == "--");
     match near {
-        _ if bare && subcommand(words).is_some_and(|it| RUNNING.contains(&it)) => match near {
-            Some(near) => format!("did you mean `{near}`? Words of the command stand behind `--`: {EXAMPLE}"),
-            None => format!("a program and its words stand behind `--`: {EXAMPLE}"),
-        },
         Some(near) => format!("did you mean `{near}`? {help} has them all"),
+        None if is_text && subcommand(words).is_some_and(|it| RUNNING.contains(&it)) => {
+            format!("give one text for `/bin/sh`, or a program and its arguments: {EXAMPLE}")
+        }
         None => format!("see {help}"),
     }
+}
+
+/// Options of `docker` that have another form here: the subcommand, its options, and what to do.
+const OPTIONS_OF_DOCKER: &[(&str, &[&str], &str)] = &[
+    (
+        "create",
+        &["-i", "-t", "--interactive", "--tty"],
+        "leave it out; `coracle shell NAME` opens a terminal afterwards",
+    ),
+    ("create", &["--rm"], "leave it out; `coracle destroy NAME` removes the container"),
+    ("create", &["--entrypoint"], "`--main` takes the program that the container runs"),
+    ("create", &["--env-file"], "give each variable as `--env KEY=VALUE`"),
+    ("create", &["--restart"], "`--persistent` starts the container again when it stopped"),
+    ("create", &["--gpus"], "`--gpu` gives it all GPUs"),
+    (
+        "create",
+        &["--privileged", "--cap-add"],
+        "no container is privileged; what it needs as root goes into `--setup-command`",
+    ),
+    ("create", &["--hostname"], "its host name is that of `--name`"),
+    ("create", &["-P", "--publish-all"], "`--port PORT` publishes a port at a free one of this machine"),
+    ("create", &["--net"], "did you mean `--network`?"),
+    ("exec", &["-u", "--user", "--privileged"], "commands run as the container's user; `--as-root` runs one as root"),
+    ("exec", &["-d", "--detach"], "`coracle exec-background` starts a command without waiting for it"),
+    ("exec", &["--env-file"], "give each variable as `--env KEY=VALUE`"),
+    (
+        "exec-background",
+        &["-u", "--user", "--privileged"],
+        "commands run as the container's user; `--as-root` runs one as root",
+    ),
+    ("exec-background", &["-d", "--detach"], "leave it out; it never waits"),
+    ("exec-background", &["-i", "-t", "--interactive", "--tty"], "`coracle attach` opens a terminal that stays"),
+    ("destroy", &["-v", "--volumes"], "leave it out; what only the container used goes with it"),
+    ("rm", &["-v", "--volumes"], "leave it out; what only the container used goes with it"),
+    ("list", &["-q", "--quiet", "--format", "--filter", "--no-trunc"], "`coracle list --json` has every field"),
+    ("ps", &["-q", "--quiet", "--format", "--filter", "--no-trunc"], "`coracle list --json` has every field"),
+    ("ls", &["-q", "--quiet", "--format", "--filter", "--no-trunc"], "`coracle list --json` has every field"),
+    ("inspect", &["-f", "--format"], "`coracle status NAME --json` has every field"),
+    ("logs", &["-t", "--timestamps", "--since", "--until"], "`--tail LINES` begins near the end"),
+    (
+        "run",
+        &["-d", "-i", "-t", "-e", "-p", "-v", "-w", "-u", "-m", "--rm", "--name", "--env", "--publish", "--volume"],
+        "`coracle run` runs a snippet; `coracle create --image IMAGE` makes a container, and `coracle exec` runs a command in it",
+    ),
+];
+
+fn hint_for_docker_option(err: &clap::Error, words: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(option)) = err.get(ContextKind::InvalidArg) else { return None };
+    let option = option.split_once('=').map_or(option.as_str(), |(name, _)| name);
+    let command = subcommand(words).filter(|_| err.kind() == ErrorKind::UnknownArgument)?;
+    if command == "create" && !option.starts_with('-') {
+        return Some(format!("an image is `--image {option}`, a name is `--name {option}`"));
+    }
+    let found = OPTIONS_OF_DOCKER.iter().find(|(name, options, _)| *name == command && options.contains(&option));
+    found.map(|(.., hint)| (*hint).to_owned())
 }
 
 /// The program and the subcommands that were understood.
@@ -77,29 +134,38 @@ fn path(words: &[OsString]) -> Vec<String> {
 
 /// What other tools call ours.
 const SAME: &[(&str, &str)] = &[
-    ("inspect", "status"),
-    ("info", "preflight"),
-    ("doctor", "preflight"),
-    ("version", "--version"),
-    ("kill", "stop"),
-    ("delete", "destroy"),
-    ("remove", "destroy"),
-    ("down", "destroy"),
-    ("new", "create"),
-    ("up", "create"),
-    ("attach", "logs"),
-    ("log", "logs"),
-    ("ssh", "shell"),
-    ("enter", "shell"),
-    ("wait", "job-wait"),
-    ("commit", "snapshot"),
-    ("save", "snapshot"),
-    ("network", "networks"),
-    ("image", "images"),
+    ("build", "create"),
     ("clean", "prune"),
-    ("ls", "list"),
+    ("commit", "snapshot"),
+    ("compose", "create --compose-file"),
+    ("container", "list"),
+    ("delete", "destroy"),
+    ("diff", "workspace diff"),
+    ("down", "destroy"),
+    ("enter", "shell"),
+    ("events", "audit log"),
+    ("history", "audit log"),
+    ("image", "images"),
+    ("info", "preflight"),
     ("install", "setup"),
-    ("init", "setup"),
+    ("kill", "stop"),
+    ("load", "images load"),
+    ("log", "logs"),
+    ("network", "networks"),
+    ("new", "create"),
+    ("port", "status"),
+    ("pull", "create --image"),
+    ("remove", "destroy"),
+    ("restart", "start"),
+    ("rmi", "cache-clear"),
+    ("save", "snapshot"),
+    ("ssh", "shell"),
+    ("stats", "top"),
+    ("system", "prune"),
+    ("up", "create"),
+    ("version", "--version"),
+    ("volume", "create --mount"),
+    ("wait", "job-wait"),
 ];
 
 fn typed(err: &clap::Error) -> Option<&str> {
@@ -133,7 +199,7 @@ fn nearest(err: &clap::Error, several: &[String]) -> Option<String> {
 /// Subcommands that run a command.
 const RUNNING: &[&str] = &["exec", "exec-background"];
 
-const EXAMPLE: &str = "`coracle exec web -- ls -l`";
+const EXAMPLE: &str = "`coracle exec web ls -l`";
 
 /// Options with a value that may stand before the subcommand.
 const WITH_VALUE: &[&str] = &["--config", "--state-dir", "--engine", "--session"];
@@ -166,7 +232,9 @@ mod tests {
 
     fn check(line: &str) -> String {
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
-        let err = command(operations::ALL, &words).try_get_matches_from(&words).unwrap_err();
+        let root = command(operations::ALL, &words);
+        let words = crate::command_words::with_escape(&root, &words);
+        let err = root.try_get_matches_from(&words).unwrap_err();
         let failure = super::failure(&err, &words).unwrap();
         format!("{} {}\n{}", failure.code.word(), failure.message, failure.hint.as_deref().unwrap())
     }
@@ -183,15 +251,11 @@ mod tests {
         ");
         assert_snapshot!(check("coracle exec --timeot 3 web ls"), @r"
         unknown_field unexpected argument '--timeot' found
-        did you mean `--timeout`? Words of the command stand behind `--`: `coracle exec web -- ls -l`
+        did you mean `--timeout`? `coracle exec --help` has them all
         ");
-        assert_snapshot!(check("coracle exec web ls -l"), @r"
-        unknown_field unexpected argument '-l' found
-        a program and its words stand behind `--`: `coracle exec web -- ls -l`
-        ");
-        assert_snapshot!(check("coracle exec web make test"), @r"
-        unknown_field unexpected argument 'test' found
-        a program and its words stand behind `--`: `coracle exec web -- ls -l`
+        assert_snapshot!(check("coracle exec web -x ls"), @r"
+        unknown_field unexpected argument '-x' found
+        give one text for `/bin/sh`, or a program and its arguments: `coracle exec web ls -l`
         ");
         assert_snapshot!(check("coracle create --ports web"), @r"
         invalid_input invalid value 'web' for '--ports <[HOST:]CONTAINER>': it is not [HOST:]CONTAINER[/udp]
@@ -230,13 +294,46 @@ mod tests {
     #[test]
     fn words_of_other_tools_lead_to_ours() {
         for (typed, ours) in
-            [("stat", "status"), ("inspect", "status"), ("destory", "destroy"), ("kill", "stop"), ("cerate", "create")]
+            [("stat", "status"), ("stats", "top"), ("destory", "destroy"), ("kill", "stop"), ("cerate", "create")]
         {
             let told = check(&format!("coracle {typed} web"));
             assert!(told.ends_with(&format!("did you mean `{ours}`? `coracle --help` has them all")), "{told}");
         }
         let told = check("coracle xyzzy");
         assert!(!told.contains("did you mean"), "{told}");
+    }
+
+    #[test]
+    fn options_of_docker_work_or_lead_to_ours() {
+        for line in [
+            "coracle exec web ls -la",
+            "coracle exec -it web sh",
+            "coracle exec -w /tmp -e A=1 -e B=2 web env",
+            "coracle exec-background -w /tmp -e A=1 web sleep 9",
+            "coracle create -d --name web -e A=1 -p 8080:80 -v ./data:/data:ro -w /src -u 1000 -m 4g -l a=b",
+            "coracle create --volume ./data:/data --publish 8080:80 --memory 4gb --cpus 2",
+            "coracle ps -a",
+            "coracle ls",
+            "coracle rm -f web db",
+            "coracle destroy web db",
+            "coracle stop -t 5 web db",
+            "coracle start web db",
+            "coracle inspect web db",
+            "coracle logs -f -n 20 web",
+            "coracle cp a web:/b",
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            let root = command(operations::ALL, &words);
+            let words = crate::command_words::with_escape(&root, &words);
+            root.try_get_matches_from(&words).unwrap_or_else(|err| panic!("{line}: {err}"));
+        }
+        for (command, options, hint) in super::OPTIONS_OF_DOCKER {
+            for option in *options {
+                let shown = check(&format!("coracle {command} {option}"));
+                assert!(shown.ends_with(hint), "{command} {option}: {shown}");
+            }
+        }
+        assert!(check("coracle create ubuntu").ends_with("an image is `--image ubuntu`, a name is `--name ubuntu`"));
     }
 
     #[test]

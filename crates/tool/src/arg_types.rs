@@ -32,7 +32,7 @@ macro_rules! inline_schema {
 }
 pub(crate) use inline_schema;
 
-/// A span of time: seconds as a number, or `"90s"`, `"10m"`, `"24h"`, `"7d"`.
+/// A span of time: seconds as a number, or `"90s"`, `"10m"`, `"24h"`, `"7d"`, `"1h30m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub Duration);
 
@@ -55,15 +55,23 @@ impl Seconds {
     /// Reads text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (digits, factor) = match text.char_indices().last()? {
-            (at, 's') => (&text[..at], 1),
-            (at, 'm') => (&text[..at], 60),
-            (at, 'h') => (&text[..at], 3600),
-            (at, 'd') => (&text[..at], 86400),
-            _ => (text, 1),
-        };
-        let number: u32 = digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse().ok()).flatten()?;
-        Self::from_secs(f64::from(number) * f64::from(factor))
+        if let Ok(seconds) = text.parse::<u32>() {
+            return text.starts_with(|it: char| it.is_ascii_digit()).then(|| Self::new(seconds.into()));
+        }
+        let (mut total, mut rest) = (0.0, text);
+        while !rest.is_empty() {
+            let (digits, unit) = rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?);
+            let factor = match unit.bytes().next()? {
+                b's' => 1,
+                b'm' => 60,
+                b'h' => 3600,
+                b'd' => 86400,
+                _ => return None,
+            };
+            total += f64::from(digits.parse::<u32>().ok()?) * f64::from(factor);
+            rest = &unit[1..];
+        }
+        (!text.is_empty()).then(|| Self::from_secs(total)).flatten()
     }
 
     fn from_secs(seconds: f64) -> Option<Self> {

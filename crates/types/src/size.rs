@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes. Reads an integer, or text with `k`, `m` or `g` (powers of 1024, either case).
+/// A number of bytes. Reads an integer, or text with `k`, `m` or `g`, also written `kb` or `KiB` (powers of 1024, either case).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "serde_json::Value", into = "u64")]
 pub struct ByteSize(pub u64);
@@ -21,13 +21,16 @@ impl ByteSize {
     /// [`InvalidSize`] for what is no number, has another unit, or does not fit 64 bits.
     pub fn parse(text: &str) -> Result<Self, InvalidSize> {
         let invalid = || InvalidSize(text.chars().take(40).collect());
-        let (digits, shift) = match text.bytes().last().map(|it| it.to_ascii_lowercase()) {
-            Some(b'k') => (&text[..text.len() - 1], 10),
-            Some(b'm') => (&text[..text.len() - 1], 20),
-            Some(b'g') => (&text[..text.len() - 1], 30),
-            _ => (text, 0),
+        let at = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(at);
+        let shift = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            _ => return Err(invalid()),
         };
-        if digits.is_empty() || !digits.bytes().all(|it| it.is_ascii_digit()) {
+        if digits.is_empty() {
             return Err(invalid());
         }
         let number: u64 = digits.parse().map_err(|_| invalid())?;
@@ -77,9 +80,21 @@ mod tests {
 
     #[test]
     fn units_are_powers_of_1024() {
-        assert_eq!(ByteSize::parse("512m"), Ok(ByteSize::mib(512)));
-        assert_eq!(ByteSize::parse("4G"), Ok(ByteSize(4 << 30)));
-        for bad in ["", "m", "-1", "1.5g", "4gb", "99999999999g", "1 m", "+1"] {
+        for (text, bytes) in [
+            ("512m", 512 << 20),
+            ("512mb", 512 << 20),
+            ("512MiB", 512 << 20),
+            ("4g", 4 << 30),
+            ("4G", 4 << 30),
+            ("4gb", 4 << 30),
+            ("4GB", 4 << 30),
+            ("7kb", 7 << 10),
+            ("7b", 7),
+            ("7", 7),
+        ] {
+            assert_eq!(ByteSize::parse(text), Ok(ByteSize(bytes)), "{text}");
+        }
+        for bad in ["", "m", "gb", "-1", "1.5g", "4gg", "4xb", "99999999999g", "1 m", "+1"] {
             assert!(ByteSize::parse(bad).is_err(), "{bad}");
         }
     }

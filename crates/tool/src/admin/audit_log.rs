@@ -21,7 +21,8 @@ const NEWEST: u32 = 50;
 pub(super) struct ReadAuditLog {
     /// Only what this session did.
     session_name: Option<String>,
-    /// From then on: `90s`, `1h`, `7d` ago, or a time such as 2026-11-24T06:00:00Z.
+    /// From then on: `90s`, `1h`, `7d` ago, `yesterday`, a day such as 2026-11-24 (in UTC), or a time such as
+    /// 2026-11-24T06:00:00Z.
     #[schemars(with = "Option<String>")]
     since: Option<Timestamp>,
     /// Only this operation, such as `exec` or `copy_in`.
@@ -67,7 +68,7 @@ pub(super) async fn read(cx: &Context, filter: LogFilter) -> Result<AuditedActs,
 }
 
 const COLUMNS: [Column; 6] = [
-    Column::fixed("TIME"),
+    Column::fixed("TIME (UTC)"),
     Column::flexible("WHO").or_left_out(2),
     Column::flexible("OPERATION"),
     Column::flexible("CONTAINER"),

@@ -20,7 +20,8 @@ const MOST: usize = 100_000;
 pub(super) struct SummarizeAuditLog {
     /// Only this session, by operation.
     session_name: Option<String>,
-    /// From then on: `90s`, `1h`, `7d` ago, or a time such as 2026-11-24T06:00:00Z.
+    /// From then on: `90s`, `1h`, `7d` ago, `yesterday`, a day such as 2026-11-24 (in UTC), or a time such as
+    /// 2026-11-24T06:00:00Z.
     #[schemars(with = "Option<String>")]
     since: Option<Timestamp>,
 }

@@ -231,3 +231,19 @@ async fn s47_after_a_restart_what_can_be_had_again_is_there_and_the_rest_is_name
         })
         .await;
 }
+
+#[tokio::test]
+async fn commands_of_a_python_container_use_the_environment_of_the_project() {
+    let config = format!("[profiles.python]\nimage = \"{IMAGE}\"\npackages = []\nsetup = []\n");
+    person(&config).on_real_engines(async |tool| {
+        let make = "mkdir -p .venv/bin && printf '#!/bin/sh\\necho of the project\\n' > .venv/bin/python3 && chmod 755 .venv/bin/python3";
+        let made = tool.made(json!({ "image": null, "purpose": "python", "setup_commands": [make] })).await;
+        let name = made["container"].as_str().unwrap();
+        assert_eq!(tool.prints(name, "python3").await, "of the project");
+        assert_eq!(tool.prints(name, "sh -c 'command -v python3'").await, "/workspace/.venv/bin/python3");
+        let other = tool.made(json!({ "setup_commands": [make] })).await;
+        let path = tool.prints(other["container"].as_str().unwrap(), "echo $PATH").await;
+        assert!(!path.contains(".venv"), "{path}");
+    })
+    .await;
+}

@@ -97,7 +97,10 @@ impl ProvisionRun<'_> {
     ) -> Result<(SessionEnv, StepReport), Failure> {
         let passthrough = select(&self.cx.host.env, &self.request.provisioning.env, &session_env::rules(self.cx)?)?;
         let mut profile = self.request.chosen.profile.recipe.env.clone();
-        profile.extend(repo.map(|it| try_repo::variables(self.request, it)).unwrap_or_default());
+        match repo {
+            Some(repo) => profile.extend(try_repo::variables(self.request, repo)),
+            None => add_project_venv(&mut profile, self.request),
+        }
         let token = match &self.person.token {
             Requested::Yes(token) => Some(token.clone()),
             Requested::No(_) => None,
@@ -213,3 +216,13 @@ impl ProvisionRun<'_> {
 
 /// Used when the image names no `PATH`.
 pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Lets commands of a Python container use the environment of the project in the working directory, as soon as `uv sync` or
+/// `python3 -m venv .venv` has made it.
+fn add_project_venv(profile: &mut BTreeMap<String, String>, request: &Request) {
+    let purpose = request.chosen.purpose.as_ref();
+    if purpose.is_some_and(|it| it.as_str() == "python") {
+        let bin = format!("{}/.venv/bin", request.draft.workdir.as_str().trim_end_matches('/'));
+        profile.entry("PATH".into()).or_insert_with(|| format!("{bin}:${{PATH}}"));
+    }
+}

@@ -184,7 +184,9 @@ fn create(path: &Path) -> io::Result<PathBuf> {
 fn check(root: &Path, uid: u32, is_named: bool) -> Result<(), Unusable> {
     let meta = root.metadata()?;
     if meta.uid() != uid {
-        return Err(io::Error::other(format!("it belongs to user {}", meta.uid())).into());
+        let owner = if uid == 0 { "run without `sudo`, as its owner" } else { "run as its owner" };
+        let hint = format!("{owner}, or name another with `state_dir` or `--state-dir`");
+        return Err(Unusable { reason: format!("it belongs to user {}", meta.uid()), hint });
     }
     if is_named && !is_ours(root) && root.read_dir()?.next().is_some() {
         let reason = "it has files that are not Coracle's".to_owned();

@@ -121,6 +121,8 @@ pub enum Code {
     GuestLost,
     /// The files of a running container were removed from outside, so nothing can run in it.
     FilesRemoved,
+    /// The container was removed while a command ran in it.
+    ContainerRemoved,
     /// There is no such file or directory.
     PathNotFound,
     /// The target exists and was not to be replaced.

@@ -123,11 +123,19 @@ impl Operation for Exec {
         let output = match inside.exec(exec).await {
             Ok(output) => output,
             Err(err) => {
+                if let Some(removed) = removed_meanwhile(cx, &record).await {
+                    return Err(removed);
+                }
                 let err = lost_with_container(cx, container, err).await;
                 return Err(failed(err, &record, &redactor));
             }
         };
         if output.exit == Exit::Cancelled {
+            if !cx.call.cancel.is_cancelled()
+                && let Some(removed) = removed_meanwhile(cx, &record).await
+            {
+                return Err(removed.detail("tree_ended", output.tree_ended));
+            }
             return Err(Failure::cancelled().known("container", &record.name).detail("tree_ended", output.tree_ended));
         }
         if let (Exit::Running(_), Some(job), ExecTarget::Guest(link)) = (output.exit, &output.job, &inside) {
@@ -165,6 +173,18 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
         warnings.push(Warning::new("retried_link", "the link to the guest broke and was made anew; nothing ran twice"));
     }
     warnings
+}
+
+/// The failure of a command whose container another call removes, or has removed.
+async fn removed_meanwhile(cx: &Context, record: &Record) -> Option<Failure> {
+    let store = cx.store().ok()?;
+    let is_gone = || store.destroyed(&Handle::Name(record.name.clone())).is_ok_and(|it| it.is_some());
+    if !store.is_being_removed(&record.name).await.unwrap_or(false) && !is_gone() {
+        return None;
+    }
+    let message = format!("`{}` was removed by another call while the command ran", record.name);
+    let failure = Failure::new(Code::ContainerRemoved, message).known("container", &record.name);
+    Some(failure.hint("the command was ended; `create` makes another container"))
 }
 
 /// A link that breaks for good mostly does so because its container ended: that is the better answer.

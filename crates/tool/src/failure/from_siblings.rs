@@ -106,8 +106,13 @@ impl From<lifecycle::StoreError> for Failure {
             lifecycle::StoreError::Io { source, .. } => format!("{err}: {source}"),
             _ => err.to_string(),
         };
-        Self::config("state_dir", None, message)
-            .hint("name a directory that is yours alone with `state_dir` or `--state-dir`")
+        let hint = match &err {
+            lifecycle::StoreError::Owner(_) => {
+                "run without `sudo` or as the owner of the directory, or name another with `state_dir` or `--state-dir`"
+            }
+            _ => "name a directory that is yours alone with `state_dir` or `--state-dir`",
+        };
+        Self::config("state_dir", None, message).hint(hint)
     }
 }
 

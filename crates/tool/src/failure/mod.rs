@@ -134,9 +134,16 @@ impl Failure {
     /// Nothing of that name is ours. `near` are names like it.
     #[must_use]
     pub fn not_found(kind: &str, name: &str, near: &[String]) -> Self {
+        let all = match kind {
+            "network" => "`networks` shows the networks there are",
+            "snapshot" => "`snapshots` shows the snapshots there are",
+            "image" => "`images` shows the images that are kept",
+            "compose project" => "`list` shows the stacks of containers",
+            _ => "`list` shows the containers there are",
+        };
         let hint = match near.first() {
-            Some(name) => format!("did you mean `{name}`? `list` shows the containers there are"),
-            None => "`list` shows the containers there are".to_owned(),
+            Some(name) => format!("did you mean `{name}`? {all}"),
+            None => all.to_owned(),
         };
         Self::new(Code::NotFound, format!("no {kind} `{}`", name.escape_debug()))
             .detail("kind", kind)
@@ -248,5 +255,11 @@ mod tests {
     fn what_is_not_found_names_what_is_near() {
         let failure = Failure::not_found("container", "wbe", &["web".into()]);
         assert_eq!(failure.into_inner().hint.unwrap(), "did you mean `web`? `list` shows the containers there are");
+        let hint = |kind| Failure::not_found(kind, "x", &[]).into_inner().hint.unwrap();
+        for (kind, operation) in
+            [("network", "`networks`"), ("snapshot", "`snapshots`"), ("image", "`images`"), ("container", "`list`")]
+        {
+            assert!(hint(kind).starts_with(operation), "{kind}: {}", hint(kind));
+        }
     }
 }

@@ -173,7 +173,6 @@ pub struct OperationEntry {
     /// Further names of its fields.
     pub aliases: &'static [Alias],
     pub(crate) shape: AnswerShape,
-    pub(crate) is_audited: bool,
     pub(crate) diagnoses: bool,
     pub(crate) arguments: fn() -> schema::Arguments,
     /// The schema of its value.
@@ -211,7 +210,6 @@ impl OperationEntry {
             effect: T::EFFECT,
             aliases: T::ALIASES,
             shape: AnswerShape::Fields,
-            is_audited: !matches!(T::EFFECT, Effect::ReadOnly),
             diagnoses: T::DIAGNOSES,
             arguments: schema::arguments::<T>,
             value: T::RESULT,
@@ -284,10 +282,8 @@ impl OperationEntry {
         process: &Process,
         args: &Map<String, Value>,
     ) -> Result<CallResponse, Failure> {
-        // A session's own container has the session's event log; others are acted on by several.
         // What a forwarding tool calls has lines of its own.
-        let changes_named = self.effect != Effect::ReadOnly && args.contains_key("container");
-        let is_audited = self.is_audited || (changes_named && !self.is_forwarded());
+        let is_audited = self.effect != Effect::ReadOnly && !self.is_forwarded();
         if !is_audited {
             return prepared(process).await;
         }

@@ -31,7 +31,6 @@ impl OperationEntry {
             effect: T::EFFECT,
             aliases: T::ALIASES,
             shape: AnswerShape::Envelope,
-            is_audited: false,
             diagnoses: false,
             arguments: tool_arguments::<T>,
             value: schema::json_schema::<T::Value>,

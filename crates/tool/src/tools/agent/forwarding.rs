@@ -39,7 +39,6 @@ impl OperationEntry {
             effect: T::EFFECT,
             aliases: T::ALIASES,
             shape: AnswerShape::Forwarded { is_open: T::IS_OPEN },
-            is_audited: false,
             diagnoses: true,
             arguments: schema::arguments::<T>,
             value: || json!({ "type": "object" }),

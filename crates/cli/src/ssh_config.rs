@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::{Code, Context, Failure, Host, Options, person_terminal};
-use coracle_lifecycle::Record;
+use coracle_lifecycle::{Record, Role};
 use coracle_runtime::Handle;
 use coracle_ssh::{ClientConfig, HostEntry, SshKeys, container_of_host, serve as serve_client};
 
@@ -70,7 +70,9 @@ pub(super) async fn serve(matches: &ArgMatches, host: Host, options: &Options) -
 /// The named containers as hosts, or all.
 pub(super) async fn entries(cx: &Context, names: &[&String]) -> Result<Vec<HostEntry>, Failure> {
     if names.is_empty() {
-        return Ok(cx.store()?.records()?.iter().map(|it| entry(it)).collect());
+        let records = cx.store()?.records()?;
+        let opened_by_people = records.iter().filter(|it| matches!(it.role, Role::Primary | Role::Adopted));
+        return Ok(opened_by_people.map(|it| entry(it)).collect());
     }
     let mut entries = Vec::new();
     for name in names {

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 
 use super::{Tool, with_engine};
@@ -87,26 +88,79 @@ async fn the_words_of_other_tools_are_known() {
 #[tokio::test]
 async fn habits_of_docker_work() {
     with_engine("", async |tool| {
-        prints(tool, &["create", "-d", "--image", IMAGE, "--name", "habit-a", "-e", "A=1", "-m", "64mb"]).await;
-        prints(tool, &["create", "--image", IMAGE, "--name", "habit-b", "--memory", "64mb"]).await;
-        let listed = prints(tool, &["exec", "habit-a", "ls", "-la", "/tmp"]).await;
-        assert!(listed.contains("..\n") || listed.contains("..\r\n"), "{listed}");
-        let shown = prints(tool, &["exec", "-w", "/tmp", "-e", "B=2", "habit-a", "sh", "-c", "pwd; echo $A$B"]).await;
+        let [first, second] = ["first", "second"].map(|it| tool.case.name(it).to_string());
+        let label = format!("{LABEL}={}", tool.case.container_label().1);
+        let common = ["create", "-d", "--image", IMAGE, "--mount-cwd=false", "-l", &label, "--name"];
+        prints(tool, &[&common[..], &[&first, "-e", "A=1", "-m", "64mb"]].concat()).await;
+        prints(tool, &[&common[..], &[&second, "--memory", "64mb", "--cpus", "1"]].concat()).await;
+        let listed = prints(tool, &["exec", &first, "ls", "-la", "/"]).await;
+        assert!(listed.lines().any(|line| line.starts_with('d')), "{listed}");
+        let shown = prints(tool, &["exec", "-w", "/tmp", "-e", "B=2", &first, "sh", "-c", "pwd; echo $A$B"]).await;
         assert_eq!(shown, "/tmp\n12\n");
-        assert_eq!(prints(tool, &["exec", "habit-a", "echo $A | wc -c"]).await.trim(), "2");
-        assert!(prints(tool, &["ls"]).await.contains("habit-b"));
-        let stopped = prints(tool, &["stop", "-t", "1", "habit-a", "habit-b"]).await;
-        assert!(stopped.contains("habit-a") && stopped.contains("habit-b"), "{stopped}");
-        prints(tool, &["start", "habit-a", "habit-b"]).await;
-        let shown = prints(tool, &["inspect", "--json", "habit-a", "habit-b"]).await;
+        assert_eq!(prints(tool, &["exec", &first, "echo $A | cat"]).await, "1\n");
+        let shown = prints(tool, &["ls"]).await;
+        assert!(shown.contains(&first) && shown.contains(&second), "{shown}");
+        let stopped = prints(tool, &["stop", "-t", "1", &first, &second]).await;
+        assert!(stopped.contains(&first) && stopped.contains(&second), "{stopped}");
+        prints(tool, &["start", &first, &second]).await;
+        let shown = prints(tool, &["inspect", "--json", &first, &second]).await;
         let answers: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(answers.iter().map(|it| it["name"].as_str().unwrap()).collect::<Vec<_>>(), ["habit-a", "habit-b"]);
+        assert_eq!(answers.iter().map(|it| &it["running"]).collect::<Vec<_>>(), [true, true], "{shown}");
         // One that fails is no reason to leave out the others.
-        let removed = typed(tool, &["rm", "-f", "habit-a", "no-such-one", "habit-b"]).await;
+        let removed = typed(tool, &["rm", "-f", &first, "missing", &second]).await;
         assert_eq!(removed.status.code(), Some(1), "{}", text(&removed.stderr));
-        assert!(text(&removed.stderr).contains("no-such-one"), "{}", text(&removed.stderr));
+        assert!(text(&removed.stderr).contains("missing"), "{}", text(&removed.stderr));
         assert_eq!(text(&removed.stdout).lines().filter(|line| line.contains("destroyed")).count(), 2);
-        assert!(!prints(tool, &["ps", "-a"]).await.contains("habit-"));
+        let shown = prints(tool, &["ps", "-a"]).await;
+        assert!(!shown.contains(&first) && !shown.contains(&second), "{shown}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_command_whose_container_is_removed_says_so() {
+    with_engine("", async |tool| {
+        for force in [false, true] {
+            let name = tool.created(json!({})).await;
+            let mut child = started(tool, &["exec", &name, "echo up; exec sleep 305"]);
+            let mut up = [0; 3];
+            child.stdout.as_mut().unwrap().read_exact(&mut up).await.unwrap();
+            let force: &[&str] = if force { &["--force"] } else { &[] };
+            prints(tool, &[&["destroy", &name], force].concat()).await;
+            let output = ended(child).await;
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{error}");
+            assert!(
+                error.contains(&format!("error[container_removed]: `{name}` was removed by another call")),
+                "{error}"
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_list_shows_what_sessions_have_and_of_which_kind_it_is() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({})).await;
+        prints(tool, &["workspace", "write-file", "a.txt", "text"]).await;
+        let listed: Value = serde_json::from_str(&prints(tool, &["list", "--json"]).await).unwrap();
+        assert_eq!((&listed["count"], &listed["containers"][0]["name"]), (&1.into(), &name.clone().into()));
+        let other = &listed["others"][0];
+        assert_eq!((&other["kind"], &other["running"]), (&"session".into(), &true.into()), "{listed:#}");
+        let shown = prints(tool, &["list"]).await;
+        let row = |name: &str| shown.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(row(&name).contains(" container "), "{shown}");
+        assert!(row(other["name"].as_str().unwrap()).contains(" session "), "{shown}");
+        let top: Value = serde_json::from_str(&prints(tool, &["top", "--json"]).await).unwrap();
+        let kinds: Vec<&str> =
+            top["containers"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["container", "session"]);
+        // Who asks for a configuration for ssh opens containers by their names.
+        let config = prints(tool, &["ssh-config"]).await;
+        assert!(config.contains(&name) && !config.contains(other["name"].as_str().unwrap()), "{config}");
+        // An agent has its own containers, and a program counts them.
+        assert!(tool.call(json!({ "operation": "list" })).await.get("others").is_none());
     })
     .await;
 }

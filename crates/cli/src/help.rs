@@ -386,9 +386,9 @@ Examples:
   coracle list
   coracle list --json                     every field, for programs
 
-A container is `unverified` when it carries Coracle's label, but its signature is missing or made by another
-state directory, such as that of another user. Coracle never acts on one. If it is of no use, remove it with
-the engine itself: `docker rm -f NAME` or `podman rm -f NAME`.";
+A container `of another state directory` was made with other records, such as those of another user or home.
+One that is `unverified` carries Coracle's label without a signature. Coracle never acts on either. If it is
+of no use, remove it with the engine itself: `docker rm -f NAME` or `podman rm -f NAME`.";
 
 const SAVED: &str = "\
 Examples:

@@ -32,8 +32,12 @@ impl ContainerEntry {
 pub struct ContainerList {
     /// Proven ours, oldest first.
     pub containers: Vec<ContainerEntry>,
+    /// Proven ours, and made for something else: sessions, sandboxes and images that are built. Oldest first.
+    pub others: Vec<ContainerEntry>,
     /// Names of containers that carry our label without the proof. Nothing acts on them.
     pub unverified: Vec<String>,
+    /// Those of them that another key has signed, such as that of another state directory.
+    pub foreign: Vec<String>,
     /// Services of stacks by project, in the order of their names.
     pub services: BTreeMap<String, Vec<String>>,
 }
@@ -123,7 +127,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
                 let container = proven(&*runtime, &record).await?.map(Arc::new);
                 listing.containers.push(ContainerEntry { record, container });
             }
-            _ => {}
+            _ => listing.others.push(ContainerEntry { record, container }),
         }
     }
     for (runtime, container) in seen {
@@ -140,10 +144,16 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             }
             // Somebody is just making it: its record will hold the id in a moment.
             Some(_) => {}
-            None => listing.unverified.push(container.name.clone()),
+            None => {
+                if store.signer().has_signature(&container.labels) && !store.signed(runtime.kind(), &container.labels) {
+                    listing.foreign.push(container.name.clone());
+                }
+                listing.unverified.push(container.name.clone());
+            }
         }
     }
     listing.containers.sort_by_key(|it| it.record.created);
+    listing.others.sort_by_key(|it| it.record.created);
     Ok(listing)
 }
 

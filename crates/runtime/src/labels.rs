@@ -85,6 +85,12 @@ impl Signer {
         self.mac(engine, labels).verify_slice(&signature).is_ok()
     }
 
+    /// Whether labels have the form that every signer gives them. It proves nothing.
+    #[must_use]
+    pub fn has_signature(&self, labels: &BTreeMap<String, String>) -> bool {
+        labels.get(&self.key("sig")).is_some_and(|it| it.len() == 64 && hex::decode(it).is_ok())
+    }
+
     /// Over the canonical JSON of our labels, the engine and the person. A JSON object of a sorted map is canonical:
     /// keys in order, no blanks.
     fn mac(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> Hmac<Sha256> {

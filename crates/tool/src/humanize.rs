@@ -60,9 +60,54 @@ pub(crate) fn until_expiry(text: &str, now: Timestamp) -> String {
     format!("in {span}, unless it is used")
 }
 
+/// What an image is for and its version: `python 3.12` for `docker.io/library/python:3.12`, `python` for one that was prepared.
+#[must_use]
+pub fn image_label(image: &str, purpose: Option<&str>) -> String {
+    let (path, digest) = image.split_once('@').unwrap_or((image, ""));
+    let last = path.rsplit('/').next().unwrap_or(path);
+    let (name, tag) = last.split_once(':').unwrap_or((last, ""));
+    let is_hex = |text: &str, least: usize| text.len() >= least && text.bytes().all(|it| it.is_ascii_hexdigit());
+    let mut dashes = tag.match_indices('-').map(|(at, _)| at);
+    let is_key = |at: &usize| is_hex(tag[at + 1..].split('-').next().unwrap_or(""), 6);
+    if let Some(at) = dashes.find(is_key).filter(|_| name.ends_with("-cache")) {
+        return purpose.unwrap_or(&tag[..at]).to_owned();
+    }
+    let tag = if tag.is_empty() { digest.trim_start_matches("sha256:").get(..12).unwrap_or("") } else { tag };
+    let version = match tag {
+        "latest" => "",
+        _ if is_hex(tag, 12) => &tag[..7],
+        _ => tag,
+    };
+    let name = name.strip_prefix("coracle-").unwrap_or(name);
+    let own = if version.is_empty() { name.to_owned() } else { format!("{name} {version}") };
+    match purpose {
+        Some(purpose) if !own.starts_with(purpose) => format!("{purpose} · {own}"),
+        _ => own,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{ago, bytes, duration, to_second};
+    use super::{ago, bytes, duration, image_label, to_second};
+
+    #[test]
+    fn an_image_is_called_by_its_use_and_version() {
+        let with_digest = format!("registry.example:5000/team/app@sha256:{}", "0123456789abcdef".repeat(4));
+        for (image, purpose, label) in [
+            ("docker.io/library/python:3.12-slim", None, "python 3.12-slim"),
+            ("ubuntu:24.04", None, "ubuntu 24.04"),
+            ("ubuntu", None, "ubuntu"),
+            ("postgres:latest", None, "postgres"),
+            ("localhost/coracle-cache:python-4f1c9a7b20de-9b8d1c2e4f60", Some("python"), "python"),
+            ("localhost/coracle-cache:try-repo-4f1c9a7b20de-9b8d1c2e4f60", None, "try-repo"),
+            ("python:3.12", Some("python"), "python 3.12"),
+            ("debian:12", Some("python"), "python · debian 12"),
+            ("coracle-devcontainer:7876480be1515389", None, "devcontainer 7876480"),
+            (&with_digest, None, "app 0123456"),
+        ] {
+            assert_eq!(image_label(image, purpose), label, "{image}");
+        }
+    }
 
     #[test]
     fn sizes_are_short() {

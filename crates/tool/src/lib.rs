@@ -55,6 +55,7 @@ mod host_identity;
 pub mod host_system;
 pub mod humanize;
 mod image_build;
+mod last_seen;
 pub mod maintenance;
 mod new_file;
 pub mod operations;

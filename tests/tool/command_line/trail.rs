@@ -14,7 +14,7 @@ async fn what_was_done_is_shown() {
         let shown = prints(tool, &["audit", "log"]).await;
         let rows: Vec<Vec<&str>> = shown.lines().map(|it| it.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 4, "{shown}");
-        assert_eq!(rows[0], ["TIME", "WHO", "OPERATION", "CONTAINER", "OUTCOME", "TOOK"]);
+        assert_eq!(rows[0], ["TIME", "(UTC)", "WHO", "OPERATION", "CONTAINER", "OUTCOME", "TOOK"]);
         assert_eq!(rows[1][2..6], ["call/default", "create", &name, "done"], "{shown}");
         assert!(rows[2].ends_with(&["s"]) && shown.contains("exit 3") && shown.contains("cli/default"), "{shown}");
         let filtered =
@@ -30,8 +30,27 @@ async fn what_was_done_is_shown() {
         assert!(of_another.contains("nothing"), "{of_another}");
         let none = prints(tool, &["audit", "log", "--since", "2990-01-01T00:00:00Z"]).await;
         assert!(none.contains("nothing"), "{none}");
-        let wrong = typed(tool, &["audit", "log", "--since", "yesterday"]).await;
+        for since in ["yesterday", "2h", "2026-01-01"] {
+            let found = prints(tool, &["audit", "log", "--since", since, "--container", &name]).await;
+            assert!(found.contains("create"), "{since}: {found}");
+        }
+        let wrong = typed(tool, &["audit", "log", "--since", "soon"]).await;
         assert_eq!(wrong.status.code(), Some(2), "{}", text(&wrong.stderr));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_trail_of_a_session_has_the_calls_of_its_tools() {
+    with_engine("", async |tool| {
+        prints(tool, &["workspace", "write-file", "a.txt", "text"]).await;
+        prints(tool, &["workspace", "read-file", "a.txt"]).await;
+        typed(tool, &["workspace", "shell-execute", "sh", "-c", "exit 3"]).await;
+        let log: Value = serde_json::from_str(&prints(tool, &["audit", "log", "default", "--json"]).await).unwrap();
+        let acts: Vec<&str> =
+            log["acts"].as_array().unwrap().iter().map(|it| it["operation"].as_str().unwrap()).collect();
+        assert_eq!(acts, ["write_file", "shell_execute"], "{log:#}");
+        assert!(!log.to_string().contains("text"), "{log:#}");
     })
     .await;
 }

@@ -14,7 +14,7 @@ use coracle::{CallInput, Failure, Host, Options, Process, READ_AT_ONCE, operatio
 use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use self::keys::{beside_keys, keys, leaves};
 use self::model::{TopJob, TopModel, TopPane, TopRow};
@@ -32,6 +32,9 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// Between two looks, also where keys are typed fast.
 const BETWEEN: Duration = Duration::from_secs(1);
+
+/// A container of an engine that takes longer is shown without what it uses.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lines of output that are shown.
 const OUTPUT_LINES: u64 = 100;
@@ -60,6 +63,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
             unfinished: None,
         };
         if !once {
+            top.model.is_loading = true;
             return top.watch(every).await;
         }
         top.refresh().await?;
@@ -152,7 +156,6 @@ fn put(text: &str) {
 impl Top<'_> {
     /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
-        self.refresh().await?;
         loop {
             let Some(container) = self.until_attach(every).await? else {
                 if let Some(doing) = &self.unfinished {
@@ -175,7 +178,7 @@ impl Top<'_> {
         let canvas = Canvas::open().map_err(own)?;
         let mut keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
         let cancel = self.process.context.call.cancel.clone();
-        let mut next = Instant::now() + every;
+        let mut next = if self.model.is_loading { Instant::now() } else { Instant::now() + every };
         loop {
             canvas.draw(&self.model);
             if self.stale {
@@ -226,6 +229,7 @@ impl Top<'_> {
             b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false),
             b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true),
             b"\r" | b"a" => match self.model.chosen_row() {
+                Some(row) if !row.is_container() => self.refuse(),
                 Some(row) => return KeyAction::Attach(row.name.clone()),
                 None => return KeyAction::Stay,
             },
@@ -272,8 +276,18 @@ impl Top<'_> {
         self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
+    /// Sandboxes and the like have commands of their own.
+    fn refuse(&mut self) {
+        let kind = self.model.chosen_row().map(|row| row.kind.clone()).unwrap_or_default();
+        self.model.message = Some(format!("only containers are attached to and removed here, and this is a {kind}"));
+    }
+
     fn ask_destroy(&mut self) {
-        let Some(name) = self.model.chosen_row().map(|it| it.name.clone()) else { return };
+        let Some(row) = self.model.chosen_row() else { return };
+        if !row.is_container() {
+            return self.refuse();
+        }
+        let name = row.name.clone();
         let fields = json!({ "container": name });
         let (doing, done) = (format!("removing {name}"), format!("{name} is removed"));
         let question = TopQuestion { operation: "destroy", fields, doing, done };
@@ -310,6 +324,11 @@ impl Top<'_> {
         let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
         let looked = cancel.run_until_cancelled(looked).await.transpose()?;
         let Some(Some((looked, typed))) = looked else { return Ok(None) };
+        // Without anything to show, the failure is the result.
+        if self.model.is_loading {
+            looked.as_ref().map_err(Clone::clone)?;
+            self.model.is_loading = false;
+        }
         let failed = looked.err().map(|answer| message_of(&answer));
         // A question stays until it is answered.
         if !is_asked && (failed.is_some() || self.look_failed) {
@@ -322,30 +341,38 @@ impl Top<'_> {
 
     /// All that is shown, anew.
     async fn refresh(&mut self) -> Result<(), FailureAnswer> {
-        let listed = self.call("list", json!({})).await?;
-        let listed = listed["containers"].as_array().cloned().unwrap_or_default();
-        let mut rows = Vec::with_capacity(listed.len());
+        let answer = self.call("list", json!({})).await?;
+        let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
+        self.model.as_of = answer["as_of"].as_str().map(str::to_owned);
+        let (listed, others) = (list("containers"), list("others"));
+        let mut rows = Vec::with_capacity(listed.len() + others.len());
         let statuses = stream::iter(listed.clone()).map(async |row| self.status_of(&row).await);
         let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
         for (it, status) in listed.iter().zip(&statuses) {
             rows.push(TopRow::from_answers(it, status));
         }
+        rows.extend(others.iter().map(|row| TopRow::from_other(row, &Value::Null)));
         self.model.set_rows(rows);
-        self.look_at_jobs().await;
-        self.look_at_output().await;
+        // A busy engine would let each of these wait.
+        if self.model.as_of.is_none() {
+            self.look_at_jobs().await;
+            self.look_at_output().await;
+        }
         Ok(())
     }
 
     /// What a container uses. One that has gone meanwhile has nothing to tell.
     async fn status_of(&self, listed: &Value) -> Value {
-        if listed["running"] != true {
+        if listed["running"] != true || self.model.as_of.is_some() {
             return Value::Null;
         }
-        Box::pin(self.call("status", json!({ "container": listed["name"] }))).await.unwrap_or_default()
+        let status = Box::pin(self.call("status", json!({ "container": listed["name"] })));
+        timeout(STATUS_TIMEOUT, status).await.map_or(Value::Null, Result::unwrap_or_default)
     }
 
     async fn look_at_jobs(&mut self) {
-        let Some(name) = self.model.chosen_row().filter(|it| it.running).map(|it| it.name.clone()) else {
+        let chosen = self.model.chosen_row().filter(|row| row.running && row.is_container());
+        let Some(name) = chosen.map(|row| row.name.clone()) else {
             self.model.jobs.clear();
             return;
         };

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use crate::render::{View, table_lines};
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 9] = [
     Column::fixed("  CONTAINER"),
-    Column::fixed("ENGINE").or_left_out(3),
+    Column::fixed("KIND").or_left_out(3),
+    Column::fixed("ENGINE").or_left_out(4),
     Column::flexible("SESSION").or_left_out(1),
     Column::flexible("STATUS"),
     Column::fixed("CPU %"),
@@ -31,10 +32,15 @@ const TAB: &str = "    ";
 
 const KEYS: &str = "up/down choose  enter attach  l output  c cancel job  d destroy  q quit";
 
+/// The kind of what a person creates.
+const CONTAINER: &str = "container";
+
 /// A container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TopRow {
     pub(super) name: String,
+    /// `container`, or what else it was made for, such as `sandbox`.
+    pub(super) kind: String,
     pub(super) engine: String,
     pub(super) session: String,
     pub(super) status: String,
@@ -77,6 +83,10 @@ pub(super) struct TopModel {
     pub(super) pane: TopPane,
     /// A question, or what came of the last act.
     pub(super) message: Option<String>,
+    /// Nothing has been seen yet.
+    pub(super) is_loading: bool,
+    /// When the rows were seen, where the engine is busy since.
+    pub(super) as_of: Option<String>,
 }
 
 impl TopRow {
@@ -89,6 +99,7 @@ impl TopRow {
             session: text("session"),
             status: text("status"),
             running: listed["running"] == true,
+            kind: CONTAINER.to_owned(),
             cpu_percent: status["usage"]["cpu_percent"].as_f64(),
             memory_bytes: status["usage"]["memory_bytes"].as_u64(),
             memory_limit: status["limits"]["memory"].as_u64(),
@@ -97,15 +108,27 @@ impl TopRow {
         }
     }
 
+    /// A row of what `list` shows beside containers.
+    pub(super) fn from_other(listed: &Value, status: &Value) -> Self {
+        let kind = one_line(listed["kind"].as_str().unwrap_or_default());
+        Self { kind, ..Self::from_answers(listed, status) }
+    }
+
+    /// Whether it is a container that a person opens and removes by its name.
+    pub(super) fn is_container(&self) -> bool {
+        self.kind == CONTAINER
+    }
+
     pub(super) fn to_json(&self) -> Value {
         json!({
+            "kind": self.kind,
             "name": self.name, "engine": self.engine, "session": self.session, "status": self.status,
             "running": self.running, "cpu_percent": self.cpu_percent, "memory_bytes": self.memory_bytes,
             "memory_limit": self.memory_limit, "jobs_running": self.jobs_running, "created": self.created,
         })
     }
 
-    fn cells(&self, is_chosen: bool, now: Timestamp) -> Vec<String> {
+    fn cells(&self, is_chosen: bool, with_kind: bool, now: Timestamp) -> Vec<String> {
         let memory = match (self.memory_bytes, self.memory_limit) {
             (Some(used), Some(limit)) => format!("{} / {}", bytes(used), bytes(limit)),
             (Some(used), None) => bytes(used),
@@ -113,6 +136,7 @@ impl TopRow {
         };
         vec![
             format!("{} {}", if is_chosen { '>' } else { ' ' }, self.name),
+            if with_kind { self.kind.clone() } else { String::new() },
             self.engine.clone(),
             self.session.clone(),
             self.status.clone(),
@@ -180,7 +204,9 @@ impl TopModel {
 
     /// The table alone, as wide as that; without a width nothing is cut.
     pub(super) fn table(&self, width: Option<usize>, now: Timestamp) -> Vec<String> {
-        let rows = self.rows.iter().map(|it| it.cells(width.is_some() && Some(&it.name) == self.chosen.as_ref(), now));
+        let with_kind = self.rows.iter().any(|it| !it.is_container());
+        let is_chosen = |row: &TopRow| width.is_some() && Some(&row.name) == self.chosen.as_ref();
+        let rows = self.rows.iter().map(|row| row.cells(is_chosen(row), with_kind, now));
         let view = width.map_or_else(View::whole, View::wide);
         let lines = table_lines(&COLUMNS, rows.collect(), view);
         // Nothing is chosen there.
@@ -191,8 +217,12 @@ impl TopModel {
     pub(super) fn screen(&self, width: usize, height: usize, now: Timestamp) -> Vec<String> {
         let running = self.rows.iter().filter(|it| it.running).count();
         let containers = if self.rows.len() == 1 { "container" } else { "containers" };
-        let mut lines = vec![format!("coracle top: {} {containers}, {running} running", self.rows.len())];
-        let table = if self.rows.is_empty() {
+        let of_earlier = self.as_of.as_deref().map(|at| format!("; the engine is busy, this is of {}", ago(at, now)));
+        let counted = format!("{} {containers}, {running} running{}", self.rows.len(), of_earlier.unwrap_or_default());
+        let mut lines = vec![format!("coracle top: {}", if self.is_loading { "loading…" } else { &counted })];
+        let table = if self.is_loading {
+            Vec::new()
+        } else if self.rows.is_empty() {
             vec!["no containers; `coracle create` makes one".to_owned()]
         } else {
             self.table(Some(width), now)
@@ -254,6 +284,7 @@ mod tests {
             session: session.into(),
             status: "running".into(),
             running: true,
+            kind: CONTAINER.into(),
             cpu_percent,
             memory_bytes,
             memory_limit: Some(4 << 30),
@@ -320,6 +351,42 @@ mod tests {
 
         up/down choose  enter attach  l output  c cancel job  d destroy  q quit
         ");
+    }
+
+    #[test]
+    fn it_shows_that_it_loads_and_what_is_of_an_earlier_time() {
+        let loading = TopModel { is_loading: true, ..TopModel::default() };
+        assert!(drawn(&loading, 80, 10).starts_with("coracle top: loading…\n"), "{}", drawn(&loading, 80, 10));
+        assert!(!drawn(&loading, 80, 10).contains("no containers"));
+        let busy = TopModel { as_of: Some("2026-11-24T08:57:00Z".into()), ..model() };
+        let first = "coracle top: 2 containers, 1 running; the engine is busy, this is of 3 min ago\n";
+        assert!(drawn(&busy, 80, 10).starts_with(first), "{}", drawn(&busy, 80, 10));
+    }
+
+    #[test]
+    fn sandboxes_and_builds_are_named_as_what_they_are() {
+        let mut model = model();
+        let other = json!({ "name": "coracle-sbx-1a2b3c", "kind": "sandbox", "status": "running", "running": true });
+        model.rows.push(TopRow::from_other(&other, &Value::Null));
+        let screen = drawn(&model, 100, 10);
+        assert!(
+            screen.contains("coracle-sbx-1a2b3c    sandbox") && screen.contains("web                   container"),
+            "{screen}"
+        );
+    }
+
+    #[test]
+    fn no_cell_is_cut_at_the_edge() {
+        let mut model = model();
+        model.jobs[0].command = "python3 -m pytest ".repeat(20);
+        model.jobs[0].started_at = "2026-11-24T08:59:50Z".into();
+        for width in 60..200 {
+            let screen = drawn(&model, width, 12);
+            let job = screen.lines().find(|it| it.contains("1a2b3c4d")).unwrap();
+            let heading = screen.lines().find(|it| it.contains("COMMAND")).unwrap();
+            let is_whole = !heading.contains("START") || heading.ends_with("STARTED") && job.ends_with("just now");
+            assert!(is_whole && job.contains("KiB"), "{width}: {screen}");
+        }
     }
 
     #[test]

@@ -291,7 +291,8 @@ fn unverified(facts: &PreflightFacts) -> Check {
     match facts.unverified.as_slice() {
         [] => Check::new("unverified", Status::Pass, "no container carries our label without proof"),
         names => {
-            let detail = format!("these carry our label without proof, and nothing acts on them: {}", names.join(", "));
+            let detail =
+                format!("of another state directory, or without proof; nothing acts on them: {}", names.join(", "));
             Check::new("unverified", Status::Warn, detail)
         }
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Child;
 
-use super::{Tool, with_engine};
+use super::{Tool, with_engine, with_rootful_engine};
 use crate::engines::{IMAGE, LABEL};
 use crate::guest::shell::on_a_terminal;
 
@@ -141,7 +141,7 @@ async fn a_command_whose_container_is_removed_says_so() {
 
 #[tokio::test]
 async fn the_list_shows_what_sessions_have_and_of_which_kind_it_is() {
-    with_engine("", async |tool| {
+    with_rootful_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n"), async |tool| {
         let name = tool.created(json!({})).await;
         prints(tool, &["workspace", "write-file", "a.txt", "text"]).await;
         let listed: Value = serde_json::from_str(&prints(tool, &["list", "--json"]).await).unwrap();

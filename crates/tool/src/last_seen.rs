@@ -5,11 +5,9 @@ use std::path::PathBuf;
 
 use coracle_lifecycle::{ContainerList, Store};
 use coracle_runtime::host::fs::replace;
-use coracle_runtime::{PublishedPort, RecordId};
+use coracle_runtime::{Container, PublishedPort, RecordId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-
-use crate::operations::list::status;
 
 /// The state of all containers at a time.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -28,13 +26,14 @@ pub(crate) struct LastState {
 }
 
 impl LastSeen {
-    pub(crate) fn of_list(listing: &ContainerList) -> Self {
+    /// What a listing shows, each container with the word that `status` has for it.
+    pub(crate) fn from_list(listing: &ContainerList, status: impl Fn(Option<&Container>) -> String) -> Self {
         let entries = listing.containers.iter().chain(&listing.others);
         let containers = entries.map(|entry| {
             let container = entry.container.as_deref();
             let state = LastState {
                 status: status(container),
-                running: container.is_some_and(coracle_runtime::Container::running),
+                running: container.is_some_and(Container::running),
                 ports: container.map(|it| it.ports.clone()).unwrap_or_default(),
             };
             (entry.record.record_id.to_string(), state)

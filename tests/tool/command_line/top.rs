@@ -20,6 +20,7 @@ async fn containers_are_watched_and_keys_step_in() {
         assert!(prints(tool, &["top", "--once"]).await.starts_with("CONTAINER"));
 
         let mut top = Typing::start(tool, &["top", "--interval", "1"]);
+        top.until("coracle top: loading…").await;
         top.until(&format!("> {name}")).await;
         top.until(&id).await;
         top.keys("l").await;

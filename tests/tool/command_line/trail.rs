@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{prints, text, typed};
-use crate::tool::with_engine;
+use crate::engines::IMAGE;
+use crate::tool::{with_engine, with_rootful_engine};
 
 #[tokio::test]
 async fn what_was_done_is_shown() {
@@ -42,7 +43,7 @@ async fn what_was_done_is_shown() {
 
 #[tokio::test]
 async fn the_trail_of_a_session_has_the_calls_of_its_tools() {
-    with_engine("", async |tool| {
+    with_rootful_engine(&format!("[workspace]\nimage = \"{IMAGE}\"\n"), async |tool| {
         prints(tool, &["workspace", "write-file", "a.txt", "text"]).await;
         prints(tool, &["workspace", "read-file", "a.txt"]).await;
         typed(tool, &["workspace", "shell-execute", "sh", "-c", "exit 3"]).await;

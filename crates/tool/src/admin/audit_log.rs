@@ -213,7 +213,7 @@ mod tests {
         ];
         let log = ReadAuditLogResponse { count: acts.len(), older: 1, acts };
         assert_snapshot!(rendered(&log, "2026-11-23T20:00:00Z"), @r"
-        TIME                 WHO          OPERATION              CONTAINER  OUTCOME                             TOOK
+        TIME (UTC)           WHO          OPERATION              CONTAINER  OUTCOME                             TOOK
         2026-11-23 19:05:13  cli/default  create                 web        done                                1.2 s
         2026-11-23 19:05:13  cli/default  exec make …            web        exit 2                              1.2 s
         2026-11-23 19:05:13  cli/default  copy_in                web        denied: copy.root                   1.2 s

@@ -108,7 +108,7 @@ impl Operation for List {
             listed.await?
         };
         if is_of_person {
-            LastSeen::of_list(&listing).save(&store);
+            LastSeen::from_list(&listing, status).save(&store);
         }
         let jobs = jobs_running(cx, &listing.containers).await;
         let all = cx.cross_session() != CrossSession::None;
@@ -357,9 +357,9 @@ mod tests {
         };
         let listed = response(vec![row("web", "running"), row("db", "exited")], vec!["x".into()]);
         assert_snapshot!(rendered(&listed, "2026-11-21T12:30:00Z"), @r"
-        NAME  STATUS   IMAGE         PORTS  SERVICES   CREATED  ENGINE  SESSION
-        web   running  ubuntu:24.04         db, cache  2 h ago  docker  default
-        db    exited   ubuntu:24.04         db, cache  2 h ago  docker  default
+        NAME  STATUS   IMAGE         PORTS  KIND  SERVICES   CREATED  ENGINE  SESSION
+        web   running  ubuntu 24.04               db, cache  2 h ago  docker  default
+        db    exited   ubuntu 24.04               db, cache  2 h ago  docker  default
         unverified 1 container: x; `coracle list --help` explains
         ");
         assert_snapshot!(rendered(&response(vec![], vec![]), "2026-11-21T12:30:00Z"), @"no containers; `coracle create` makes one");

@@ -3,6 +3,7 @@
 mod agent_answers;
 mod agent_tools;
 mod argument_limits;
+mod auto_engine;
 mod bind;
 mod cache;
 mod callers;

@@ -19,6 +19,7 @@ pub(crate) fn info(engine: &Engine) -> EngineInfo {
         arch: arch.to_owned(),
         cgroup: engine.cgroups.version(),
         data_root: engine.options.data_dir.clone(),
+        storage_driver: None,
         compose_version: None,
         gpu: false,
         selinux: false,

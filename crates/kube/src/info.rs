@@ -30,6 +30,7 @@ pub(crate) async fn info(cluster: &Cluster) -> Result<EngineInfo> {
         arch,
         cgroup: 2,
         data_root: "/".into(),
+        storage_driver: None,
         compose_version: None,
         gpu: false,
         selinux: false,

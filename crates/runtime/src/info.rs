@@ -32,6 +32,8 @@ pub struct EngineInfo {
     pub cgroup: u8,
     /// The directory of its data.
     pub data_root: PathBuf,
+    /// How it stores files, where it reports that: `vfs` copies all of an image for each container.
+    pub storage_driver: Option<String>,
     /// Version of `compose` on this engine, where [`Stacks::compose_version`](crate::Stacks::compose_version) was asked.
     pub compose_version: Option<String>,
     /// It can give a GPU to a container.

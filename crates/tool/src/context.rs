@@ -123,11 +123,10 @@ impl Context {
         config.engine = options.engine.unwrap_or(config.engine);
         let settings = ConfigSource { file: Config::location(options.config.as_deref(), &host), fault };
         let state = StateDir::open(options.state_dir.as_deref(), &config, &host).map(Arc::new).map_err(Arc::new);
-        let records = Records::new(&config, state.clone());
+        let records = Arc::new(Records::new(&config, state));
         let (config, host) = (Arc::new(config), Arc::new(host));
-        let engines = Engines::new(config.clone(), host.clone(), state);
+        let engines = Arc::new(Engines::new(config.clone(), host.clone(), records.clone()));
         let printed_keys = Arc::default();
-        let (records, engines) = (records.into(), engines.into());
         Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys })
     }
 
@@ -229,6 +228,18 @@ impl Context {
     #[must_use]
     pub fn owner(&self) -> Option<ProcessId> {
         self.call.is_anonymous.then(ProcessId::current)
+    }
+
+    /// Whether this session has not been warned of something that it is warned of once. A session with a name is the same in
+    /// every process.
+    pub(crate) fn is_first_report(&self, what: &str) -> bool {
+        let key = format!("{}-{what}", self.call.session);
+        if self.call.is_anonymous {
+            return self.engines.is_first_report(key);
+        }
+        let Ok(dir) = self.state().map(StateDir::reported) else { return true };
+        let recorded = std::fs::create_dir_all(&dir).and_then(|()| std::fs::File::create_new(dir.join(key)));
+        !recorded.is_err_and(|err| err.kind() == std::io::ErrorKind::AlreadyExists)
     }
 
     /// The engines of this process.

@@ -1,5 +1,6 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
+mod auto;
 mod embedded;
 mod embedded_images;
 mod kubernetes;
@@ -8,7 +9,7 @@ mod logins;
 pub(crate) mod obstacles;
 mod preflight_cache;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -32,6 +33,7 @@ use crate::event_log;
 use crate::failure::{Code, Failure};
 use crate::guest;
 use crate::host::Host;
+use crate::records::Records;
 use crate::state::StateDir;
 
 /// Engines that this process has talked to, reached as the person's configuration says.
@@ -39,8 +41,8 @@ use crate::state::StateDir;
 pub struct Engines {
     config: Arc<Config>,
     host: Arc<Host>,
-    /// Where we keep our things; why there is no such place.
-    state: Result<Arc<StateDir>, Arc<Failure>>,
+    /// Records of containers, and the state directory.
+    records: Arc<Records>,
     looking: tokio::sync::Mutex<()>,
     /// One for each command that runs, made for as many as may.
     running: OnceCell<tokio::sync::Semaphore>,
@@ -48,6 +50,8 @@ pub struct Engines {
     /// For images of an engine that builds none.
     of_this_machine: OnceCell<Ready>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
+    /// What sessions without a name were warned of, by session.
+    reported: Mutex<BTreeSet<String>>,
     /// Its guest is part of this process, so there is none but on Linux.
     fake: Option<Arc<dyn ContainerRuntime>>,
 }
@@ -62,9 +66,20 @@ pub struct Choice {
     pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
     /// Installed or not, these were not taken.
     pub skipped: Vec<(EngineKind, Error)>,
+    /// Why `auto` took it.
+    pub reason: Option<String>,
 }
 
 impl Choice {
+    /// Asks these engines in this order, until one answers.
+    async fn ask(&mut self, order: &[EngineKind], settings: &EngineSettings) {
+        if self.chosen.is_none() {
+            let found = detect(order, settings).await;
+            self.chosen = found.chosen;
+            self.skipped.extend(found.skipped);
+        }
+    }
+
     /// Adds an engine that was asked: it is chosen if it answered.
     fn add(&mut self, kind: EngineKind, answered: Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error>) {
         match answered {
@@ -75,9 +90,9 @@ impl Choice {
 }
 
 impl Engines {
-    pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
-        let (looking, running, chosen, of_this_machine, recorded) = Default::default();
-        Self { config, host, state, looking, running, chosen, of_this_machine, recorded, fake: fake() }
+    pub(crate) fn new(config: Arc<Config>, host: Arc<Host>, records: Arc<Records>) -> Self {
+        let (looking, running, chosen, of_this_machine, recorded, reported) = Default::default();
+        Self { config, host, records, looking, running, chosen, of_this_machine, recorded, reported, fake: fake() }
     }
 
     /// The same with an engine that a test has arranged.
@@ -86,12 +101,12 @@ impl Engines {
         let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
         Self {
             fake: Some(ObservedRuntime::with_spans(fake)),
-            ..Self::new(Arc::new(config), self.host.clone(), self.state.clone())
+            ..Self::new(Arc::new(config), self.host.clone(), self.records.clone())
         }
     }
 
     fn state(&self) -> Result<&StateDir, Failure> {
-        self.state.as_deref().map_err(|fault| Failure::clone(fault))
+        self.records.state()
     }
 
     /// A place among the commands that run at once (`exec.max_parallel`).
@@ -109,13 +124,18 @@ impl Engines {
         })
     }
 
+    /// Whether a warning of a session without a name is new.
+    pub(crate) fn is_first_report(&self, key: String) -> bool {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(key)
+    }
+
     /// Held while preflight looks, so that calls which begin together look once.
     pub(crate) async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.looking.lock().await
     }
 
-    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or with `auto` the
-    /// first that answers. It stays the same: containers of one process do not end up on two engines because one was slow
+    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or [that of
+    /// `auto`](Self::detect_auto). It stays the same: containers of one process do not end up on two engines because one was slow
     /// for a moment.
     ///
     /// # Errors
@@ -140,26 +160,20 @@ impl Engines {
     /// `config_invalid` for an engine that the configuration does not allow.
     pub(crate) async fn detect(&self) -> Result<Choice, Failure> {
         let config = &*self.config;
-        let order: &[EngineKind] = match config.engine {
-            Engine::Auto => &[EngineKind::Podman, EngineKind::Docker],
-            Engine::Docker => &[EngineKind::Docker],
-            Engine::Podman => &[EngineKind::Podman],
-            Engine::Container => &[EngineKind::Container],
-            Engine::Embedded | Engine::Kubernetes => &[],
-            Engine::Fake => {
-                let fake = self.recorded(EngineKind::Fake, "local")?;
-                let info = fake.info().await?;
-                return Ok(Choice { chosen: Some((fake, info)), skipped: Vec::new() });
-            }
-        };
+        let mut choice = Choice { chosen: None, skipped: Vec::new(), reason: None };
+        if config.engine == Engine::Fake {
+            let fake = self.recorded(EngineKind::Fake, "local")?;
+            let info = fake.info().await?;
+            return Ok(Choice { chosen: Some((fake, info)), ..choice });
+        }
         let settings = settings(config, &self.host, self.state()?)?;
-        let found = detect(order, &settings).await;
-        let mut choice = Choice { chosen: found.chosen, skipped: found.skipped };
         match config.engine {
-            Engine::Auto if choice.chosen.is_none() => self.detect_others(&mut choice, &settings).await,
+            Engine::Docker => choice.ask(&[EngineKind::Docker], &settings).await,
+            Engine::Podman => choice.ask(&[EngineKind::Podman], &settings).await,
+            Engine::Container => choice.ask(&[EngineKind::Container], &settings).await,
             Engine::Embedded => choice.add(EngineKind::Embedded, self.embedded().await),
             Engine::Kubernetes => choice.add(EngineKind::Kubernetes, self.kubernetes().await),
-            _ => {}
+            Engine::Auto | Engine::Fake => self.detect_auto(&mut choice, &settings).await,
         }
         Ok(choice)
     }
@@ -171,8 +185,8 @@ impl Engines {
     pub(crate) async fn of_this_machine(&self) -> Result<Ready, Failure> {
         let look = || async {
             let settings = settings(&self.config, &self.host, self.state()?)?;
-            let found = detect(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
-            let mut choice = Choice { chosen: found.chosen, skipped: found.skipped };
+            let mut choice = Choice { chosen: None, skipped: Vec::new(), reason: None };
+            choice.ask(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
             if choice.chosen.is_none() {
                 self.detect_others(&mut choice, &settings).await;
             }
@@ -196,7 +210,8 @@ impl Engines {
             choice.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
             choice.chosen = last.chosen;
         }
-        if choice.chosen.is_none() && cfg!(target_os = "linux") {
+        let is_asked = choice.skipped.iter().any(|it| it.0 == EngineKind::Embedded);
+        if choice.chosen.is_none() && !is_asked && cfg!(target_os = "linux") {
             choice.add(EngineKind::Embedded, self.embedded().await);
         }
     }
@@ -386,6 +401,7 @@ mod tests {
     use super::{settings, unavailable};
     use crate::config::{Config, Engine};
     use crate::host::Host;
+    use crate::records::Records;
     use crate::state::StateDir;
 
     #[test]
@@ -419,7 +435,8 @@ mod tests {
         let mut config = Config::default();
         config.exec.max_parallel = 1;
         let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
-        let engines = super::Engines::new(config.into(), host.into(), Ok(state.into()));
+        let records = Records::new(&config, Ok(state.into()));
+        let engines = super::Engines::new(config.into(), host.into(), records.into());
         let held = engines.place().await.unwrap();
         assert_eq!(engines.place().await.unwrap_err().code.word(), "busy");
         drop(held);

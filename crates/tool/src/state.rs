@@ -98,6 +98,11 @@ impl StateDir {
         self.root.join("preflight.json")
     }
 
+    /// What sessions were warned of that they are warned of once: an empty file each.
+    pub(crate) fn reported(&self) -> PathBuf {
+        self.root.join("reported")
+    }
+
     /// Where the proxy of a session's container keeps its sockets, below the session's own directory.
     pub(crate) fn session_proxy(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
         self.session(session).join("proxy").join(role.as_str())

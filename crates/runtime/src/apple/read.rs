@@ -400,6 +400,7 @@ pub(super) fn info(version: String, home: &Path) -> EngineInfo {
         arch: oci_arch(std::env::consts::ARCH),
         cgroup: 2,
         data_root: home.join("Library/Application Support/com.apple.container"),
+        storage_driver: None,
         compose_version: None,
         gpu: false,
         selinux: false,

@@ -151,6 +151,7 @@ impl ContainerRuntime for FakeRuntime {
             arch: arch().into(),
             cgroup: 2,
             data_root: PathBuf::from("/nonexistent/coracle-fake"),
+            storage_driver: None,
             compose_version: None,
             gpu: false,
             selinux: false,

@@ -96,15 +96,10 @@ pub(super) fn check(config: &Config, data_dir: &Path) -> Result<(), Error> {
     use coracle_engine::preflight::Readiness;
     use coracle_runtime::{EngineKind, Excerpt};
 
-    let found = Readiness::inspect(data_dir);
-    let mut obstacles: Vec<_> =
-        found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, &found)).collect();
     if let Some(runtime) = runtime(config) {
         coracle_runtime::host::find_program::find_program(runtime.program())?;
-        if !found.root {
-            obstacles.push(format!("`engine_runtime = \"{runtime}\"` needs root"));
-        }
     }
+    let obstacles = obstacles(config, &Readiness::inspect(data_dir));
     if obstacles.is_empty() {
         return Ok(());
     }
@@ -112,9 +107,49 @@ pub(super) fn check(config: &Config, data_dir: &Path) -> Result<(), Error> {
     Err(Error::Unavailable { engine: EngineKind::Embedded, denied: false, excerpt })
 }
 
+#[cfg(target_os = "linux")]
+fn obstacles(config: &Config, found: &coracle_engine::preflight::Readiness) -> Vec<String> {
+    let runtime = runtime(config).filter(|_| !found.root);
+    let obstacles = found.obstacles().into_iter().map(|it| super::obstacles::obstacle(it, found));
+    obstacles.chain(runtime.map(|it| format!("`engine_runtime = \"{it}\"` needs root"))).collect()
+}
+
+/// What keeps `auto` from preferring this engine: obstacles, and what Podman or Docker would have for this user.
+#[cfg(target_os = "linux")]
+pub(super) fn lacks(config: &Config, data_dir: &Path) -> Vec<String> {
+    let found = coracle_engine::preflight::Readiness::inspect(data_dir);
+    let mut lacks = obstacles(config, &found);
+    lacks.extend(shortcomings(config, &found).into_iter().map(str::to_owned));
+    lacks
+}
+
+/// What the engine works without, but not as well as another one. Limits of users other than root are not enforced by
+/// rootless Podman either.
+#[cfg(target_os = "linux")]
+fn shortcomings(config: &Config, found: &coracle_engine::preflight::Readiness) -> Vec<&'static str> {
+    use coracle_engine::preflight::IdRanges;
+
+    let has_users = matches!(found.id_ranges, IdRanges::Root | IdRanges::Subordinate(_));
+    let needs_limits = found.root || config.is_strict();
+    [
+        (!has_users, "this user has no subordinate ids, for users inside beside root"),
+        (!found.root && found.network_program.is_none(), "no `pasta` or `slirp4netns` for networks"),
+        (!found.seccomp, "the kernel cannot filter system calls"),
+        (needs_limits && !found.control_groups.missing.is_empty(), "control groups for limits are missing"),
+    ]
+    .into_iter()
+    .filter_map(|(is_missing, what)| is_missing.then_some(what))
+    .collect()
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(super) fn check(_: &Config, _: &Path) -> Result<(), Error> {
     Err(Error::NotInstalled { program: "embedded".into() })
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn lacks(_: &Config, _: &Path) -> Vec<String> {
+    Vec::new()
 }
 
 #[cfg(test)]

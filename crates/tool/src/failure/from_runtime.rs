@@ -61,15 +61,28 @@ impl From<Error> for Failure {
                 .detail("image", image)
                 .detail("stage", "pull")
                 .detail("engine_error", excerpt.as_str())
-                .hint("check the name and the network, log in to a private registry, or name an image that is here"),
+                .hint_for(
+                    format!("check the name and the network, or use an image that is already on this machine; {LOAD}"),
+                    format!(
+                        "check the name and the network, log in to a private registry, or use an image that is already on \
+                         this machine; {LOAD}"
+                    ),
+                ),
             Error::NoSuchPath(path) => {
                 failure.detail("path", path).detail("side", "container").hint("list the directory above it with `exec`")
             }
             Error::NoShell => {
                 failure.hint("the image has no `/bin/sh`: give the command as a list of words, or choose another image")
             }
-            Error::Unsupported { capability, .. } => {
-                failure.detail("capability", capability.word()).hint(without(capability))
+            Error::Unsupported { engine, capability } => {
+                let (failure, hint) = (failure.detail("capability", capability.word()), without(capability));
+                match engine == EngineKind::Embedded && is_of_other_engines(capability) {
+                    true => failure.hint_for(
+                        format!("{hint}; Docker or Podman may have it, which only the person can choose, by `engine`"),
+                        format!("{hint}; or use an engine that has it: `--engine podman` or `--engine docker`"),
+                    ),
+                    false => failure.hint(hint),
+                }
             }
             Error::Forbidden { engine, verb, excerpt } => {
                 failure.detail("engine", engine).detail("verb", verb).detail("engine_error", excerpt.as_str()).hint(
@@ -272,6 +285,16 @@ fn connect(fault: ConnectionFault) -> &'static str {
     }
 }
 
+/// What the embedded engine lacks and other engines of the machine may have: `auto` may have taken the embedded one.
+fn is_of_other_engines(capability: Capability) -> bool {
+    use Capability::{Build, Compose, Events, Gpu, NamedNetwork, OtherUsers, OutgoingNetwork, RestartPolicy};
+    matches!(capability, Build | Compose | Events | Gpu | NamedNetwork | OtherUsers | OutgoingNetwork | RestartPolicy)
+}
+
+/// How the embedded engine gets an image that another engine has.
+pub(super) const LOAD: &str = "`coracle images load IMAGE --from docker` (or `podman`) gives one of Docker or Podman to the \
+                               embedded engine";
+
 fn without(capability: Capability) -> &'static str {
     match capability {
         Capability::Gpu => "leave `gpu` out; `preflight` shows what the engine can give",
@@ -284,7 +307,7 @@ fn without(capability: Capability) -> &'static str {
         Capability::Publish => "leave `ports` out; `forward` reaches a port where the container has a guest",
         Capability::OutgoingNetwork => "install the package `passt` (or `slirp4netns`), or say `network: \"none\"`",
         Capability::OciRuntime => "run as root, or leave `engine_runtime` out",
-        Capability::NamedNetwork => "leave `network` out, or use an engine that runs as root, or podman",
+        Capability::NamedNetwork => "leave `network` out, or run as root",
         Capability::OtherUsers => {
             "leave `user` out: commands run as root inside, who is you outside; or add subordinate ids, as `preflight` says"
         }
@@ -379,7 +402,7 @@ mod tests {
             Error::PullFailed { image: ImageRef::parse("python:3").unwrap(), excerpt: lookup },
             "pull_failed",
             "image `python:3` could not be pulled: Error: Get \"x\": dial tcp: lookup x: no such host",
-            "an image that is here",
+            "already on this machine",
         );
         let stopped =
             Error::NotRunning { status: ContainerStatus::Exited, exit_code: Some(137), oom_killed: true, output: None };

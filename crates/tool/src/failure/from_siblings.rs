@@ -146,7 +146,10 @@ impl From<images::Error> for Failure {
             Error::NotFound(image) => Self::new(Code::ImageNotFound, message)
                 .detail("image", image)
                 .detail("stage", "find")
-                .hint("name an image that is here: `images.pull` or `pull` says that none is fetched"),
+                .hint(format!(
+                    "use an image that is already on this machine: `images.pull` or `pull` says that none is fetched; {}",
+                    super::from_runtime::LOAD
+                )),
             Error::PullFailed { image, excerpt } => coracle_runtime::Error::PullFailed { image, excerpt }.into(),
             Error::PullTimeout { image, .. } => Self::new(Code::PullTimeout, message)
                 .detail("image", image)
@@ -155,7 +158,7 @@ impl From<images::Error> for Failure {
             Error::BaseBuildFailed { stage, source } => {
                 Self::new(Code::BaseBuildFailed, format!("{message}: {source}"))
                     .detail("stage", stage.as_str())
-                    .hint("name an `image` that is here; `preflight` tells what the engine reaches")
+                    .hint("use an `image` that is already on this machine; `preflight` tells what the engine reaches")
             }
             Error::Changed { image, pinned, found } => Self::new(Code::ImageChanged, message)
                 .hint_for(

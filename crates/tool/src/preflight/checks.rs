@@ -53,6 +53,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
         daemon_running(facts),
         user_permissions(facts),
     ];
+    checks.extend(facts.auto_reason.iter().map(|reason| Check::new("engine_choice", Status::Info, reason)));
     match &facts.engine {
         Some(engine) => checks.extend(of_engine(facts, engine)),
         None => {
@@ -190,6 +191,7 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
         Check::new("compose", Status::Info, compose),
         Check::new("gpu_runtime", Status::Info, told(engine.gpu)),
     ];
+    checks.extend(slow_storage(engine));
     checks.extend(isolation(engine.kind));
     checks
 }
@@ -268,6 +270,26 @@ fn disk_space(facts: &PreflightFacts) -> Check {
     }
 }
 
+/// Nothing, unless the engine copies whole images.
+fn slow_storage(engine: &EngineInfo) -> Option<Check> {
+    let driver = engine.storage_driver.as_deref().filter(|it| *it == "vfs")?;
+    let detail = format!(
+        "{} stores files with the driver `{driver}`, which copies the whole image for each container: `create` and `destroy` \
+         take many seconds",
+        engine.kind
+    );
+    let guidance = match engine.kind {
+        EngineKind::Podman => {
+            "use the embedded engine (`engine = \"embedded\"`), or install `fuse-overlayfs` and set `driver = \"overlay\"` in \
+             `storage.conf`; Podman then no longer sees the containers and images that it has"
+        }
+        _ => {
+            "use the embedded engine (`engine = \"embedded\"`), or give the engine another storage driver, such as `overlay2`"
+        }
+    };
+    Some(Check::new("storage", Status::Warn, detail).with_guidance(guidance))
+}
+
 fn limits(engine: &EngineInfo) -> Check {
     if engine.ignored_limits.is_empty() {
         return Check::new("limits", Status::Pass, "memory, cores and processes are limited");
@@ -317,6 +339,7 @@ mod tests {
             arch: "amd64".into(),
             cgroup: 1,
             data_root: "/var/lib/docker".into(),
+            storage_driver: None,
             compose_version: None,
             gpu: false,
             selinux: false,
@@ -333,6 +356,7 @@ mod tests {
             endpoint: None,
             engine: Some(info()),
             skipped: Vec::new(),
+            auto_reason: None,
             free_bytes: Some(50 << 30),
             root: true,
             git: true,

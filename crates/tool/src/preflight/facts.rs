@@ -25,6 +25,8 @@ pub(crate) struct PreflightFacts {
     pub(crate) endpoint: Option<Failure>,
     pub(crate) engine: Option<EngineInfo>,
     pub(crate) skipped: Vec<SkippedEngine>,
+    /// Why `auto` took the engine.
+    pub(crate) auto_reason: Option<String>,
     /// Free bytes where the engine stores its data, if that can be read here.
     pub(crate) free_bytes: Option<u64>,
     pub(crate) root: bool,
@@ -68,6 +70,7 @@ impl PreflightFacts {
             free_bytes: here.and_then(free),
             engine,
             skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
+            auto_reason: choice.and_then(|it| it.reason.clone()),
             root: cx.host.uid == 0,
             git: find_program("git").is_ok(),
             gh: find_program("gh").is_ok(),
@@ -83,8 +86,11 @@ impl PreflightFacts {
     fn with_embedded(mut self, cx: &Context) -> Self {
         use super::embedded::{checks, isolation, oci_runtime};
 
-        let asked = self.engine.iter().map(|it| it.kind).chain(self.skipped.iter().map(|it| it.kind));
-        if asked.into_iter().any(|it| it == EngineKind::Embedded) {
+        let is_embedded = match &self.engine {
+            Some(engine) => engine.kind == EngineKind::Embedded,
+            None => self.skipped.iter().any(|it| it.kind == EngineKind::Embedded),
+        };
+        if is_embedded {
             let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
             self.of_engine = checks(&found, &self.system);
             let runtime = crate::engines::runtime(&cx.config);

@@ -26,6 +26,8 @@ struct DockerInfo {
     cgroup_version: String,
     docker_root_dir: PathBuf,
     #[serde(default)]
+    driver: Option<String>,
+    #[serde(default)]
     security_options: Vec<String>,
     #[serde(default)]
     runtimes: BTreeMap<String, serde::de::IgnoredAny>,
@@ -54,6 +56,7 @@ impl DockerInfo {
             arch: oci_arch(&self.architecture),
             cgroup: if self.cgroup_version == "2" { 2 } else { 1 },
             data_root: self.docker_root_dir,
+            storage_driver: self.driver,
             compose_version: None,
             gpu: self.runtimes.contains_key("nvidia"),
             selinux: has("selinux"),
@@ -91,6 +94,8 @@ struct PodmanSecurity {
 #[serde(rename_all = "camelCase")]
 struct PodmanStore {
     graph_root: PathBuf,
+    #[serde(default)]
+    graph_driver_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -116,6 +121,7 @@ impl PodmanInfo {
             arch: oci_arch(&self.host.arch),
             cgroup,
             data_root: self.store.graph_root,
+            storage_driver: self.store.graph_driver_name,
             compose_version: None,
             gpu: std::path::Path::new("/etc/cdi/nvidia.yaml").exists(),
             selinux: self.host.security.selinux_enabled,
@@ -131,8 +137,9 @@ mod tests {
     #[test]
     fn rootless_podman_on_version_1_keeps_no_limit() {
         let json = r#"{"host":{"arch":"amd64","cgroupVersion":"v1","security":{"rootless":true}},
-            "store":{"graphRoot":"/g"},"version":{"Version":"4.3.1"}}"#;
+            "store":{"graphRoot":"/g","graphDriverName":"vfs"},"version":{"Version":"4.3.1"}}"#;
         let it = info(Dialect::Podman, json.as_bytes(), "local").unwrap();
         assert_eq!((it.version.as_str(), it.ignored_limits.join(" ").as_str()), ("4.3.1", "memory cpus pids"));
+        assert_eq!(it.storage_driver.as_deref(), Some("vfs"));
     }
 }

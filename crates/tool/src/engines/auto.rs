@@ -1,0 +1,93 @@
+//! The engine of `engine = "auto"`.
+
+use std::collections::BTreeMap;
+
+use coracle_runtime::EngineKind;
+use coracle_runtime::engines::EngineSettings;
+
+use super::{Choice, Engines, embedded, short};
+
+/// Engines with a program that can be installed on any machine.
+const WITH_PROGRAM: [EngineKind; 2] = [EngineKind::Podman, EngineKind::Docker];
+
+impl Engines {
+    /// The embedded engine, unless other engines alone have containers of this state directory, or it lacks something here
+    /// that Podman or Docker would have. Where containers are is read from their records: an engine that is slow or down and
+    /// has none is not asked.
+    pub(super) async fn detect_auto(&self, choice: &mut Choice, settings: &EngineSettings) {
+        let in_use = self.engines_in_use();
+        let used: Vec<_> = WITH_PROGRAM
+            .into_iter()
+            .chain(cfg!(target_os = "macos").then_some(EngineKind::Container))
+            .filter(|kind| in_use.contains_key(kind) && !in_use.contains_key(&EngineKind::Embedded))
+            .collect();
+        choice.ask(&used, settings).await;
+        let mut lacks = self.embedded_lacks();
+        if choice.chosen.is_none() && lacks.is_empty() && cfg!(target_os = "linux") {
+            let answered = self.embedded().await;
+            lacks.extend(answered.as_ref().err().map(short));
+            choice.add(EngineKind::Embedded, answered);
+        }
+        let others: Vec<_> = WITH_PROGRAM.into_iter().filter(|kind| !used.contains(kind)).collect();
+        choice.ask(&others, settings).await;
+        if choice.chosen.is_none() {
+            self.detect_others(choice, settings).await;
+        }
+        choice.reason = choice.chosen.as_ref().map(|chosen| reason(chosen.0.kind(), &in_use, &lacks));
+    }
+
+    /// What cannot be read has no say.
+    fn engines_in_use(&self) -> BTreeMap<EngineKind, usize> {
+        let store = self.records.store().ok();
+        store.and_then(|store| coracle_lifecycle::engines_in_use(&store).ok()).unwrap_or_default()
+    }
+
+    fn embedded_lacks(&self) -> Vec<String> {
+        embedded::lacks(&self.config, &embedded::data_dir(&self.config, &self.host))
+    }
+}
+
+/// Why `auto` took an engine.
+fn reason(chosen: EngineKind, in_use: &BTreeMap<EngineKind, usize>, embedded_lacks: &[String]) -> String {
+    let elsewhere: Vec<_> =
+        in_use.iter().filter(|(kind, _)| **kind != chosen).map(|(kind, number)| format!("{kind} ({number})")).collect();
+    let stay = match elsewhere.is_empty() {
+        true => String::new(),
+        false => {
+            format!("; containers of other engines stay there and are reached as before: {}", elsewhere.join(", "))
+        }
+    };
+    let why = match (chosen, in_use.get(&chosen)) {
+        (EngineKind::Embedded, _) if embedded_lacks.is_empty() => {
+            "it is the fastest and needs no other program".to_owned()
+        }
+        (EngineKind::Embedded, _) => "no other engine answers".to_owned(),
+        (_, Some(number)) => {
+            format!("it has your containers ({number}); `engine = \"embedded\"` takes the embedded engine")
+        }
+        (_, None) if cfg!(target_os = "macos") => "it answers".to_owned(),
+        (_, None) => format!("the embedded engine lacks something here: {}", embedded_lacks.join("; ")),
+    };
+    format!("`auto` takes {chosen}: {why}{stay}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_names_what_decided() {
+        let told = |chosen, in_use: &[(EngineKind, usize)], lacks: &[&str]| {
+            let lacks: Vec<_> = lacks.iter().map(|it| (*it).to_owned()).collect();
+            reason(chosen, &in_use.iter().copied().collect(), &lacks)
+        };
+        let lines = [
+            told(EngineKind::Embedded, &[], &[]),
+            told(EngineKind::Embedded, &[(EngineKind::Docker, 2)], &[]),
+            told(EngineKind::Docker, &[(EngineKind::Docker, 2)], &[]),
+            told(EngineKind::Podman, &[], &["no program for networks"]),
+            told(EngineKind::Embedded, &[], &["no program for networks"]),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @"");
+    }
+}

@@ -45,6 +45,8 @@ pub(crate) use self::stack::{NewStack, StackRequest};
 pub(crate) struct Request {
     pub(crate) spec: CreateSpec,
     pub(crate) draft: NewRecord,
+    /// The limits that the call or the configuration names, without the defaults.
+    pub(crate) asked_limits: Limits,
     /// The image was named, so nothing else will do.
     pub(crate) image_named: bool,
     pub(crate) pull: Pull,
@@ -172,6 +174,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     Ok(Request {
         spec,
         draft,
+        asked_limits: asked_limits(args, config),
         image_named: args.image.is_some(),
         pull: pull(args, config)?,
         user,
@@ -323,6 +326,15 @@ fn limits(args: &Create, config: &Config) -> Result<Limits, Failure> {
         cpus: args.cpu_limit.or(defaults.cpus),
         pids: args.pids_limit.or(defaults.pids),
     })
+}
+
+fn asked_limits(args: &Create, config: &Config) -> Limits {
+    let (configured, built_in) = (config.default_limits(), Config::default().default_limits());
+    Limits {
+        memory: args.memory_limit.or(configured.memory.filter(|memory| Some(*memory) != built_in.memory)),
+        cpus: args.cpu_limit.or(configured.cpus.filter(|cpus| Some(*cpus) != built_in.cpus)),
+        pids: args.pids_limit.or(configured.pids.filter(|pids| Some(*pids) != built_in.pids)),
+    }
 }
 
 fn hosts(args: &Create) -> Result<Vec<HostEntry>, Failure> {

@@ -18,6 +18,7 @@ use super::provision::PutIn;
 use super::source::ForkSource;
 use super::stack::StackUp;
 use crate::commands::connect_command;
+use crate::context::Context;
 use crate::document::joined;
 use crate::engines::Ready;
 use crate::failure::Failure;
@@ -121,11 +122,14 @@ pub(crate) struct LimitsAnswer {
 impl LimitsAnswer {
     /// A limit is enforced if the engine tells it back.
     pub(crate) fn from_limits(limits: &Limits) -> Self {
-        let given =
-            [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
-        let enforced = given.iter().filter(|it| it.1).map(|it| it.0).collect();
-        Self { memory: limits.memory.map(|it| it.0), cpus: limits.cpus, pids: limits.pids, enforced }
+        Self { memory: limits.memory.map(|it| it.0), cpus: limits.cpus, pids: limits.pids, enforced: names(limits) }
     }
+}
+
+/// The limits that are given.
+fn names(limits: &Limits) -> Vec<&'static str> {
+    let given = [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
+    given.into_iter().filter_map(|(name, is_given)| is_given.then_some(name)).collect()
 }
 
 impl LimitsAnswer {
@@ -140,6 +144,7 @@ impl LimitsAnswer {
 
 /// A container that is ready, and how it came about.
 pub(super) struct CreateOutcome<'a> {
+    pub(super) cx: &'a Context,
     pub(super) found: ManagedContainer,
     pub(super) request: &'a Request,
     pub(super) devcontainer: Option<&'a DevcontainerPlan>,
@@ -204,7 +209,7 @@ impl CreateOutcome<'_> {
             expires_at: self.expires_at,
             forked_from,
             not_included,
-            warnings: warnings(record.guest.is_some(), request, warned, self.ready),
+            warnings: warnings(self.cx, record.guest.is_some(), request, warned, self.ready),
             duration_ms: 0,
             workdir: record.workdir,
             container: record.name,
@@ -212,7 +217,7 @@ impl CreateOutcome<'_> {
     }
 }
 
-fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
+fn warnings(cx: &Context, guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
     let mut warnings = of_image;
     if !guest {
         warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
@@ -223,11 +228,17 @@ fn warnings(guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Read
         let message = format!("whoever is on the way can change what is cloned from {}", insecure.join(", "));
         warnings.push(Warning::new("insecure_url", message));
     }
-    let ignored = ready
-        .ignored_limits
-        .iter()
-        .map(|it| Warning::new("limit_not_enforced", format!("this engine ignores the limit of {it}")));
-    warnings.extend(ignored);
+    let engine = ready.runtime.kind();
+    let is_ignored = |limit: &&str| ready.ignored_limits.iter().any(|ignored| ignored == limit);
+    let ignored = names(&request.asked_limits).into_iter().filter(is_ignored);
+    let is_new = |limit: &&str| cx.is_first_report(&format!("limit-{engine}-{limit}"));
+    warnings.extend(ignored.filter(is_new).map(|limit| {
+        let message = format!(
+            "{engine} does not enforce the limit of {limit} here; this is reported once, and `limits.enforced` has those that it \
+             enforces"
+        );
+        Warning::new("limit_not_enforced", message)
+    }));
     let unkept = request.spec.limits.unenforced_by(ready.runtime.kind()).into_iter();
     // Those that are ignored altogether are told already.
     let rounded = unkept.filter(|it| it.capability != Some(Capability::PidsLimit));

@@ -115,6 +115,7 @@ pub(super) async fn run<'a>(
     let told = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
     let outcome = CreateOutcome {
+        cx,
         expires_at: crate::removal::expiry(cx, &found.record),
         found,
         request,

@@ -164,7 +164,8 @@ pub(super) async fn template(
     }
     let found = resolve_image(cx, &ready, role, &plan.image).await?;
     let contents = cache(cx, &cx.store()?)?.contents(&found.image);
-    let mut warnings = warnings(&plan, &found, contents.as_ref(), &ready);
+    let usual = Plan::for_role(role, &Config::default()).limits;
+    let mut warnings = warnings(&plan, &usual, &found, contents.as_ref(), &ready);
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
     warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
     let NamedImage { image, reference } =
@@ -211,7 +212,14 @@ pub(super) async fn template(
 }
 
 /// What is not as the person has it in the settings.
-fn warnings(plan: &Plan, found: &NamedImage, contents: Option<&Contents>, ready: &Ready) -> Vec<Warning> {
+/// `usual` are the limits of a configuration that sets none: of these, none is reported.
+fn warnings(
+    plan: &Plan,
+    usual: &Limits,
+    found: &NamedImage,
+    contents: Option<&Contents>,
+    ready: &Ready,
+) -> Vec<Warning> {
     let stand_in = (!found.image.is_named(&plan.image)).then(|| {
         let gaps = contents.map(|it| it.gaps(&plan.image)).unwrap_or_default();
         let has = contents.map_or_else(String::new, |it| format!(": {}", it.summary(&plan.image)));
@@ -224,9 +232,9 @@ fn warnings(plan: &Plan, found: &NamedImage, contents: Option<&Contents>, ready:
         }
     });
     let asked = [
-        ("memory", plan.limits.memory.is_some()),
-        ("cpus", plan.limits.cpus.is_some()),
-        ("pids", plan.limits.pids.is_some()),
+        ("memory", plan.limits.memory != usual.memory),
+        ("cpus", plan.limits.cpus != usual.cpus),
+        ("pids", plan.limits.pids != usual.pids),
     ];
     let ignored =
         asked.into_iter().filter(|(name, is_asked)| *is_asked && ready.ignored_limits.iter().any(|it| it == name));
@@ -267,7 +275,10 @@ mod tests {
 
     #[test]
     fn limits_that_the_engine_ignores_and_an_image_that_stands_in_are_told() {
-        let (plan, ready) = (Plan::for_role(SlotRole::Workspace, &Config::default()), |ignored: &[&str]| Ready {
+        let mut config = Config::default();
+        config.workspace.pids = 99;
+        let usual = Plan::for_role(SlotRole::Workspace, &Config::default()).limits;
+        let (plan, ready) = (Plan::for_role(SlotRole::Workspace, &config), |ignored: &[&str]| Ready {
             runtime: std::sync::Arc::new(coracle_runtime::FakeRuntime::new()),
             ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
             gpu: false,
@@ -286,11 +297,11 @@ mod tests {
         };
         let codes = |tag: &str, ignored: &[&str]| {
             let found = NamedImage { image: image(tag), reference: tag.to_owned() };
-            let told = warnings(&plan, &found, None, &ready(ignored));
+            let told = warnings(&plan, &usual, &found, None, &ready(ignored));
             told.into_iter().map(|it| it.code).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(codes("docker.io/library/python:3.12-bookworm", &[]), "");
-        assert_eq!(codes("coracle-cache:1", &["pids", "swap"]), "bootstrap_image limit_not_enforced");
+        assert_eq!(codes("coracle-cache:1", &["pids", "swap", "memory"]), "bootstrap_image limit_not_enforced");
     }
 
     #[test]

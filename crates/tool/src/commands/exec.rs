@@ -113,7 +113,7 @@ impl Operation for Exec {
         let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
         let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes).or_else(|| cx.take_input());
-        exec.limits = limits(&cx.config, self.timeout, self.request.silence_timeout);
+        exec.limits = limits(cx, self.timeout, self.request.silence_timeout);
         exec.at_limit = if self.on_timeout == Some(OnTimeout::Keep) { AtLimit::Keep } else { AtLimit::End };
         exec.keep_bytes = inline_bytes(cx, self.max_output);
         exec.cancel = cx.call.cancel.clone();
@@ -257,10 +257,15 @@ pub(crate) fn check_command(config: &Config, command: &Script, timeout: Option<S
     Err(coracle_runtime::PolicyRefusal { problems: vec![problem] }.into())
 }
 
-/// How long a command may run, and be silent.
-pub(crate) fn limits(config: &Config, timeout: Option<Seconds>, silence: Option<Seconds>) -> ExecLimits {
+/// How long a command may run, and be silent. One that a user runs at a terminal, such as a development server, ends by
+/// Ctrl-C: it has a total limit only if the call or the configuration sets one.
+pub(crate) fn limits(cx: &Context, timeout: Option<Seconds>, silence: Option<Seconds>) -> ExecLimits {
+    let config = &cx.config;
+    let is_at_terminal = cx.call.frontend == Frontend::Cli && cx.host.stdin_is_terminal && cx.host.stdout_is_terminal;
+    let is_configured = config.exec.timeout != Config::default().exec.timeout;
+    let usual = (!is_at_terminal || is_configured).then_some(config.exec.timeout);
     ExecLimits {
-        total: Some(timeout.unwrap_or(config.exec.timeout).0),
+        total: timeout.or(usual).map(|it| it.0),
         silence: silence.unwrap_or(config.exec.silence_timeout).unless_zero(),
         grace: config.exec.grace.0,
     }

@@ -40,7 +40,7 @@ impl Operation<Process> for WorkflowExec {
         let inside = &open.inside;
         let mut exec = Exec::new(self.command.0, inside.agent, inside.tree_path(&worktree.id));
         exec.env = worktree.env();
-        exec.limits = limits(&cx.config, self.timeout, None);
+        exec.limits = limits(cx, self.timeout, None);
         exec.keep_bytes = inline_bytes(cx, None);
         exec.cancel = cx.call.cancel.clone();
         exec.live = cx.call.progress.live();

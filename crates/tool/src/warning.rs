@@ -1,6 +1,8 @@
 //! What a successful call wants to be known.
 
-use coracle_lifecycle::Review;
+use std::collections::BTreeSet;
+
+use coracle_lifecycle::{Change, Review};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,6 +22,17 @@ impl Warning {
     }
 }
 
+fn kind(change: Change) -> &'static str {
+    match change {
+        Change::New | Change::Changed | Change::Replaced => "protected paths, such as git's hooks",
+        Change::Repository | Change::Submodule => "repositories inside",
+        Change::Gitattributes | Change::Gitmodules => "settings of git",
+        Change::Device | Change::Fifo | Change::Socket => "devices, pipes or sockets",
+        Change::Link => "links that lead out",
+        Change::Root | Change::Setuid => "files of root",
+    }
+}
+
 /// Somebody has to look before the host acts on it.
 pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     let places = review.findings.len();
@@ -28,8 +41,10 @@ pub(crate) fn to_review(review: &Review) -> Option<Warning> {
     }
     let more = if review.more { "; not everything could be checked, or there are more" } else { "" };
     let what = count(places as u64, "place", "places");
+    let kinds: BTreeSet<_> = review.findings.iter().map(|finding| kind(finding.change)).collect();
+    let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
     let message = format!(
-        "{what} in host directories changed that host programs act on, such as git's hooks: review before you use the \
+        "{what} in host directories changed that host programs act on ({kinds}): review them before you use the \
          directories{more}"
     );
     Some(Warning::new("review", message))

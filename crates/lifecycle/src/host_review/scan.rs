@@ -144,7 +144,10 @@ impl<'a> Scan<'a> {
             FileType::Socket => Some(Change::Socket),
             FileType::Symlink => {
                 let target = readlinkat(dir, name, Vec::new());
-                let out = target.is_ok_and(|it| self.leads_out(path, Path::new(OsStr::from_bytes(it.to_bytes()))));
+                let out = target.is_ok_and(|target| {
+                    let target = Path::new(OsStr::from_bytes(target.to_bytes()));
+                    self.leads_out(path, target) && !(leads_to_python(path, target) && is_of_venv(dir))
+                });
                 out.then_some(Change::Link)
             }
             _ => None,
@@ -219,6 +222,20 @@ fn resolves_outside(dir: &OwnedFd, path: &Path) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn resolves_outside(_: &OwnedFd, _: &Path) -> bool {
     false
+}
+
+/// Whether a link is named like the interpreter of a virtual environment and leads to an installed one.
+fn leads_to_python(path: &Path, target: &Path) -> bool {
+    let is_python = |path: &Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"python"));
+    let is_in_bin = path.parent().is_some_and(|dir| dir.ends_with("bin"));
+    let is_plain = target.is_absolute() && !target.components().any(|part| part == Component::ParentDir);
+    let is_installed = ["/usr/bin", "/usr/local/bin", "/bin"].iter().any(|dir| target.parent() == Some(Path::new(dir)));
+    is_in_bin && is_python(path) && is_python(target) && is_plain && is_installed
+}
+
+/// Whether `bin` is the directory of a virtual environment.
+fn is_of_venv(bin: BorrowedFd<'_>) -> bool {
+    statat(bin, c"../pyvenv.cfg", AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Whether a link at that path of a directory can lead out of it: one that goes up after a name goes wherever that name leads,
@@ -366,6 +383,29 @@ mod tests {
         // `own` may be older than the container, and the person's: what goes over it is not.
         let told: Vec<_> = found(&root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
         assert_eq!(told, ["later", "over", "own", "through"]);
+    }
+
+    #[test]
+    fn the_interpreter_of_a_virtual_environment_is_no_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join(".venv/bin")).unwrap();
+        fs::create_dir_all(root.join("tools/bin")).unwrap();
+        fs::write(root.join(".venv/pyvenv.cfg"), "home = /usr/bin\n").unwrap();
+        for (name, target) in [
+            (".venv/bin/python", "/usr/bin/python3"),
+            (".venv/bin/python3", "python"),
+            (".venv/bin/python3.12", "/usr/local/bin/python3.12"),
+            (".venv/lib64", "lib"),
+            (".venv/bin/pip", "/usr/bin/python3"),
+            (".venv/bin/python4", "/usr/bin/../../etc/python"),
+            (".venv/bin/python5", "/home/kim/python"),
+            ("tools/bin/python", "/usr/bin/python3"),
+        ] {
+            std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+        }
+        let told: Vec<_> = found(root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
+        assert_eq!(told, [".venv/bin/pip", ".venv/bin/python4", ".venv/bin/python5", "tools/bin/python"]);
     }
 
     #[test]

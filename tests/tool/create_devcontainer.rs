@@ -144,6 +144,11 @@ async fn what_is_not_granted_is_refused_before_anything_is_made() {
                 "{answer:#}"
             );
         }
+        let file = r#"{ "image": "localhost/x", "features": { "ghcr.io/x/y:1": {}, "../../z": {} } }"#;
+        write(&tool.work(), &[(".devcontainer.json", file)]);
+        let answer = tool.create(call("auto")).await;
+        let hint = answer["hint"].as_str().unwrap();
+        assert!(hint.contains(r#"`features_allow = ["ghcr.io/x/y:1"]` below `[sandbox]`"#), "{answer:#}");
         write(&tool.work(), &[(".devcontainer.json", "{ \"image\": }")]);
         let broken = tool.create(call("auto")).await;
         assert_eq!(

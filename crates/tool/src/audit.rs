@@ -10,8 +10,9 @@ use coracle_workspace::Effect;
 use serde_json::{Map, Value, json};
 
 use crate::context::{Context, Frontend};
-use crate::failure::Failure;
+use crate::failure::{Failure, is_full};
 use crate::humanize::millis;
+use crate::state::StateDir;
 
 /// An act that has been announced.
 #[derive(Debug)]
@@ -48,6 +49,9 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
     let log = AuditLog::new(cx.state()?.audit());
     let line = with(&fields, json!({ "phase": "intent", "args": audit::args(args) }));
     log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
+        if is_full(&err) {
+            return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
+        }
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
             .hint("make room for the state directory; nothing is done that is not recorded")
     })?;

@@ -10,7 +10,7 @@ use coracle_runtime::ContainerName;
 use coracle_runtime::host::tree_sweep::sweep_path;
 
 use crate::config::Config;
-use crate::failure::Failure;
+use crate::failure::{Failure, is_full};
 use crate::host::Host;
 
 /// The file by which a directory is known as ours.
@@ -41,11 +41,15 @@ impl StateDir {
             Failure::config("state_dir", None, message).hint(hint)
         };
         let is_named = given.is_some() || config.state_dir.is_some();
-        let root = create(&path).map_err(|err| refuse(err.into()))?;
+        let refuse_io = |err: io::Error| match is_full(&err) {
+            true => Failure::state_dir_full(&path, &err),
+            false => refuse(err.into()),
+        };
+        let root = create(&path).map_err(refuse_io)?;
         check(&root, host.uid, is_named).map_err(refuse)?;
         sweep_path(&root);
         let state = Self { root };
-        state.create_content().map_err(|err| refuse(err.into()))?;
+        state.create_content().map_err(refuse_io)?;
         Ok(state)
     }
 

@@ -29,6 +29,9 @@ pub enum FeatureLocation {
     Registry(Artifact),
 }
 
+/// The setting that lists features of registries.
+pub const ALLOWED_FEATURES: &str = "sandbox.features_allow";
+
 impl Feature {
     /// An object, or the one word that is its version.
     pub(super) fn read(name: &str, options: &Value) -> Result<Self, String> {
@@ -51,7 +54,7 @@ impl Feature {
     pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<FeatureLocation, DeniedProperty> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
-            Err(DeniedProperty::new(property, "devcontainer.feature", message).unless("sandbox.features_allow"))
+            Err(DeniedProperty::new(property, "devcontainer.feature", message))
         };
         if self.name.starts_with("./") || self.name.starts_with("../") {
             return match context::relative(dir, &self.name) {
@@ -60,7 +63,7 @@ impl Feature {
             };
         }
         if !allowed.matches(&self.name) {
-            return refuse("it is not on the list");
+            return refuse("it is not on the list").map_err(|refusal| refusal.unless(ALLOWED_FEATURES));
         }
         Artifact::parse(&self.name).map(FeatureLocation::Registry).or_else(refuse)
     }

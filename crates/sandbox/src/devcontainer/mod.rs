@@ -25,7 +25,7 @@ pub use self::artifact::Artifact;
 pub use self::context::{is_kept_out, relative};
 pub use self::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
 pub use self::dockerfile::{Dockerfile, dockerfile};
-pub use self::feature::{Feature, FeatureFile, FeatureLocation, feature_file, in_order, variable_of};
+pub use self::feature::{ALLOWED_FEATURES, Feature, FeatureFile, FeatureLocation, feature_file, in_order, variable_of};
 pub use self::hooks::{CommandRan, RunAs, run};
 pub use self::mounts::{MountKind, MountRequest};
 pub use self::properties::read;

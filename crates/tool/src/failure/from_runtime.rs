@@ -12,6 +12,11 @@ impl From<Error> for Failure {
         {
             return Self::newer_version(sentence(&err)).detail("file", file);
         }
+        if let Error::Host { source, .. } = &err
+            && super::is_full(source)
+        {
+            return Self::host_disk_full(sentence(&err));
+        }
         let failure = Self::new(code(&err), sentence(&err));
         match err {
             Error::NotInstalled { program } => failure.detail("engine", program).hint_for(INSTALL, YOU_INSTALL),
@@ -232,6 +237,7 @@ pub(crate) fn code(err: &Error) -> Code {
         Error::GuestLost { .. } => Code::GuestLost,
         Error::Refused(fault) => of_fault(fault.code),
         Error::Host { source, .. } if StoredFileError::newer_file(source).is_some() => Code::NewerVersion,
+        Error::Host { source, .. } if super::is_full(source) => Code::DiskFull,
         Error::Engine { .. } | Error::Unreadable { .. } | Error::Spawn { .. } => Code::EngineFailed,
         _ => Code::Internal,
     }

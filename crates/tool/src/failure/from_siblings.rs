@@ -102,6 +102,11 @@ impl From<lifecycle::StoreError> for Failure {
         if let lifecycle::StoreError::Newer(file) = &err {
             return Self::newer_version(err.to_string()).detail("file", file);
         }
+        if let lifecycle::StoreError::Io { path, source } = &err
+            && super::is_full(source)
+        {
+            return Self::state_dir_full(path, source);
+        }
         let message = match &err {
             lifecycle::StoreError::Io { source, .. } => format!("{err}: {source}"),
             _ => err.to_string(),
@@ -168,6 +173,7 @@ impl From<images::Error> for Failure {
                 .detail("image", image)
                 .detail("pinned", pinned)
                 .detail("found", found),
+            Error::State { source, .. } if super::is_full(&source) => Self::host_disk_full(format!("{message}: {source}")),
             Error::State { source, .. } => Self::config("state_dir", None, format!("{message}: {source}"))
                 .hint("name a directory that is yours alone with `state_dir` or `--state-dir`"),
             Error::Engine(err) => err.into(),

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
 
+mod disk_full;
 mod from_compose;
 mod from_jobs;
 mod from_mounts;
@@ -19,10 +20,12 @@ use coracle_runtime::{PolicyRefusal, Problem, failure};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+pub(crate) use self::disk_full::is_full;
 pub(crate) use self::from_runtime::{StoppedContainer, code as code_of};
 pub(crate) use self::from_slots::slot_failure;
 pub use self::from_tools::tool_hint;
 pub use self::reader::HintReader;
+pub(crate) use self::reader::SETTINGS;
 
 /// A failure with its hints, and the result fields that are known all the same.
 ///

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 
 /// Where a remedy names the settings file in use.
-const SETTINGS: &str = "{settings}";
+pub(crate) const SETTINGS: &str = "{settings}";
 
 /// Who reads an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! The checks of preflight, as a pure function of facts (containers.md 3.3).
 
+use std::path::Path;
+
 use coracle_runtime::{EngineInfo, EngineKind};
 use serde::Serialize;
 
@@ -63,6 +65,7 @@ pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     }
     checks.extend(facts.of_engine.clone());
     checks.push(state_dir(facts));
+    checks.extend(facts.state_space.as_ref().map(|(dir, free)| state_space(dir, *free)));
     let found = |it: bool| if it { "found on the host" } else { "not found on the host" };
     checks.push(Check::new("git", Status::Info, found(facts.git)));
     checks.push(Check::new("gh", Status::Info, found(facts.gh)));
@@ -309,6 +312,18 @@ fn state_dir(facts: &PreflightFacts) -> Check {
     Check::new("state_dir", Status::Warn, detail).with_guidance("update this program, or end what still runs it")
 }
 
+/// Records, saved work and the audit trail are in the state directory, on a file system of its own perhaps.
+fn state_space(dir: &Path, free: u64) -> Check {
+    let (dir, name) = (dir.display(), "state_space");
+    let (status, detail) = match free >> 20 {
+        0 => (Status::Fail, format!("no space is left for the state directory `{dir}`")),
+        mib @ 1..1024 => (Status::Warn, format!("{mib} MiB free for the state directory `{dir}`, with all saved work")),
+        _ => return Check::new(name, Status::Pass, format!("more than 1 GiB free for `{dir}`")),
+    };
+    Check::new(name, status, detail)
+        .with_guidance("free some space on its file system, or set `state_dir` to a directory on another one")
+}
+
 fn unverified(facts: &PreflightFacts) -> Check {
     match facts.unverified.as_slice() {
         [] => Check::new("unverified", Status::Pass, "no container carries our label without proof"),
@@ -358,6 +373,7 @@ mod tests {
             skipped: Vec::new(),
             auto_reason: None,
             free_bytes: Some(50 << 30),
+            state_space: None,
             root: true,
             git: true,
             gh: false,
@@ -423,6 +439,12 @@ mod tests {
         gh Info: not found on the host
         unverified Pass: no container carries our label without proof
         ");
+    }
+
+    #[test]
+    fn a_full_state_directory_fails_and_a_small_one_warns() {
+        let judged = |free| state_space(Path::new("/state"), free).status;
+        assert_eq!((judged(1023), judged(5 << 20), judged(2 << 30)), (Status::Fail, Status::Warn, Status::Pass));
     }
 
     #[test]

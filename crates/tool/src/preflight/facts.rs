@@ -29,6 +29,8 @@ pub(crate) struct PreflightFacts {
     pub(crate) auto_reason: Option<String>,
     /// Free bytes where the engine stores its data, if that can be read here.
     pub(crate) free_bytes: Option<u64>,
+    /// The state directory, and the bytes that are free there.
+    pub(crate) state_space: Option<(PathBuf, u64)>,
     pub(crate) root: bool,
     pub(crate) git: bool,
     pub(crate) gh: bool,
@@ -58,7 +60,7 @@ impl PreflightFacts {
     ) -> Self {
         let choice = detected.as_ref().ok();
         let engine = choice.and_then(|it| it.chosen.as_ref()).map(|it| it.1.clone());
-        let free = |it: &EngineInfo| rustix::fs::statvfs(&it.data_root).ok().map(|it| it.f_bavail * it.f_frsize);
+        let free = |it: &EngineInfo| free_at(&it.data_root);
         // A cluster's data is on its nodes.
         let here = engine.as_ref().filter(|it| it.kind != EngineKind::Kubernetes);
         Self {
@@ -68,6 +70,7 @@ impl PreflightFacts {
             state: cx.state().err(),
             endpoint: detected.as_ref().err().cloned(),
             free_bytes: here.and_then(free),
+            state_space: cx.state().ok().and_then(|state| Some((state.root().to_owned(), free_at(state.root())?))),
             engine,
             skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
             auto_reason: choice.and_then(|it| it.reason.clone()),
@@ -104,6 +107,10 @@ impl PreflightFacts {
     fn with_embedded(self, _: &Context) -> Self {
         self
     }
+}
+
+fn free_at(dir: &std::path::Path) -> Option<u64> {
+    rustix::fs::statvfs(dir).ok().map(|it| it.f_bavail * it.f_frsize)
 }
 
 fn newer_files(store: &Store) -> Vec<PathBuf> {

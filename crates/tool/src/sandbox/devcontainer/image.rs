@@ -126,7 +126,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
     let mut refusals = Vec::new();
     let recipe = recipe(context, &state.file, state.default_image.as_ref(), &mut refusals).await?;
     if !refusals.is_empty() {
-        return Err(coracle_sandbox::devcontainer::refused(&refusals).into());
+        return Err(super::refusal::refused(cx, &refusals));
     }
     let made = build(context, ready, &recipe).await?;
     Ok(NamedImage { reference: made.reference.to_string(), image: made.image })

@@ -7,12 +7,12 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
 use coracle_sandbox::devcontainer::{
     DeniedProperty, Devcontainer, DevcontainerSearch, HostRequirements, MAX_BYTES, MountKind, Variables, find, read,
-    refused,
 };
 use coracle_sandbox::worktree::CommitFileKind;
 
 use super::build_files::BuildFiles;
 use super::image::{DevcontainerImage, ImageContext, Recipe, build, missing, recipe};
+use super::refusal::refused;
 use crate::config::Config;
 use crate::context::Context;
 use crate::engines::Ready;
@@ -63,7 +63,7 @@ pub(crate) async fn judge(
     let context = ImageContext { cx, files, path, variables, remote_user: file.user.as_deref(), digests: &none };
     let recipe = recipe(context, &file, usual, &mut refusals).await?;
     if !refusals.is_empty() {
-        return Err(refused(&refusals).detail("file", path).into());
+        return Err(refused(cx, &refusals).detail("file", path));
     }
     Ok(JudgedFile { bytes, file, recipe })
 }

@@ -10,6 +10,7 @@ mod features;
 mod fetch;
 mod image;
 mod judge;
+mod refusal;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -41,7 +41,7 @@ pub(super) fn command() -> Command {
     let session = Arg::new("terminal").value_name("TERMINAL").help("Its id [default: yours, else a new one]");
     let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
     let words = Arg::new(COMMAND).value_name("WORDS").last(true).num_args(1..);
-    Command::new("attach").about("Open a terminal that goes on without you, or return to one").args([
+    Command::new("attach").about("Open a persistent terminal, or reattach to one").args([
         name,
         session,
         flag("new", "Open another one").conflicts_with("terminal"),

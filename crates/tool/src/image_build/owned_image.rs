@@ -41,7 +41,7 @@ pub(crate) async fn owned(
     let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
     if base.is_none_or(|it| it != digest_of(&imaged.image)) {
         let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
-        return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("say it again"));
+        return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("run the command again"));
     }
     Ok(NamedImage { image: made.image, reference: imaged.reference.clone() })
 }

@@ -21,8 +21,8 @@ pub(crate) struct Create {
     /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Option<Name>")]
     pub(crate) name: Option<ContainerName>,
-    /// When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in the same
-    /// words.
+    /// When a container of ours has that name: `error`, or `reuse`, which returns the existing container if its options are
+    /// the same.
     #[schemars(with = "Option<String>", extend("default" = "error", "enum" = ["error", "reuse"]))]
     pub(crate) if_exists: Option<IfExists>,
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,

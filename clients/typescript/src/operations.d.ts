@@ -92,8 +92,8 @@ export interface CreateRequest {
   /** Give all GPUs of the host. */
   gpu?: boolean;
   /**
-   * When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in
-   * the same words.
+   * When a container of ours has that name: `error`, or `reuse`, which returns the existing container if its
+   * options are the same.
    */
   if_exists?: "error" | "reuse";
   /** Image to start from. Without one it is the configured default; where no registry answers, a Debian made here. */
@@ -1111,8 +1111,8 @@ export interface RestoreRequest {
   /** Give all GPUs of the host. */
   gpu?: boolean;
   /**
-   * When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in
-   * the same words.
+   * When a container of ours has that name: `error`, or `reuse`, which returns the existing container if its
+   * options are the same.
    */
   if_exists?: "error" | "reuse";
   /** Labels of the caller's own. */
@@ -1325,8 +1325,8 @@ export interface ForkRequest {
   /** Give all GPUs of the host. */
   gpu?: boolean;
   /**
-   * When a container of ours has that name: `error`, or `reuse`, which gives it as it is if it was asked for in
-   * the same words.
+   * When a container of ours has that name: `error`, or `reuse`, which returns the existing container if its
+   * options are the same.
    */
   if_exists?: "error" | "reuse";
   /** Labels of the caller's own. */

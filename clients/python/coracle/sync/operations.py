@@ -255,8 +255,8 @@ class Operations:
                 person's to set, mostly yes.
             forward_ssh: Give it keys for ssh. The person has to allow it.
             gpu: Give all GPUs of the host.
-            if_exists: When a container of ours has that name: `error`, or `reuse`, which gives it as it is if
-                it was asked for in the same words.
+            if_exists: When a container of ours has that name: `error`, or `reuse`, which returns the existing
+                container if its options are the same.
             image: Image to start from. Without one it is the configured default; where no registry answers, a
                 Debian made here.
             labels: Labels of the caller's own.
@@ -1018,8 +1018,8 @@ class Operations:
                 person's to set, mostly yes.
             forward_ssh: Give it keys for ssh. The person has to allow it.
             gpu: Give all GPUs of the host.
-            if_exists: When a container of ours has that name: `error`, or `reuse`, which gives it as it is if
-                it was asked for in the same words.
+            if_exists: When a container of ours has that name: `error`, or `reuse`, which returns the existing
+                container if its options are the same.
             labels: Labels of the caller's own.
             main: A program that the container runs, as job `main`: `image` for what the image itself starts, as
                 its user (for an image that is a service), or a list of words.
@@ -1161,8 +1161,8 @@ class Operations:
                 person's to set, mostly yes.
             forward_ssh: Give it keys for ssh. The person has to allow it.
             gpu: Give all GPUs of the host.
-            if_exists: When a container of ours has that name: `error`, or `reuse`, which gives it as it is if
-                it was asked for in the same words.
+            if_exists: When a container of ours has that name: `error`, or `reuse`, which returns the existing
+                container if its options are the same.
             labels: Labels of the caller's own.
             main: A program that the container runs, as job `main`: `image` for what the image itself starts, as
                 its user (for an image that is a service), or a list of words.
@@ -2378,8 +2378,8 @@ class ContainerOperations:
                 person's to set, mostly yes.
             forward_ssh: Give it keys for ssh. The person has to allow it.
             gpu: Give all GPUs of the host.
-            if_exists: When a container of ours has that name: `error`, or `reuse`, which gives it as it is if
-                it was asked for in the same words.
+            if_exists: When a container of ours has that name: `error`, or `reuse`, which returns the existing
+                container if its options are the same.
             labels: Labels of the caller's own.
             main: A program that the container runs, as job `main`: `image` for what the image itself starts, as
                 its user (for an image that is a service), or a list of words.

@@ -75,7 +75,7 @@ pub use health::{Check, HealthReport, Probe, ProbeOutcome, RetryPolicy, wait_hea
 pub use host_review::{Change, Finding, Review, compared, read_only_paths};
 pub use lease::{LeaseTerms, expires_at};
 pub(crate) use list::recorded_engines;
-pub use list::{ContainerEntry, ContainerList, engines_in_use, list, list_recent};
+pub use list::{ContainerEntry, ContainerList, list, list_recent};
 pub use managed_container::ManagedContainer;
 pub use networks::{
     NetworkOwner, NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks,

@@ -164,19 +164,6 @@ fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container
     role.is_some_and(|it| slots.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
 }
 
-/// How many containers each engine has by the records of this state directory; a session's files without a container count
-/// as one. Asks no engine.
-///
-/// # Errors
-/// When the state directory cannot be read.
-pub fn engines_in_use(store: &Store) -> Result<BTreeMap<EngineKind, usize>> {
-    let slots = store.slots()?.into_iter().filter(|slot| slot.container.is_none()).map(|slot| slot.volume.engine);
-    let engines = store.records()?.into_iter().map(|record| record.engine).chain(slots);
-    let mut in_use = BTreeMap::new();
-    engines.for_each(|engine| *in_use.entry(engine).or_default() += 1);
-    Ok(in_use)
-}
-
 /// The preferred engine, and every engine that a record names.
 pub(crate) async fn recorded_engines(
     engines: &dyn Engines,

@@ -316,6 +316,20 @@ impl Store {
         Ok(self.all_slots()?.0)
     }
 
+    /// How many containers each engine has by the records of this state directory; a session's files without a container
+    /// count as one. Asks no engine.
+    ///
+    /// # Errors
+    /// When the state directory cannot be read.
+    pub fn engines_in_use(&self) -> Result<BTreeMap<EngineKind, usize>, StoreError> {
+        let slots = self.slots()?.into_iter().filter(|slot| slot.container.is_none()).map(|slot| slot.volume.engine);
+        let mut in_use = BTreeMap::new();
+        for engine in self.records()?.into_iter().map(|record| record.engine).chain(slots) {
+            *in_use.entry(engine).or_default() += 1;
+        }
+        Ok(in_use)
+    }
+
     /// Files of containers and sessions that a newer version wrote.
     ///
     /// # Errors

@@ -39,7 +39,7 @@ impl Engines {
     /// What cannot be read has no say.
     fn engines_in_use(&self) -> BTreeMap<EngineKind, usize> {
         let store = self.records.store().ok();
-        store.and_then(|store| coracle_lifecycle::engines_in_use(&store).ok()).unwrap_or_default()
+        store.and_then(|store| store.engines_in_use().ok()).unwrap_or_default()
     }
 
     fn embedded_lacks(&self) -> Vec<String> {
@@ -88,6 +88,12 @@ mod tests {
             told(EngineKind::Podman, &[], &["no program for networks"]),
             told(EngineKind::Embedded, &[], &["no program for networks"]),
         ];
-        insta::assert_snapshot!(lines.join("\n"), @"");
+        insta::assert_snapshot!(lines.join("\n"), @r#"
+        `auto` takes embedded: it is the fastest and needs no other program
+        `auto` takes embedded: it is the fastest and needs no other program; containers of other engines stay there and are reached as before: docker (2)
+        `auto` takes docker: it has your containers (2); `engine = "embedded"` takes the embedded engine
+        `auto` takes podman: the embedded engine lacks something here: no program for networks
+        `auto` takes embedded: no other engine answers
+        "#);
     }
 }

@@ -72,7 +72,7 @@ pub struct Choice {
 
 impl Choice {
     /// Asks these engines in this order, until one answers.
-    async fn ask(&mut self, order: &[EngineKind], settings: &EngineSettings) {
+    async fn try_in_order(&mut self, order: &[EngineKind], settings: &EngineSettings) {
         if self.chosen.is_none() {
             let found = detect(order, settings).await;
             self.chosen = found.chosen;
@@ -168,9 +168,9 @@ impl Engines {
         }
         let settings = settings(config, &self.host, self.state()?)?;
         match config.engine {
-            Engine::Docker => choice.ask(&[EngineKind::Docker], &settings).await,
-            Engine::Podman => choice.ask(&[EngineKind::Podman], &settings).await,
-            Engine::Container => choice.ask(&[EngineKind::Container], &settings).await,
+            Engine::Docker => choice.try_in_order(&[EngineKind::Docker], &settings).await,
+            Engine::Podman => choice.try_in_order(&[EngineKind::Podman], &settings).await,
+            Engine::Container => choice.try_in_order(&[EngineKind::Container], &settings).await,
             Engine::Embedded => choice.add(EngineKind::Embedded, self.embedded().await),
             Engine::Kubernetes => choice.add(EngineKind::Kubernetes, self.kubernetes().await),
             Engine::Auto | Engine::Fake => self.detect_auto(&mut choice, &settings).await,
@@ -186,7 +186,7 @@ impl Engines {
         let look = || async {
             let settings = settings(&self.config, &self.host, self.state()?)?;
             let mut choice = Choice { chosen: None, skipped: Vec::new(), reason: None };
-            choice.ask(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
+            choice.try_in_order(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
             if choice.chosen.is_none() {
                 self.detect_others(&mut choice, &settings).await;
             }

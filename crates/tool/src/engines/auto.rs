@@ -21,7 +21,7 @@ impl Engines {
             .chain(cfg!(target_os = "macos").then_some(EngineKind::Container))
             .filter(|kind| in_use.contains_key(kind) && !in_use.contains_key(&EngineKind::Embedded))
             .collect();
-        choice.ask(&used, settings).await;
+        choice.try_in_order(&used, settings).await;
         let mut lacks = self.embedded_lacks();
         if choice.chosen.is_none() && lacks.is_empty() && cfg!(target_os = "linux") {
             let answered = self.embedded().await;
@@ -29,7 +29,7 @@ impl Engines {
             choice.add(EngineKind::Embedded, answered);
         }
         let others: Vec<_> = WITH_PROGRAM.into_iter().filter(|kind| !used.contains(kind)).collect();
-        choice.ask(&others, settings).await;
+        choice.try_in_order(&others, settings).await;
         if choice.chosen.is_none() {
             self.detect_others(choice, settings).await;
         }

@@ -3,6 +3,7 @@
 mod clone_source;
 mod env;
 mod fingerprint;
+mod git_outside;
 mod host_paths;
 mod inside_path;
 mod network;
@@ -33,6 +34,7 @@ use crate::strict::USER;
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};
 pub(crate) use self::fingerprint::fingerprint;
+pub(crate) use self::git_outside::GitOutside;
 pub(crate) use self::host_paths::{container_path, copy_request, mountable};
 pub use self::host_paths::{copyable, host_path};
 pub(crate) use self::inside_path::PathInside;
@@ -56,6 +58,8 @@ pub(crate) struct Request {
     pub(crate) user_given: bool,
     /// Why the working directory is not mounted, though the call did not refuse it.
     pub(crate) unmounted: Option<String>,
+    /// Directories whose git repository lies outside of them.
+    pub(crate) git_outside: Vec<GitOutside>,
     /// A host directory is bound at the work directory.
     pub(crate) bound: bool,
     /// The working directory's files are copied to the work directory (`workspace.mode`).
@@ -123,7 +127,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     let chosen = profile::choose(args, basis, cx)?;
     // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
-    let HostMounts { mounts, cwd: mount_cwd, copied, unmounted } = mounts(args, &workdir, mounted, cx)?;
+    let HostMounts { mounts, cwd: mount_cwd, copied, unmounted, git_outside } = mounts(args, &workdir, mounted, cx)?;
     let env = env::resolve(&args.env)?;
     let name = match args.name.clone() {
         Some(name) if name.as_str().len() == 1 => return Err(too_short(&name)),
@@ -180,6 +184,7 @@ pub(crate) fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
         user,
         user_given: args.user.is_some() || config.is_strict(),
         unmounted,
+        git_outside,
         bound,
         copied,
         workdir_given: args.workdir.is_some(),
@@ -237,6 +242,8 @@ struct HostMounts {
     copied: bool,
     /// Why it is neither, though the call did not say so.
     unmounted: Option<String>,
+    /// Directories whose git repository lies outside of them.
+    git_outside: Vec<GitOutside>,
 }
 
 /// The working directory and what else was asked for.
@@ -272,7 +279,10 @@ fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context
             .detail("rule", "mount.target")
             .hint("give each mount a path of its own; `mount_cwd: false` leaves the working directory out"));
     }
-    Ok(HostMounts { mounts, cwd: mount_cwd, copied, unmounted })
+    let mut git_outside = git_outside::add_repositories(&mut mounts, cx);
+    let copied_dir = copied.then(|| cx.config.working_dir(&cx.host));
+    git_outside.extend(copied_dir.and_then(|dir| git_outside::of_copy(&dir, workdir)));
+    Ok(HostMounts { mounts, cwd: mount_cwd, copied, unmounted, git_outside })
 }
 
 /// Where nothing of the host may appear, and no command runs.

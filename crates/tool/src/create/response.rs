@@ -24,7 +24,7 @@ use crate::engines::Ready;
 use crate::failure::Failure;
 use crate::humanize::bytes;
 use crate::image_build::{ImageSource, ResolvedImage};
-use crate::resolve::Request;
+use crate::resolve::{GitOutside, Request};
 use crate::warning::Warning;
 use crate::warning::to_review;
 
@@ -219,6 +219,7 @@ impl CreateOutcome<'_> {
 
 fn warnings(cx: &Context, guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
     let mut warnings = of_image;
+    warnings.extend(request.git_outside.iter().filter_map(GitOutside::warning));
     if !guest {
         warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
     }

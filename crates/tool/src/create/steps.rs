@@ -21,7 +21,7 @@ use crate::failure::{Code, Failure};
 use crate::host_identity::{HostIdentity, IdentityRequest};
 use crate::image_build::{self, ResolvedImage};
 use crate::protected_paths;
-use crate::resolve::{self, MainRequest, Request};
+use crate::resolve::{self, GitOutside, MainRequest, Request};
 use crate::{container_guest, session_env, workspace_mounts};
 
 /// What is undone if the call fails.
@@ -81,8 +81,9 @@ pub(super) async fn run<'a>(
     }
     making.is_user(name, home, shell);
     reporting.add(user).await;
-    let workspace =
-        StepReport { items: protected_paths::report_item(making.record()).into_iter().collect(), ..workspace };
+    let of_git = request.git_outside.iter().map(GitOutside::report_item);
+    let items = protected_paths::report_item(making.record()).into_iter().chain(of_git).collect();
+    let workspace = StepReport { items, ..workspace };
     reporting
         .add(match (&request.unmounted, &inside) {
             (None, ExecTarget::Guest(link)) if request.copied => copied(cx, link, making).await?,

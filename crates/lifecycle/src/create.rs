@@ -498,7 +498,9 @@ fn outside_of_programs(mounts: &[Mount], protected: &[String]) -> Result<()> {
 }
 
 fn recorded(mount: &Mount) -> RecordedMount {
-    RecordedMount { host: mount.host.real().to_owned(), container: mount.at.clone(), mode: mount.access }
+    let identity = mount.host.identity().ok();
+    let host = mount.host.real().to_owned();
+    RecordedMount { host, container: mount.at.clone(), mode: mount.access, identity }
 }
 
 /// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way. What is mounted is

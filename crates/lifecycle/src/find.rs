@@ -203,5 +203,5 @@ fn recorded_mount(mount: &coracle_runtime::MountPoint) -> Option<RecordedMount> 
     use coracle_runtime::Access::{ReadOnly, ReadWrite};
     let container = ContainerPath::parse(&mount.target).ok().filter(|it| !it.is_beneath(GUEST_DIR))?;
     let mode = if mount.writable { ReadWrite } else { ReadOnly };
-    Some(RecordedMount { host: mount.source.clone(), container, mode })
+    Some(RecordedMount::new(mount.source.clone(), container, mode))
 }

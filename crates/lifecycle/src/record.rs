@@ -7,6 +7,7 @@ mod lease;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use coracle_runtime::host::fs::{HostPath, HostPathError, InodeId};
 use coracle_runtime::{
     Access, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, JobId,
     LabelNamespace, ProcessId, ProjectName, PublishedPort, RecordId, SnapshotName, VolumeName,
@@ -109,6 +110,28 @@ pub struct RecordedMount {
     pub container: ContainerPath,
     /// What may be done with it.
     pub mode: Access,
+    /// Which file it was when it was mounted last; unknown in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<InodeId>,
+}
+
+impl RecordedMount {
+    /// The mount of what is at that path now.
+    #[must_use]
+    pub fn new(host: PathBuf, container: ContainerPath, mode: Access) -> Self {
+        let identity = HostPath::open(&host).ok().and_then(|it| it.identity().ok());
+        Self { host, container, mode, identity }
+    }
+
+    /// Whether something else is at its path since, or nothing.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        let Some(was) = self.identity else { return false };
+        match HostPath::open(&self.host) {
+            Ok(now) => now.identity().is_ok_and(|now| now != was),
+            Err(err) => matches!(err, HostPathError::NotFound(_)),
+        }
+    }
 }
 
 /// The volume that files of a container are in, and that goes with it.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coracle_runtime::{Error as Engine, mount_identities};
 
+use crate::record::RecordedMount;
 use crate::{Links, ManagedContainer, Result, Store, protected_paths};
 
 /// Starts a stopped container and gives it as it is now.
@@ -21,16 +22,19 @@ pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) 
     let id = found.present()?.id.clone();
     let started = async {
         found.runtime.start(&id).await?;
+        for mount in &mut found.record.mounts {
+            *mount = RecordedMount::new(mount.host.clone(), mount.container.clone(), mount.mode);
+        }
         let container = found.runtime.inspect(&(&id).into()).await?;
         if found.record.guest.is_some() {
             links.forget(&id);
             links.wait_for_guest(&*found.runtime, store, &mut found.record, &container).await?;
-            store.update(&found.record)?;
         } else if mount_identities(&container).ok().as_ref() != Some(&expected) {
             found.runtime.stop(&id, Duration::ZERO).await?;
             let targets = container.mounts.iter().map(|mount| mount.target.clone()).collect();
             return Err(Engine::MountChanged { targets }.into());
         }
+        store.update(&found.record)?;
         found.container = Some(container);
         Ok(())
     };

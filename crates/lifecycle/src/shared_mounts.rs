@@ -96,7 +96,7 @@ mod tests {
         };
         let holder = |mode| {
             let mut it = record("holder");
-            it.mounts = vec![RecordedMount { host: root.clone(), container: at.clone(), mode }];
+            it.mounts = vec![RecordedMount::new(root.clone(), at.clone(), mode)];
             [Arc::new(it)]
         };
         assert!(shared_problem(&mount(&root.join("sub")), &holder(Access::ReadWrite)).is_some());
@@ -112,7 +112,7 @@ mod tests {
         std::fs::create_dir(&sub).unwrap();
         let mount = |host: &Path, at: &str, mode| {
             let container = ContainerPath::parse(at).unwrap();
-            RecordedMount { host: host.to_owned(), container, mode }
+            RecordedMount::new(host.to_owned(), container, mode)
         };
         let stack = |mounts: &[RecordedMount]| {
             let mut it = record("stack");

@@ -12,7 +12,7 @@ use crate::config::CrossSession;
 use crate::context::Context;
 use crate::failure::{Code, Failure, StoppedContainer};
 use crate::session_env;
-use crate::warning::Warning;
+use crate::warning::{Warning, replaced_mounts};
 
 /// What a call does with a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +125,8 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
-        let warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
+        let mut warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
+        warnings.extend(replaced_mounts(&record));
         let session = guided_session(&record, as_root)?;
         return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
     }
@@ -138,6 +139,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     if let ExecTarget::Guest(link) = &inside {
         warnings.extend(session_env::ensure(cx, &store, &mut found.record, link).await?);
     }
+    warnings.extend(replaced_mounts(&found.record));
     let session = match &inside {
         ExecTarget::Guest(_) => guided_session(&found.record, as_root)?,
         ExecTarget::Plain(..) => plain_session(&found, as_root)?,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_lifecycle::{Change, Review};
+use coracle_lifecycle::{Change, Record, Review};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -31,6 +31,22 @@ fn kind(change: Change) -> &'static str {
         Change::Link => "links that lead out",
         Change::Root | Change::Setuid => "files of root",
     }
+}
+
+/// Host directories that commands inside no longer see as they are on the host.
+pub(crate) fn replaced_mounts(record: &Record) -> Option<Warning> {
+    let mut replaced = record.mounts.iter().filter(|mount| mount.is_replaced());
+    let first = replaced.next()?;
+    let more = match replaced.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    let (host, at, name) = (first.host.display(), &first.container, &record.name);
+    let message = format!(
+        "`{host}`{more} was removed or replaced on the host after it was mounted at `{at}`, and commands inside do not see \
+         what is there now: `coracle stop {name}` and `coracle start {name}` mount it again"
+    );
+    Some(Warning::new("mount_replaced", message))
 }
 
 /// Somebody has to look before the host acts on it.

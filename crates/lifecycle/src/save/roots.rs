@@ -75,9 +75,8 @@ mod tests {
             (roots.workdir, roots.home, roots.clones),
             (Some(path("/workspace")), Some(path("/home/agent")), vec![path("/opt/a")])
         );
-        it.mounts = ["/workspace", "/opt"]
-            .map(|at| RecordedMount { host: "/x".into(), container: path(at), mode: Access::ReadWrite })
-            .into();
+        it.mounts =
+            ["/workspace", "/opt"].map(|at| RecordedMount::new("/x".into(), path(at), Access::ReadWrite)).into();
         it.home = Some(ContainerPath::root());
         let roots = Roots::from_record(&it);
         assert_eq!((roots.workdir, roots.home, roots.clones), (None, None, vec![]));

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count, until_expiry};
 use crate::schema::result_schema;
 use crate::target::{Access, reach};
-use crate::warning::Warning;
+use crate::warning::{Warning, replaced_mounts, to_review};
 use jiff::Timestamp;
 
 /// A guest that has not answered by then is lost.
@@ -141,7 +141,8 @@ impl Operation for StatusOf {
         let read_only_paths = read_only_paths(&record);
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
-        let warnings = crate::warning::to_review(&review).into_iter().collect();
+        let replaced = there.filter(|it| it.running()).and_then(|_| replaced_mounts(&record));
+        let warnings = to_review(&review).into_iter().chain(replaced).collect();
         Ok(StatusResponse {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),

@@ -3,12 +3,15 @@
 mod secrets;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, SnapshotOrigin, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
+use coracle_runtime::link::ScanOptions;
 use coracle_runtime::{
-    Capability, Container, ContainerId, ContainerName, ContainerRuntime, ExecTarget, Handle, Image, SnapshotName,
+    Capability, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, ExecTarget, Handle, Image,
+    SnapshotName,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +28,15 @@ use crate::strict;
 use crate::target::{Access, CommandTarget, check_session, reach_inside};
 use crate::warning::Warning;
 use jiff::Timestamp;
+
+/// The beginning of names by which a layer of an image says that a file is removed.
+const WHITEOUT: &str = ".wh.";
+
+/// How long files are looked for that an image cannot hold.
+const WITHIN: Duration = Duration::from_secs(2);
+
+/// Names of such files in an answer.
+const MAX_NAMES: usize = 20;
 
 /// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
 /// and what runs is not kept. Refused while a secret of the person's lies in a file.
@@ -204,9 +216,29 @@ impl SnapshotSource {
             workdir: record.workdir.clone(),
             mount_cwd: record.mount_cwd,
         };
+        let lost = lost_by_name(record, &self.inside).await?;
         let snapshot = place.take(runtime, &container, &of, jiff::Timestamp::now()).await?;
-        Ok(TakenSnapshot { snapshot, not_included: not_included(&container), warnings })
+        let not_included = lost.into_iter().chain(not_included(&container)).collect();
+        Ok(TakenSnapshot { snapshot, not_included, warnings })
     }
+}
+
+/// Files that were written since the container began whose names an image cannot hold: in a layer, each means that a file
+/// is removed.
+async fn lost_by_name(record: &Record, inside: &ExecTarget) -> Result<Vec<String>, Failure> {
+    let ExecTarget::Guest(link) = inside else { return Ok(Vec::new()) };
+    let options =
+        ScanOptions { since: Some(record.created), within: WITHIN, ..ScanOptions::all(ContainerPath::root()) };
+    let has_such_name = |path: &str| path.rsplit('/').next().is_some_and(|name| name.starts_with(WHITEOUT));
+    let walked = link.walk(options, &[]).await?;
+    let mut paths: Vec<_> = walked.entries.into_iter().map(|it| it.path).filter(|path| has_such_name(path)).collect();
+    paths.sort();
+    let more = paths.len().saturating_sub(MAX_NAMES);
+    paths.truncate(MAX_NAMES);
+    let mut all: Vec<_> =
+        paths.into_iter().map(|path| format!("{path} (no image can hold names with `{WHITEOUT}`)")).collect();
+    all.extend((more > 0).then(|| format!("{more} more files with such names")));
+    Ok(all)
 }
 
 /// What a person would look for and not find. Where it is mounted, and not from where: that is not this call's to tell.

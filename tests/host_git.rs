@@ -25,7 +25,7 @@ async fn look(looks: &GitProgram, remote: &Remote) -> Result<Vec<String>, Inspec
 }
 
 async fn names(url: &str) -> Result<Vec<String>, InspectError> {
-    look(&GitProgram::of_this_host(), &remote(url)).await
+    look(&GitProgram::of_this_host(&[]).await, &remote(url)).await
 }
 
 fn left_in(dir: &TempDir) -> usize {
@@ -50,9 +50,9 @@ async fn the_names_at_the_top_are_seen_and_no_file_is_fetched() {
     assert_eq!(names(&server.local_url("web")).await.unwrap(), ["Cargo.toml", "a b", "src"]);
     let branch = Some(BranchName::parse("other").unwrap());
     let other = Remote { branch, ..remote(&server.local_url("web")) };
-    assert_eq!(look(&GitProgram::of_this_host(), &other).await.unwrap(), ["go.mod"]);
+    assert_eq!(look(&GitProgram::of_this_host(&[]).await, &other).await.unwrap(), ["go.mod"]);
     let gone = Remote { branch: Some(BranchName::parse("gone").unwrap()), ..other };
-    assert!(matches!(look(&GitProgram::of_this_host(), &gone).await, Err(InspectError::Unreachable(_))));
+    assert!(matches!(look(&GitProgram::of_this_host(&[]).await, &gone).await, Err(InspectError::Unreachable(_))));
     assert!(server.requests().iter().all(|it| !it.headers.contains_key("authorization")));
 }
 
@@ -67,7 +67,7 @@ async fn a_repository_that_is_private_missing_or_silent_is_told_from_others() {
     server.requires("me", "sesame");
     assert!(matches!(names(&server.local_url("web")).await, Err(InspectError::Private)));
     server.behaves(Manner::Silent);
-    let hasty = GitProgram { deadline: Duration::from_millis(500), ..GitProgram::of_this_host() };
+    let hasty = GitProgram { deadline: Duration::from_millis(500), ..GitProgram::of_this_host(&[]).await };
     let late = look(&hasty, &remote(&server.local_url("web"))).await;
     assert!(matches!(late, Err(InspectError::TooSlow { .. })), "{late:?}");
     let none = GitProgram { program: None, ..hasty };
@@ -85,7 +85,7 @@ async fn more_than_allowed_is_not_fetched() {
     };
     let long: String = (0..1 << 18).map(|_| next()).collect();
     server.repository("web", &[("a", &long)]).await;
-    let small = GitProgram { max_bytes: 1 << 20, ..GitProgram::of_this_host() };
+    let small = GitProgram { max_bytes: 1 << 20, ..GitProgram::of_this_host(&[]).await };
     assert_eq!(look(&small, &remote(&server.local_url("web"))).await.unwrap(), ["a"]);
     git(&server.dir("web"), &["config", "uploadpack.allowFilter", "false"], "").await;
     let seen = look(&small, &remote(&server.local_url("web"))).await;
@@ -97,7 +97,7 @@ async fn who_withdraws_leaves_nothing_behind() {
     let server = GitServer::start();
     server.behaves(Manner::Silent);
     let temp = tempfile::tempdir().unwrap();
-    let (looks, remote) = (GitProgram::of_this_host(), remote(&server.local_url("web")));
+    let (looks, remote) = (GitProgram::of_this_host(&[]).await, remote(&server.local_url("web")));
     let seen = looks.top_level(&remote, temp.path());
     let asked = eventually("git asks", Duration::from_secs(20), async || !server.requests().is_empty());
     tokio::select! {

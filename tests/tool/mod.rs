@@ -55,6 +55,7 @@ mod person;
 mod policy;
 mod preflight;
 mod preflight_cache;
+mod projects;
 mod prune;
 mod redact;
 mod remote_engine;

@@ -41,8 +41,8 @@ pub(super) const FILES: [(&str, &str); 2] = [
 ];
 
 /// A person with a repository, a model, and sandboxes.
-struct Bench<'a> {
-    tool: &'a Tool<'a>,
+pub(super) struct Bench<'a> {
+    pub(super) tool: &'a Tool<'a>,
     server: &'a GitServer,
     model: &'a ModelServer,
 }
@@ -66,7 +66,7 @@ impl Given<'static> {
 }
 
 /// Runs a check on every real engine. `more` is added to the configuration.
-async fn with_bench(more: &str, check: impl AsyncFn(&Bench<'_>)) {
+pub(super) async fn with_bench(more: &str, check: impl AsyncFn(&Bench<'_>)) {
     with_bench_of(Given::USUAL, more, check).await;
 }
 
@@ -136,7 +136,7 @@ impl Bench<'_> {
         answer
     }
 
-    async fn tries(&self, words: &[&str]) -> Value {
+    pub(super) async fn tries(&self, words: &[&str]) -> Value {
         let output = self.tool.run(["worktree"].iter().chain(words).chain(&["--json"]), b"").await;
         serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|err| panic!("{words:?}: {err}: {}", String::from_utf8_lossy(&output.stderr)))

@@ -49,7 +49,15 @@ async fn bench_checked(check: &dyn for<'c> Check<Bench<'c>>) {
             if case.is_real() { "mkdir -p /workspace && chown 10002:10002 /workspace" } else { "mkdir -p workspace" };
         running.printed(Exec::new(Command::Shell(makes.into()), Ids::ROOT, ContainerPath::root())).await;
         let (link, profile) = (running.link().clone(), ProfileName::parse("box").unwrap());
-        let inside = Workdir { key: "k".repeat(16), profile, link, agent, root, shared: None };
+        let inside = Workdir {
+            key: "k".repeat(16),
+            profile,
+            link,
+            agent,
+            root,
+            shared: None,
+            git_timeout: std::time::Duration::from_secs(600),
+        };
         let state = tempfile::tempdir().unwrap();
         let server = GitServer::start();
         server.repository("web", &[("README.md", "hello\n"), ("src/main.rs", "fn main() {}\n")]).await;

@@ -32,10 +32,14 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
 /// # Errors
 /// [`Error::NotInstalled`].
 pub fn find_program_in(name: &str, own: &[PathBuf]) -> Result<PathBuf> {
+    safe_programs(name, own).next().ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
+}
+
+/// All programs of a name that [`find_program_in`] would accept, in its order.
+pub(crate) fn safe_programs<'a>(name: &'a str, own: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
     let usual = DIRECTORIES.iter().map(Path::new);
-    let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(|dir| dir.join(name));
-    let found = candidates.into_iter().find(|it| it.is_file() && is_safe(it));
-    found.ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
+    let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(move |dir| dir.join(name));
+    candidates.filter(|it| it.is_file() && is_safe(it))
 }
 
 /// The directories that [`find_program_in`] searches, as a `PATH` for a program that starts others.

@@ -11,7 +11,7 @@ use crate::{StepContext, exit};
 /// What is cloned, and where to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CloneRequest<'a> {
-    /// A URL, or a file of this container.
+    /// A URL, or a repository in this container.
     pub(crate) from: &'a str,
     pub(crate) branch: Option<&'a BranchName>,
     pub(crate) path: &'a ContainerPath,
@@ -32,6 +32,12 @@ const SOON: Duration = Duration::from_secs(30);
 
 /// Clones as the exec user into a path where nothing is, or an empty directory. The commit that it is at.
 pub(crate) async fn cloned(context: &StepContext, source: CloneRequest<'_>) -> Result<String, StepError> {
+    clone_any(context, source).await?;
+    commit(context, source.path).await
+}
+
+/// The same for a repository that may have no commit.
+pub(crate) async fn clone_any(context: &StepContext, source: CloneRequest<'_>) -> Result<(), StepError> {
     let path = source.path;
     let Some(above) = path.parent() else { return Err(exists(path)) };
     context.within(free(context, path)).await?;
@@ -40,7 +46,7 @@ pub(crate) async fn cloned(context: &StepContext, source: CloneRequest<'_>) -> R
     let limit = exec.limits.total;
     let output = context.run(exec).await?;
     match output.exit {
-        Exit::Code(0) => commit(context, path).await,
+        Exit::Code(0) => Ok(()),
         _ => Err(of_git(&output, limit)),
     }
 }

@@ -39,7 +39,7 @@ pub use dotfiles::{Dotfiles, dotfiles};
 pub use error::{Error, Result};
 pub use inline_dotfiles::{InlineFile, dotfiles_inline};
 pub use report::{Report, ReportItem, Status, StepReport};
-pub use repos::{RepoBundle, RepoRequest, RepoSource, repos};
+pub use repos::{RepoCopy, RepoRequest, RepoSource, repos};
 pub use setup::{Setup, SetupCommand, setup};
 pub use user::{Accounts, InvalidUser, UserRequest, accounts};
 pub use user_setup::{UserSetupReport, Workspace, prepare};

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::clone_source::{CloneRequest, cloned, run_in};
+use crate::clone_source::{CloneRequest, clone_any, cloned, run_in};
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext, StepReport, exit};
 
@@ -31,21 +31,23 @@ pub struct RepoRequest {
 pub enum RepoSource {
     /// A server.
     Url(GitUrl),
-    /// A file with the branches of a repository of the host.
-    Bundle(RepoBundle),
+    /// A repository of the host.
+    Copy(RepoCopy),
 }
 
-/// A file of the container that a repository is cloned from.
+/// A copy of a repository of the host, which the container clones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepoBundle {
+pub struct RepoCopy {
     /// What the repository is called on the host.
     pub name: String,
-    /// The file.
-    pub file: ContainerPath,
+    /// The copy: a bare repository, which is gone after the clone.
+    pub path: ContainerPath,
     /// Where the repository itself came from.
     pub origin: Option<GitUrl>,
     /// Files of the host's directory that are not committed, and so not here.
     pub uncommitted: usize,
+    /// It has no commit yet.
+    pub is_empty: bool,
 }
 
 impl RepoSource {
@@ -54,14 +56,14 @@ impl RepoSource {
     pub fn name(&self) -> &str {
         match self {
             Self::Url(url) => url.repository(),
-            Self::Bundle(bundle) => &bundle.name,
+            Self::Copy(copy) => &copy.name,
         }
     }
 
     fn address(&self) -> &str {
         match self {
             Self::Url(url) => url.as_str(),
-            Self::Bundle(bundle) => bundle.file.as_str(),
+            Self::Copy(copy) => copy.path.as_str(),
         }
     }
 }
@@ -79,9 +81,13 @@ pub async fn repos(context: &StepContext, repos: &[RepoRequest], live: Option<&m
     let clones: Vec<_> = repos.iter().map(|it| clone(context, it)).collect();
     let clones: Vec<_> = stream::iter(clones).buffered(at_once(repos)).collect().await;
     let mut items = Vec::with_capacity(repos.len());
+    let mut empty_modules = Vec::new();
     for (repo, cloned) in repos.iter().zip(clones) {
         items.push(match cloned {
-            Ok(commit) => install(context, repo, live).await.with("commit", commit),
+            Ok(cloned) => {
+                empty_modules.extend(cloned.has_submodules.then(|| repo.from.name()));
+                install(context, repo, live).await.with("commit", cloned.commit)
+            }
             Err(failure) => {
                 failure.into_item(repo.from.name()).with("commit", Value::Null).with("install", Value::Null)
             }
@@ -89,7 +95,7 @@ pub async fn repos(context: &StepContext, repos: &[RepoRequest], live: Option<&m
     }
     let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
     let good = items.iter().filter(|it| it.error.is_none()).count();
-    let detail = format!("{good}/{} repositories are in place{}", items.len(), not_taken(repos));
+    let detail = format!("{good}/{} repositories are in place{}", items.len(), remarks(repos, &empty_modules));
     StepReport::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
         .with_duration(begun.elapsed())
 }
@@ -109,34 +115,58 @@ impl RepoRequest {
     }
 }
 
-/// What the host's directories have beside their commits.
-fn not_taken(repos: &[RepoRequest]) -> String {
-    let told = repos.iter().filter_map(|it| match &it.from {
-        RepoSource::Bundle(RepoBundle { name, uncommitted, .. }) if *uncommitted > 0 => {
+/// What the host's directories have beside their commits, and what the clones lack.
+fn remarks(repos: &[RepoRequest], empty_modules: &[&str]) -> String {
+    let of_copies = repos.iter().filter_map(|it| match &it.from {
+        RepoSource::Copy(RepoCopy { name, is_empty: true, .. }) => Some(format!("; `{name}` has no commit yet")),
+        RepoSource::Copy(RepoCopy { name, uncommitted, .. }) if *uncommitted > 0 => {
             let (files, are) = if *uncommitted == 1 { ("file", "is") } else { ("files", "are") };
             Some(format!("; {uncommitted} {files} of `{name}` {are} not committed, and not taken"))
         }
         _ => None,
     });
-    told.collect()
+    let of_modules = empty_modules.iter().map(|name| {
+        format!("; submodules of `{name}` are empty: `git submodule update --init --recursive` in it fetches them")
+    });
+    of_copies.chain(of_modules).collect()
 }
 
-async fn clone(context: &StepContext, repo: &RepoRequest) -> Result<String, StepError> {
-    let commit = cloned(context, repo.source()).await?;
-    if let RepoSource::Bundle(bundle) = &repo.from {
-        lead_back(context, repo, bundle).await?;
+/// A clone that was made.
+struct Clone {
+    /// The commit that it is at; none in an empty repository.
+    commit: Option<String>,
+    has_submodules: bool,
+}
+
+async fn clone(context: &StepContext, repo: &RepoRequest) -> Result<Clone, StepError> {
+    let commit = match &repo.from {
+        RepoSource::Copy(RepoCopy { is_empty: true, .. }) => {
+            clone_any(context, repo.source()).await?;
+            None
+        }
+        _ => Some(cloned(context, repo.source()).await?),
+    };
+    if let RepoSource::Copy(copy) = &repo.from {
+        lead_back(context, repo, copy).await?;
     }
-    Ok(commit)
+    let modules = repo.path.join(".gitmodules").ok();
+    let has_submodules = match &modules {
+        Some(file) => context.link.stat(context.at(file)).await.is_ok(),
+        None => false,
+    };
+    Ok(Clone { commit, has_submodules })
 }
 
-/// The file is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
+/// The copy is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
 /// own, since no other repository has them.
-async fn lead_back(context: &StepContext, repo: &RepoRequest, bundle: &RepoBundle) -> Result<(), StepError> {
-    if let Some(origin) = &bundle.origin {
+async fn lead_back(context: &StepContext, repo: &RepoRequest, copy: &RepoCopy) -> Result<(), StepError> {
+    if let Some(origin) = &copy.origin {
         return run_in(context, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
-    let all = ["fetch", "--quiet", "--update-head-ok", "origin", "refs/heads/*:refs/heads/*"];
-    run_in(context, &repo.path, &all).await?;
+    if !copy.is_empty {
+        let all = ["fetch", "--quiet", "--update-head-ok", "origin", "refs/heads/*:refs/heads/*"];
+        run_in(context, &repo.path, &all).await?;
+    }
     run_in(context, &repo.path, &["config", "--remove-section", "remote.origin"]).await
 }
 

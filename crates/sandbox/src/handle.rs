@@ -213,6 +213,7 @@ impl SandboxHandle {
             agent: self.sandbox.agent(),
             root: ContainerPath::parse("/workspace").map_err(Failure::internal)?,
             shared: self.shared.as_ref().map(|it| it.path().to_owned()),
+            git_timeout: self.worktrees.git_timeout(),
         };
         Ok(OpenSandbox { container, _proxy: lease, inside })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// What the user decided about worktrees.
 #[derive(Clone, Debug)]
@@ -21,8 +22,14 @@ pub struct WorktreeSettings {
     pub fsck: bool,
     /// Work may be thrown away (`security.allow_discard`).
     pub allow_discard: bool,
+    /// The limit of one git that reads or writes a whole repository (`sandbox.worktree.git_timeout`).
+    pub git_timeout: Duration,
+    /// Bytes of the commits that one push or export takes out (`sandbox.worktree.bundle_max`).
+    pub bundle_max: u64,
     /// Bytes of one save (`lifecycle.save_max`).
     pub save_max: u64,
+    /// Directories of the user's `PATH` that no container can write: git runs from there if it is newer.
+    pub programs: Vec<PathBuf>,
     /// The person's environment, for their own credential helper and their ssh.
     pub person: BTreeMap<String, OsString>,
 }
@@ -39,7 +46,10 @@ impl WorktreeSettings {
             offline_ok: true,
             fsck: true,
             allow_discard: false,
+            git_timeout: Duration::from_secs(600),
+            bundle_max: 1 << 30,
             save_max: 512 << 20,
+            programs: Vec::new(),
             person: BTreeMap::new(),
         }
     }

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use coracle_runtime::host::git::{ConfigError, GitProgram};
+use coracle_runtime::host::git::ConfigError;
 
 use crate::context::Context;
+use crate::host_identity::user_git;
 
 /// Keys whose value is a command line; `*` stands for the names between the first and the last part.
 const COMMANDS: &[&str] = &[
@@ -67,8 +68,9 @@ pub(crate) async fn protected<'a>(cx: &Context, dirs: impl IntoIterator<Item = &
         return all; // the user protects nothing of git's
     }
     let tops: BTreeSet<PathBuf> = dirs.into_iter().map(top_level).collect();
+    let git = user_git(cx).await;
     for top in tops {
-        match GitProgram::of_this_host().effective_config(&top, &cx.host.home, Some(&cx.host.config_home)).await {
+        match git.effective_config(&top, &cx.host.home, Some(&cx.host.config_home)).await {
             Ok(config) => all.extend(paths(&config, &top, &cx.host.home)),
             Err(ConfigError::NoGit | ConfigError::Empty) => {}
             Err(err) => tracing::warn!(dir = %top.display(), %err, "what git runs in it is not known"),

@@ -75,7 +75,7 @@ async fn git(cx: &Context, wanted: &Requested) -> Requested<Vec<u8>> {
     if let Requested::No(why) = wanted {
         return Requested::No(why.clone());
     }
-    match GitProgram::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await {
+    match user_git(cx).await.global_config(&cx.host.home, Some(&cx.host.config_home)).await {
         Ok(config) => Requested::Yes(config),
         Err(why) => Requested::No(why.to_string()),
     }
@@ -105,10 +105,18 @@ pub(crate) fn search_path(host: &Host) -> String {
     host.env.get("PATH").map(|it| String::from_utf8_lossy(it.reveal()).into_owned()).unwrap_or_default()
 }
 
-/// Directories of the person's `PATH` in which no container writes.
+/// Directories of the person's `PATH` in which no container writes: absolute ones, links followed, that lie beneath no
+/// directory that may be mounted.
 pub(crate) fn trusted_path(cx: &Context) -> Vec<PathBuf> {
     let path = search_path(&cx.host);
     let roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
-    let trusted = |dir: &PathBuf| dir.is_absolute() && !roots.iter().any(|root| dir.starts_with(root));
+    let outside = |dir: &Path| !roots.iter().any(|root| dir.starts_with(root));
+    let trusted =
+        |dir: &PathBuf| dir.is_absolute() && outside(dir) && dir.canonicalize().is_ok_and(|real| outside(&real));
     std::env::split_paths(&path).filter(trusted).collect()
+}
+
+/// The newest git of this host, also from the user's own directories.
+pub(crate) async fn user_git(cx: &Context) -> GitProgram {
+    GitProgram::of_this_host(&trusted_path(cx)).await
 }

@@ -12,10 +12,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::limited::{self, GitLimits, LimitedOutcome};
+use super::program::{GitVersion, version_of};
 use super::{GitProgram, InspectError, Remote};
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
-use crate::process::{Invocation, ProgramOutput, Stdin, run};
+use crate::process::{Invocation, ProgramOutput};
 use crate::resolver::addresses_public;
 
 /// Beside those of every git.
@@ -35,7 +36,7 @@ const MEMORY: u64 = 1 << 30;
 const MAX_NAMES: usize = 1 << 20;
 
 /// The first git that accepts the addresses of a host.
-const PINS: (u32, u32) = (2, 37);
+const PINS: GitVersion = GitVersion { major: 2, minor: 37, patch: 0 };
 
 /// Limits of a clone.
 #[derive(Debug)]
@@ -75,9 +76,7 @@ impl GitProgram {
 
     /// The addresses that git is held to.
     pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
-        let asks = Invocation { env: environment(url), ..Invocation::new(program, ["version"]) };
-        let told = run("git version", &asks, Stdin::Empty, (self.deadline, 1000)).await?;
-        if version(&told.stdout.text()).is_none_or(|it| it < PINS) {
+        if version_of(program).await?.is_none_or(|it| it < PINS) {
             return Err(InspectError::OldGit);
         }
         Ok(addresses_public(url).await?)
@@ -180,12 +179,6 @@ pub(super) fn wants_credential(said: &[u8]) -> bool {
     asked.iter().any(|it| words.contains(it))
 }
 
-/// `git version 2.47.3`, perhaps with the packager's words behind.
-fn version(told: &str) -> Option<(u32, u32)> {
-    let mut parts = told.strip_prefix("git version ")?.split(|it: char| !it.is_ascii_digit());
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
-}
-
 /// A process that was just killed may still be about to write.
 async fn remove(dir: TempDir) {
     let path: PathBuf = dir.keep();
@@ -258,26 +251,13 @@ mod tests {
         assert_eq!(environment(&remote.url)["GIT_ALLOW_PROTOCOL"], "http:https");
     }
 
-    #[test]
-    fn versions_are_read() {
-        for (told, expected) in [
-            ("git version 2.47.3\n", Some((2, 47))),
-            ("git version 2.39.5 (Apple Git-154)\n", Some((2, 39))),
-            ("git version 2.30.rc1", Some((2, 30))),
-            ("git 2.47", None),
-            ("", None),
-        ] {
-            assert_eq!(version(told), expected, "{told}");
-        }
-    }
-
     #[tokio::test]
     async fn git_connects_to_the_address_that_was_checked_and_asks_nobody() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = [listener.local_addr().unwrap()];
         let remote = remote(&format!("http://no-such-host.invalid:{}/r", at[0].port()), true);
         let (temp, cancel) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-        let git = GitProgram::of_this_host();
+        let git = GitProgram::of_this_host(&[]).await;
         let until = Instant::now() + Duration::from_secs(30);
         let scope = CloneScope { dir: temp.path(), pinned: &at, until };
         let looks = git.clone_and_list(&remote, &scope, &cancel);
@@ -298,7 +278,8 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };
         let temp = tempfile::tempdir().unwrap();
-        let seen = GitProgram::of_this_host().inspect_clone(&asks, temp.path(), &CancellationToken::new()).await;
+        let seen =
+            GitProgram::of_this_host(&[]).await.inspect_clone(&asks, temp.path(), &CancellationToken::new()).await;
         assert!(matches!(seen, Err(InspectError::Address(crate::resolver::ResolveError::Private { .. }))), "{seen:?}");
         assert!(tokio::time::timeout(Duration::from_millis(50), listener.accept()).await.is_err());
     }

@@ -8,6 +8,7 @@ mod clone;
 mod credential;
 mod limited;
 mod own;
+mod program;
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,10 +19,10 @@ use async_trait::async_trait;
 use coracle_types::{Error, Excerpt};
 use tokio_util::sync::CancellationToken;
 
-pub use self::own::{GitCommand, GitProcess, IsolatedGit, Login, Peer};
+pub use self::own::{GitCommand, GitProcess, IsolatedGit, Login, Peer, is_own};
+pub use self::program::{GitVersion, newest_git, version_of};
 use super::process::{Invocation, Stdin, run};
 use crate::branch::BranchName;
-use crate::find_program::find_program;
 use crate::git_url::GitUrl;
 use crate::resolver::ResolveError;
 
@@ -124,10 +125,15 @@ impl GitProgram {
     const MAX_CONFIG: usize = 1 << 20;
     const CONFIG_DEADLINE: Duration = Duration::from_secs(10);
 
-    /// The git that is installed, if any.
+    /// The newest git that is installed, if any. `own` are directories of the user's `PATH`, as for [`newest_git`].
+    pub async fn of_this_host(own: &[PathBuf]) -> Self {
+        Self::with_program(newest_git(own).await.ok())
+    }
+
+    /// With a git that was found before.
     #[must_use]
-    pub fn of_this_host() -> Self {
-        Self { program: find_program("git").ok(), deadline: Duration::from_secs(30), max_bytes: 64 << 20 }
+    pub fn with_program(program: Option<PathBuf>) -> Self {
+        Self { program, deadline: Duration::from_secs(30), max_bytes: 64 << 20 }
     }
 }
 
@@ -217,7 +223,7 @@ mod tests {
     }
 
     async fn read(home: &tempfile::TempDir) -> Result<String, ConfigError> {
-        let bytes = GitProgram::of_this_host().global_config(home.path(), None).await?;
+        let bytes = GitProgram::of_this_host(&[]).await.global_config(home.path(), None).await?;
         Ok(String::from_utf8(bytes).unwrap())
     }
 
@@ -230,7 +236,7 @@ mod tests {
         let (xdg, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(xdg.path().join("git")).unwrap();
         std::fs::write(xdg.path().join("git/config"), "[user]\n\tname = X\n").unwrap();
-        let found = GitProgram::of_this_host().global_config(empty.path(), Some(xdg.path())).await.unwrap();
+        let found = GitProgram::of_this_host(&[]).await.global_config(empty.path(), Some(xdg.path())).await.unwrap();
         assert_eq!(found, b"user.name\nX\0");
     }
 
@@ -243,7 +249,7 @@ mod tests {
         std::fs::write(work.path().join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
         std::fs::write(work.path().join(".git/config"), "[include]\n\tpath = ../more\n").unwrap();
         std::fs::write(work.path().join("more"), "[core]\n\tfsmonitor = ./watch\n").unwrap();
-        let read = GitProgram::of_this_host().effective_config(work.path(), home.path(), None).await.unwrap();
+        let read = GitProgram::of_this_host(&[]).await.effective_config(work.path(), home.path(), None).await.unwrap();
         let global = format!("file:{}\0core.hookspath\nscripts\0", home.path().join(".gitconfig").display());
         let text = String::from_utf8(read).unwrap();
         assert!(text.contains(&global), "{text:?}");
@@ -258,7 +264,7 @@ mod tests {
         assert!(matches!(read(&home("[user\n")).await, Err(ConfigError::Broken(_))));
         let large = format!("[user]\n\tname = {}\n", "x".repeat(1 << 20));
         assert!(matches!(read(&home(&large)).await, Err(ConfigError::TooLarge)));
-        let none = GitProgram { program: None, ..GitProgram::of_this_host() };
+        let none = GitProgram { program: None, ..GitProgram::of_this_host(&[]).await };
         assert!(matches!(none.global_config("/".as_ref(), None).await, Err(ConfigError::NoGit)));
     }
 }

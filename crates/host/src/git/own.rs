@@ -1,20 +1,24 @@
 //! Git on our own bare repositories, which no container can write (security.md 6.2).
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_types::{Error, ExecLimits, Result, Secret};
 use tokio::process::{Child, ChildStdout};
+use tokio::sync::OnceCell;
 
 use super::clone::{IMPATIENT, pin, wants_credential};
 use super::credential::Credential;
+use super::program::newest_git;
 use super::{GitProgram, InspectError};
 use crate::drain::{Drain, DrainOutcome};
-use crate::find_program::find_program;
+use crate::find_program::find_program_in;
 use crate::git_url::GitUrl;
 use crate::hardened::{self, Side};
 use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
@@ -71,7 +75,10 @@ pub struct Login {
 /// The host's git, isolated from the person's configuration.
 #[derive(Clone)]
 pub struct IsolatedGit {
-    program: PathBuf,
+    /// Directories of the user's `PATH`, as for [`newest_git`].
+    own: Vec<PathBuf>,
+    /// The newest git, once it is known.
+    newest: Arc<OnceCell<PathBuf>>,
     /// The parent of temporary directories.
     scratch: PathBuf,
     /// The person's environment, for their credential helper and their ssh, and for nothing else.
@@ -84,7 +91,7 @@ pub struct IsolatedGit {
 
 impl fmt::Debug for IsolatedGit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IsolatedGit").field("program", &self.program).finish_non_exhaustive()
+        f.debug_struct("IsolatedGit").field("newest", &self.newest).finish_non_exhaustive()
     }
 }
 
@@ -103,12 +110,22 @@ impl fmt::Debug for GitProcess {
 }
 
 impl IsolatedGit {
-    /// The git that is installed, with objects checked and private addresses refused.
+    /// The newest git that is installed, with objects checked and private addresses refused. `own` are directories of the
+    /// user's `PATH`, as for [`newest_git`].
     ///
     /// # Errors
     /// [`Error::NotInstalled`].
-    pub fn of_this_host(scratch: PathBuf, person: BTreeMap<String, OsString>) -> Result<Self> {
-        Ok(Self { program: find_program("git")?, scratch, person, allow_private: false, fsck: true })
+    pub fn of_this_host(own: Vec<PathBuf>, scratch: PathBuf, person: BTreeMap<String, OsString>) -> Result<Self> {
+        find_program_in("git", &own)?;
+        Ok(Self { own, newest: Arc::default(), scratch, person, allow_private: false, fsck: true })
+    }
+
+    /// The git that runs.
+    ///
+    /// # Errors
+    /// [`Error::NotInstalled`] where it is gone since.
+    pub async fn program(&self) -> Result<&Path> {
+        self.newest.get_or_try_init(|| newest_git(&self.own)).await.map(PathBuf::as_path)
     }
 
     /// The login of the person's credential helper for an address. `None` if it has none.
@@ -116,7 +133,7 @@ impl IsolatedGit {
     /// # Errors
     /// When git does not answer.
     pub async fn login(&self, url: &GitUrl) -> Result<Option<Login>> {
-        let known = Credential::request(&self.program, url, &self.person, &self.scratch).await?;
+        let known = Credential::request(self.program().await?, url, &self.person, &self.scratch).await?;
         Ok(known.and_then(|it| it.login()))
     }
 
@@ -144,7 +161,7 @@ impl IsolatedGit {
         if first.ok() || !may_have_credential(url) || !wants_credential(&first.stderr.bytes()) {
             return Ok(first);
         }
-        let Some(found) = Credential::request(&self.program, url, &self.person, &self.scratch).await? else {
+        let Some(found) = Credential::request(self.program().await?, url, &self.person, &self.scratch).await? else {
             return Ok(first);
         };
         let pipe = found.piped(&self.scratch)?;
@@ -155,8 +172,9 @@ impl IsolatedGit {
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub fn start(&self, asked: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
-        let mut child = spawn(&self.invocation(&asked, Peer::Nobody, &[], None), asked.stdin)?;
+    pub async fn start(&self, asked: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
+        let program = self.program().await?;
+        let mut child = spawn(&self.invocation(program, &asked, Peer::Nobody, &[], None), asked.stdin)?;
         let group = ProcessGroup::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
         let drain = Drain::new(&mut child, asked.keep_bytes, None);
@@ -164,8 +182,8 @@ impl IsolatedGit {
     }
 
     async fn addresses(&self, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
-        let git = GitProgram { program: Some(self.program.clone()), ..GitProgram::of_this_host() };
-        git.addresses(&self.program, url).await
+        let program = self.program().await?;
+        GitProgram::with_program(Some(program.to_owned())).addresses(program, url).await
     }
 
     async fn once(
@@ -176,7 +194,8 @@ impl IsolatedGit {
         helper: Option<String>,
     ) -> Result<ProgramOutput> {
         let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
-        let mut child = spawn(&self.invocation(&asked, peer, pinned, helper), asked.stdin)?;
+        let program = self.program().await?;
+        let mut child = spawn(&self.invocation(program, &asked, peer, pinned, helper), asked.stdin)?;
         let group = ProcessGroup::new(&child);
         let drain = Drain::new(&mut child, keep_bytes, None);
         GitProcess { group, child, drain }.end(verb, deadline).await
@@ -184,6 +203,7 @@ impl IsolatedGit {
 
     fn invocation(
         &self,
+        program: &Path,
         asked: &GitCommand<'_>,
         peer: Peer<'_>,
         pinned: &[SocketAddr],
@@ -212,7 +232,7 @@ impl IsolatedGit {
         settings.extend(helper.map(|it| format!("credential.helper={it}")));
         let place = ["-C".into(), asked.dir.as_os_str().to_owned()];
         let settings = settings.into_iter().flat_map(|it| ["-c".into(), it.into()]);
-        let mut it = Invocation::new(&self.program, place.into_iter().chain(settings).chain(asked.words.clone()));
+        let mut it = Invocation::new(program, place.into_iter().chain(settings).chain(asked.words.clone()));
         it.env = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into())).collect();
         it.env.insert("GIT_ALLOW_PROTOCOL".into(), protocol.into());
         if protocol == "ssh" {
@@ -241,6 +261,15 @@ impl GitProcess {
             _ => Err(Error::TimedOut { verb, after: deadline }),
         }
     }
+}
+
+/// Whether this user owns a file or directory, or the user who became root by `sudo` (its variable `SUDO_UID`): the rule of
+/// git itself for repositories.
+#[must_use]
+pub fn is_own(place: &Path, sudo_uid: Option<&OsStr>) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    let before_sudo = sudo_uid.filter(|_| me == 0).and_then(|uid| uid.to_str()?.parse::<u32>().ok());
+    place.metadata().is_ok_and(|it| it.uid() == me || Some(it.uid()) == before_sudo)
 }
 
 /// Over plain http a credential could be intercepted on the network.

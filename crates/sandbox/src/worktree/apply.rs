@@ -111,7 +111,8 @@ impl WorktreeManager {
         let empty = self.quarantine(None).await?;
         std::fs::write(empty.path().join(PATCH), &patch).map_err(Failure::internal)?;
         let checkout = DirHandle::from_path(to).map_err(Failure::internal)?;
-        let run = PatchRun { git: self.git.clone(), git_dir: empty, to: to.real().to_owned() };
+        let deadline = self.settings.git_timeout;
+        let run = PatchRun { git: self.git.clone(), git_dir: empty, to: to.real().to_owned(), deadline };
         let numbers = run.apply(&["--numstat", "-z"]).await?;
         if !numbers.ok() {
             return Err(apply_conflict(&numbers));
@@ -145,7 +146,7 @@ impl WorktreeManager {
         let words =
             ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
         // The person's own repository, found as git finds it there.
-        let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]));
+        let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]), self.settings.git_timeout);
         let fetched =
             self.git.run(GitCommand { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
         if !fetched.ok() {
@@ -161,6 +162,7 @@ struct PatchRun {
     git: IsolatedGit,
     git_dir: TempDir,
     to: PathBuf,
+    deadline: Duration,
 }
 
 impl PatchRun {
@@ -174,7 +176,7 @@ impl PatchRun {
             ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
         );
         let stdin = Stdin::File(File::open(self.git_dir.path().join(PATCH)).map_err(Failure::internal)?);
-        let apply = git_command("git apply", &self.to, all);
+        let apply = git_command("git apply", &self.to, all, self.deadline);
         let apply = GitCommand { stdin, keep_bytes: MAX_NAMES, ..apply };
         self.git.run(apply, Peer::Nobody).await.map_err(super::host)
     }

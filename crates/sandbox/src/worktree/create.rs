@@ -265,6 +265,10 @@ impl WorktreeManager {
                 }
             }
         }
+        if mirror.branches.is_empty() {
+            let failure = Failure::new(Code::BaseNotFound, "The repository has no commit yet.");
+            return Err(failure.hint("commit something there first"));
+        }
         let near = near(name, mirror.branches.keys());
         let message = format!(
             "There is no branch, tag or commit `{}`.",

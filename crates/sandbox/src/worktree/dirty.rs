@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use coracle_runtime::Input;
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{GitCommand, GitProgram, HostGit as _, Peer};
+use coracle_runtime::host::git::{GitCommand, Peer};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use tempfile::TempDir;
 
-use super::{LONG, MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
+use super::{MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
 use crate::failure::over_limit;
 use crate::repository_source::{RepositoryDirs, small_file};
 use crate::{Failure, Result, SandboxWarning};
@@ -74,7 +74,7 @@ impl WorktreeManager {
     pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<UncommittedChanges>> {
         let Some(place) = RepositoryDirs::find(dir, &self.settings.allow_roots)? else { return Ok(None) };
         let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
-        let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, LONG);
+        let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, self.settings.git_timeout);
         let (told, patterns) = tokio::join!(asked, self.persons_patterns());
         let told = told.map_err(host)?;
         let text = told.stdout.text();
@@ -172,9 +172,7 @@ impl WorktreeManager {
     async fn persons_patterns(&self) -> String {
         let path = |name: &str| self.settings.person.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let Some(home) = path("HOME") else { return String::new() };
-        let xdg = path("XDG_CONFIG_HOME");
-        let told = GitProgram::of_this_host().global_config(&home, xdg.as_deref()).await.unwrap_or_default();
-        let told = String::from_utf8_lossy(&told).into_owned();
+        let (xdg, told) = (path("XDG_CONFIG_HOME"), self.user_config().await);
         let said = told.rsplit('\0').find_map(|it| it.strip_prefix("core.excludesfile\n"));
         let file = match said {
             Some(said) => said.strip_prefix("~/").map_or_else(|| PathBuf::from(said), |it| home.join(it)),
@@ -197,7 +195,12 @@ impl WorktreeManager {
         let mut place = OsString::from("--git-dir=");
         place.push(checkout.repository.path());
         let fixed = [place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
-        let command = git_command("git", &checkout.dir, fixed.into_iter().chain(words.iter().map(OsString::from)));
+        let command = git_command(
+            "git",
+            &checkout.dir,
+            fixed.into_iter().chain(words.iter().map(OsString::from)),
+            self.settings.git_timeout,
+        );
         let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
         let env = [("GIT_INDEX_FILE", checkout.index.clone().into_os_string())].into_iter().chain(ours).collect();
         self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)

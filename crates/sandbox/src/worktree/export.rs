@@ -4,9 +4,9 @@ use coracle_lifecycle::RepoStatus;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWrite;
 
+use super::WorktreeManager;
 use super::diff::{PLAIN, with_index};
 use super::git_in_container::{Sink, Workdir};
-use super::{MAX_BUNDLE, WorktreeManager};
 use crate::stray_commits::no_commits;
 use crate::{Result, SandboxWarning, WorkflowId};
 
@@ -47,7 +47,7 @@ impl WorktreeManager {
         format: PatchFormat,
         to: &mut (dyn AsyncWrite + Send + Unpin),
     ) -> Result<ExportReport> {
-        self.export(at, id, format, Sink { to, max_bytes: MAX_BUNDLE, bytes: 0 }).await
+        self.export(at, id, format, Sink { to, max_bytes: self.settings.bundle_max, bytes: 0 }).await
     }
 
     pub(super) async fn export(

@@ -18,9 +18,6 @@ use crate::failure::over_limit;
 use crate::leftover::Author;
 use crate::{Code, Failure, ProfileName, Result, WorkflowId};
 
-/// For what reads or writes a whole repository or a whole tree.
-pub(super) const LONG: Duration = Duration::from_secs(600);
-
 /// Bytes of names and numbers that are read.
 const MAX_TOLD: usize = 16 << 20;
 
@@ -39,6 +36,8 @@ pub struct Workdir {
     pub root: ContainerPath,
     /// The same directory on this host, where it is one.
     pub shared: Option<PathBuf>,
+    /// The limit of one git.
+    pub git_timeout: Duration,
 }
 
 /// Which repository a command of git's is about. Names are relative, so that no link above them matters.
@@ -151,13 +150,13 @@ impl Workdir {
     }
 
     async fn ended(&self, mut exec: Exec) -> Result<GitOutput> {
-        exec.limits.total = Some(LONG);
+        exec.limits.total = Some(self.git_timeout);
         GitOutput::new(self.link.exec(exec).await)
     }
 
     async fn streamed(&self, mut exec: Exec, mut into: Sink<'_>) -> Result<GitOutput> {
         exec.keep_bytes = 8192;
-        exec.limits.total = Some(LONG);
+        exec.limits.total = Some(self.git_timeout);
         let missing = Failure::internal("some of its output is missing");
         let output = stream_stdout(&self.link, exec, &mut into, missing).await?;
         into.to.flush().await.map_err(Failure::internal)?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::git_in_container::{GitDir, Workdir, lost};
 use super::mirror::{Mirror, ORIGIN};
-use super::{INIT_BARE, LONG, WorktreeManager, git_command, parse, succeeded};
+use super::{INIT_BARE, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
 use crate::{Code, Failure, Result, SandboxWarning};
@@ -161,12 +161,14 @@ impl WorktreeManager {
     pub(super) async fn send_pack(&self, at: &Workdir, name: &str, dir: &Path, revisions: String) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
         let stdin = Stdin::Input(Input::Bytes(revisions.into_bytes()));
-        let command = GitCommand { stdin, ..git_command("git pack-objects", dir, words) };
-        let (packs, pack) = self.git.start(command).map_err(Failure::internal)?;
+        let command = GitCommand { stdin, ..git_command("git pack-objects", dir, words, self.settings.git_timeout) };
+        let (packs, pack) = self.git.start(command).await.map_err(Failure::internal)?;
         let git = at.git(GitDir::Bare(name.to_owned()));
         let takes = ["index-pack", "--stdin", "--fix-thin"];
-        let (packed, taken) =
-            tokio::join!(packs.end("git pack-objects", LONG), git.fed(&takes, Input::Stream(Box::new(pack))));
+        let (packed, taken) = tokio::join!(
+            packs.end("git pack-objects", self.settings.git_timeout),
+            git.fed(&takes, Input::Stream(Box::new(pack)))
+        );
         let (packed, taken) = (packed.map_err(Failure::internal)?, taken?);
         succeeded(packed)?;
         taken.good().map(drop)
@@ -182,7 +184,9 @@ impl WorktreeManager {
         }
         let lines: String = asked.iter().map(|it| format!("{it}\n")).collect();
         let words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"];
-        let told = self.own(&mirror.dir, &words, Stdin::Input(Input::Bytes(lines.into_bytes())), LONG).await?;
+        let told = self
+            .own(&mirror.dir, &words, Stdin::Input(Input::Bytes(lines.into_bytes())), self.settings.git_timeout)
+            .await?;
         known.extend(
             parse::refs(&told.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
         );

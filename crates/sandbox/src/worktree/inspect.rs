@@ -10,7 +10,7 @@ use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::create::hexadecimal;
-use super::{LONG, SOON, WorktreeManager, git_command, parse, succeeded};
+use super::{SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
 use crate::repository_source::RepositorySource;
 use crate::{Code, Failure, Result};
@@ -162,8 +162,13 @@ impl WorktreeManager {
     ) -> Result<()> {
         let lines: String = files.iter().map(|it| format!("{}\n", it.oid)).collect();
         let stdin = Stdin::Input(Input::Bytes(lines.into_bytes()));
-        let cat_file = git_command("git cat-file", &seen.mirror, ["--git-dir=.", "cat-file", "--batch"]);
-        let (running, stdout) = self.git.start(GitCommand { stdin, ..cat_file }).map_err(Failure::internal)?;
+        let cat_file = git_command(
+            "git cat-file",
+            &seen.mirror,
+            ["--git-dir=.", "cat-file", "--batch"],
+            self.settings.git_timeout,
+        );
+        let (running, stdout) = self.git.start(GitCommand { stdin, ..cat_file }).await.map_err(Failure::internal)?;
         let mut from = BufReader::new(stdout);
         let mut made = BTreeSet::new();
         for file in files {
@@ -182,7 +187,7 @@ impl WorktreeManager {
             content.truncate(length);
             pack_file(tar, &mut made, paths, file, &content).map_err(Failure::internal)?;
         }
-        let ended = running.end("git cat-file", LONG).await.map_err(Failure::internal)?;
+        let ended = running.end("git cat-file", self.settings.git_timeout).await.map_err(Failure::internal)?;
         succeeded(ended).map(drop)
     }
 }

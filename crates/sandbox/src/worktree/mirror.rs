@@ -7,11 +7,12 @@ use std::time::Duration;
 use coracle_lifecycle::STAGING_PREFIX;
 use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::{Error, Excerpt, random_hex};
+use coracle_runtime::{Error, random_hex, shell_word};
 
-use super::{LONG, SOON, WorktreeManager, parse};
+use super::local_source::{LocalSource, reason};
+use super::{SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
-use crate::repository_source::{RepositorySource, checked_repository};
+use crate::repository_source::RepositorySource;
 use crate::workflow_records::PATIENCE;
 use crate::{Code, Failure, Result, SandboxWarning};
 
@@ -35,6 +36,13 @@ pub(super) struct Mirror {
     pub(super) warnings: Vec<SandboxWarning>,
 }
 
+/// Where a mirror is fetched from, and what is known of it if it is a directory.
+#[derive(Clone, Copy)]
+struct FetchSource<'a> {
+    source: &'a RepositorySource,
+    local: Option<&'a LocalSource>,
+}
+
 impl WorktreeManager {
     pub(super) fn mirror_dir(&self, source: &RepositorySource) -> PathBuf {
         self.mirrors.join(format!("{}.git", source.key()))
@@ -47,6 +55,12 @@ impl WorktreeManager {
     /// The mirror as the remote is now, or as it last was where that cannot be reached.
     pub(super) async fn fresh_mirror(&self, source: &RepositorySource) -> Result<Mirror> {
         let _lock = self.mirror_lock(source).await?;
+        let local = match source {
+            RepositorySource::Dir(from) => Some(self.local_source(from).await?),
+            RepositorySource::Url(_) => None,
+        };
+        let from = FetchSource { source, local: local.as_ref() };
+        local.as_ref().map_or(Ok(()), LocalSource::fits_worktrees)?;
         let dir = self.mirror_dir(source);
         self.clear_unfinished(source)?;
         let mut warnings = Vec::new();
@@ -54,7 +68,7 @@ impl WorktreeManager {
             if let Some(mirror) = self.current(source, &dir).await {
                 return Ok(mirror);
             }
-            match self.fetch(source, &dir).await {
+            match self.fetch(from, &dir).await {
                 Ok(()) => return self.read_mirror(dir, warnings).await,
                 Err(err) if self.is_sound(&dir).await => {
                     if !self.settings.offline_ok || !matches!(err.code, Code::FetchFailed | Code::HostUnresolved) {
@@ -67,7 +81,7 @@ impl WorktreeManager {
                 Err(_) => warnings.push(move_aside(&dir)?),
             }
         }
-        self.create_mirror(source, &dir).await?;
+        self.create_mirror(from, &dir).await?;
         self.read_mirror(dir, warnings).await
     }
 
@@ -92,10 +106,10 @@ impl WorktreeManager {
         (mirror.branches == parse::heads(&told) && (head.is_none() || head == mirror.head)).then_some(mirror)
     }
 
-    async fn create_mirror(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
-        let temp = self.mirrors.join(format!("{}.tmp-{}", source.key(), random_hex::<4>()));
+    async fn create_mirror(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
+        let temp = self.mirrors.join(format!("{}.tmp-{}", from.source.key(), random_hex::<4>()));
         crate::files::own_directory(&temp)?;
-        let made = self.fill_new(source, &temp).await;
+        let made = self.fill_new(from, &temp).await;
         let placed = match made {
             Ok(()) => std::fs::rename(&temp, dir).map_err(Failure::internal),
             Err(err) => Err(err),
@@ -107,12 +121,12 @@ impl WorktreeManager {
         placed
     }
 
-    async fn fill_new(&self, source: &RepositorySource, temp: &Path) -> Result<()> {
-        self.own_init(temp).await?;
-        for (key, value) in [("remote.origin.url", &*source.text()), ("remote.origin.fetch", REFSPEC)] {
+    async fn fill_new(&self, from: FetchSource<'_>, temp: &Path) -> Result<()> {
+        self.own_init(temp, "sha1").await?;
+        for (key, value) in [("remote.origin.url", &*from.source.text()), ("remote.origin.fetch", REFSPEC)] {
             self.own_printed(temp, &["config", key, value]).await?;
         }
-        self.fetch(source, temp).await?;
+        self.fetch(from, temp).await?;
         if self.is_sound(temp).await {
             Ok(())
         } else {
@@ -121,25 +135,33 @@ impl WorktreeManager {
     }
 
     /// Fetches all branches, and which of them is the remote's HEAD. Tried once more when it fails.
-    async fn fetch(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
-        let first = self.fetch_once(source, dir).await;
+    async fn fetch(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
+        let first = self.fetch_once(from, dir).await;
         if first.as_ref().is_err_and(|it| matches!(it.code, Code::FetchFailed | Code::HostUnresolved)) {
-            return self.fetch_once(source, dir).await;
+            return self.fetch_once(from, dir).await;
         }
         first
     }
 
-    async fn fetch_once(&self, source: &RepositorySource, dir: &Path) -> Result<()> {
-        if let RepositorySource::Dir(from) = source {
-            checked_repository(from, &self.settings.allow_roots)?;
-        }
+    async fn fetch_once(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
+        let FetchSource { source, local } = from;
         let url = source.text();
         let words =
             ["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &url, REFSPEC];
-        let fetches = self.own_with(dir, &words, Stdin::Empty, source.peer(), LONG);
+        let fetches = self.own_with(dir, &words, Stdin::Empty, source.peer(), self.settings.git_timeout);
         let asks = ["ls-remote", "--symref", "--", &url, "HEAD"];
         let heads = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
         let (fetched, head) = tokio::join!(fetches, heads);
+        if let (Some(local), Ok(ended)) = (local, &fetched)
+            && !ended.ok()
+        {
+            return Err(self.unreadable(local, ended).await);
+        }
+        if head.as_ref().is_ok_and(|it| parse::is_sha256(&it.stdout.bytes())) {
+            let failure =
+                Failure::new(Code::Unsupported, format!("`{url}` has SHA-256 objects: worktrees cannot be made of it"));
+            return Err(failure.hint(format!("use `coracle create --repo {}`", shell_word(&url))));
+        }
         good(fetched)?;
         // A remote without a HEAD is one, too.
         let head = head.ok().filter(ProgramOutput::ok).and_then(|it| parse::head_branch(&it.stdout.bytes()));
@@ -152,7 +174,7 @@ impl WorktreeManager {
 
     async fn is_sound(&self, dir: &Path) -> bool {
         let words = ["fsck", "--connectivity-only", "--no-dangling", "--no-progress"];
-        self.own(dir, &words, Stdin::Empty, LONG).await.is_ok_and(|it| it.ok())
+        self.own(dir, &words, Stdin::Empty, self.settings.git_timeout).await.is_ok_and(|it| it.ok())
     }
 
     /// What a setup of this repository left that was killed, and what any other call left long ago. The caller holds the
@@ -184,8 +206,9 @@ pub(super) fn good(fetched: Result<ProgramOutput, InspectError>) -> Result<()> {
     match fetched {
         Ok(it) if it.ok() => Ok(()),
         Ok(it) => {
-            let said = Excerpt::from_bytes(&it.stderr.bytes());
-            Err(Failure::new(Code::FetchFailed, format!("The repository cannot be fetched: {said}")))
+            let message = format!("The repository cannot be fetched: {}", reason(&it.stderr.bytes()));
+            Err(Failure::new(Code::FetchFailed, message)
+                .hint("`git ls-remote URL` on the host shows whether you may read it"))
         }
         Err(InspectError::Host(err @ Error::TimedOut { .. })) => Err(Failure::new(Code::FetchFailed, err.to_string())),
         Err(err) => Err(super::host(err)),

@@ -11,9 +11,9 @@
 
 mod apply;
 mod archive;
-mod bundle;
 mod create;
 mod diff;
+mod directory_copy;
 mod dirty;
 mod export;
 mod git_in_container;
@@ -22,6 +22,7 @@ mod inspect;
 mod item_save;
 mod leftover;
 mod list;
+mod local_source;
 mod log;
 mod mirror;
 mod parse;
@@ -40,9 +41,9 @@ use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, Excerpt, ResolveError};
 
 pub use self::apply::{ApplyMode, ApplyReport, ApplyRequest};
-pub use self::bundle::DirectoryBundle;
 pub use self::create::{CreateRequest, SourceChanges, Worktree};
 pub use self::diff::{Diff, DiffOptions};
+pub use self::directory_copy::DirectoryCopy;
 pub use self::export::{ExportReport, PatchFormat};
 pub use self::git_in_container::Workdir;
 pub use self::init_repository::{RepositoryInfo, SetupRequest};
@@ -77,10 +78,18 @@ impl WorktreeManager {
     pub fn new(settings: WorktreeSettings) -> Result<Self> {
         let mirrors = settings.state.join("git");
         crate::files::own_directory(&mirrors)?;
-        let git = IsolatedGit::of_this_host(mirrors.clone(), settings.person.clone())
+        let git = IsolatedGit::of_this_host(settings.programs.clone(), mirrors.clone(), settings.person.clone())
             .map_err(|_| Failure::new(Code::GitMissing, "There is no git on this host.").hint("install git"))?;
         let git = git.with(settings.allow_private, settings.fsck);
-        Ok(Self { settings, mirrors, git })
+        let manager = Self { settings, mirrors, git };
+        manager.write_any_owner()?;
+        Ok(manager)
+    }
+
+    /// The limit of one git that reads or writes a whole repository.
+    #[must_use]
+    pub fn git_timeout(&self) -> Duration {
+        self.settings.git_timeout
     }
 
     fn records(&self, at: &Workdir) -> Result<Records> {
@@ -164,8 +173,10 @@ impl WorktreeManager {
         peer: Peer<'_>,
         deadline: Duration,
     ) -> Result<ProgramOutput, InspectError> {
-        let command = git_command("git", dir, ["--git-dir=."].iter().chain(words));
-        self.git.run(GitCommand { stdin, deadline, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
+        let command = git_command("git", dir, ["--git-dir=."].iter().chain(words), deadline);
+        let any_owner = (peer == Peer::Dir).then(|| ("GIT_CONFIG_GLOBAL", self.any_owner().into_os_string()));
+        let env = any_owner.into_iter().collect();
+        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
     }
 
     /// What git prints in a bare repository of ours; it has to end well.
@@ -175,9 +186,14 @@ impl WorktreeManager {
 
     /// A fresh bare repository in a temporary directory, which sees the objects of `mirror`.
     async fn quarantine(&self, mirror: Option<&Path>) -> Result<tempfile::TempDir> {
+        self.quarantine_of("sha1", mirror).await
+    }
+
+    /// The same with objects of another format.
+    async fn quarantine_of(&self, format: &str, mirror: Option<&Path>) -> Result<tempfile::TempDir> {
         let dir =
             tempfile::Builder::new().prefix("quarantine-").tempdir_in(&self.mirrors).map_err(Failure::internal)?;
-        self.own_init(dir.path()).await?;
+        self.own_init(dir.path(), format).await?;
         if let Some(mirror) = mirror {
             let line = format!("{}\n", mirror.join("objects").display());
             let info = dir.path().join("objects/info");
@@ -187,9 +203,12 @@ impl WorktreeManager {
         Ok(dir)
     }
 
-    async fn own_init(&self, dir: &Path) -> Result<()> {
-        let init = git_command("git init", dir, INIT_BARE);
-        succeeded(self.git.run(GitCommand { deadline: SOON, ..init }, Peer::Nobody).await.map_err(host)?).map(drop)
+    async fn own_init(&self, dir: &Path, format: &str) -> Result<()> {
+        let format = format!("--object-format={format}");
+        // Git before 2.29 does not know the option, and has one format.
+        let format = (format != "--object-format=sha1").then_some(&*format);
+        let init = git_command("git init", dir, INIT_BARE.into_iter().chain(format), SOON);
+        succeeded(self.git.run(init, Peer::Nobody).await.map_err(host)?).map(drop)
     }
 }
 
@@ -201,9 +220,10 @@ fn git_command<'a>(
     verb: &'static str,
     dir: &'a Path,
     args: impl IntoIterator<Item = impl Into<OsString>>,
+    deadline: Duration,
 ) -> GitCommand<'a> {
     let words = args.into_iter().map(Into::into).collect();
-    GitCommand { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline: LONG, keep_bytes: 8192 }
+    GitCommand { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline, keep_bytes: 8192 }
 }
 
 /// A git of this host has to end well.
@@ -214,14 +234,8 @@ fn succeeded(ended: ProgramOutput) -> Result<ProgramOutput> {
 /// For what is done in a moment.
 const SOON: Duration = Duration::from_secs(60);
 
-/// For what reads a whole repository.
-const LONG: Duration = Duration::from_secs(600);
-
 /// Bytes of what git prints that are read.
 const MAX_TOLD: usize = 32 << 20;
-
-/// A bundle that comes out.
-const MAX_BUNDLE: u64 = 1 << 30;
 
 /// This host's git did not run to its end.
 fn host(err: InspectError) -> Failure {

@@ -74,6 +74,17 @@ pub(super) fn head_branch(output: &[u8]) -> Option<String> {
     coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
+/// Whether `ls-remote` prints a commit that HEAD is.
+pub(super) fn has_head(output: &[u8]) -> bool {
+    output.split(|it| *it == b'\n').any(|line| line.ends_with(b"\tHEAD") && !line.starts_with(b"ref: "))
+}
+
+/// Whether the objects that `ls-remote` prints have SHA-256 names.
+pub(super) fn is_sha256(output: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(output);
+    text.lines().filter_map(|line| oid(line.split_once('\t')?.0)).any(|id| id.len() == 64)
+}
+
 /// The branches that `ls-remote` prints, by name.
 pub(super) fn heads(output: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(output);

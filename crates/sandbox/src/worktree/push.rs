@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::git_in_container::{Sink, Workdir};
 use super::mirror::ORIGIN;
-use super::{LONG, MAX_BUNDLE, SOON, WorktreeManager, parse};
+use super::{SOON, WorktreeManager, parse};
 use crate::stray_commits::no_commits;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
@@ -83,7 +83,8 @@ impl WorktreeManager {
         let mut words = vec!["push", "--porcelain", "--no-verify", "--no-signed", "--recurse-submodules=no"];
         words.extend(ask.force_with_lease.then_some(&*lease));
         words.extend(["--", &url, &spec]);
-        let pushed = self.own_with(out.quarantine.path(), &words, Stdin::Empty, source.peer(), LONG).await;
+        let pushed =
+            self.own_with(out.quarantine.path(), &words, Stdin::Empty, source.peer(), self.settings.git_timeout).await;
         let pushed = pushed.map_err(super::host)?;
         let result = parse::pushed(&pushed.stdout.bytes());
         if !pushed.ok() || result.as_ref().is_none_or(|(flag, _)| *flag == '!') {
@@ -125,7 +126,8 @@ impl WorktreeManager {
             return Err(Box::pin(self.no_branch(at, workflow)).await);
         };
         let file = quarantine.path().join("it.bundle");
-        let told = self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], &file, MAX_BUNDLE).await?;
+        let told =
+            self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], &file, self.settings.bundle_max).await?;
         if told {
             let bundle = bundle(&file)?;
             if bundle.name != reference {
@@ -137,7 +139,7 @@ impl WorktreeManager {
         }
         // Nothing new may be in it, and then the mirror has all of it.
         let words = ["rev-list", "--objects", "--quiet", &oid, "--not", "--alternate-refs"];
-        let known = self.own(quarantine.path(), &words, Stdin::Empty, LONG).await?;
+        let known = self.own(quarantine.path(), &words, Stdin::Empty, self.settings.git_timeout).await?;
         if !known.ok() {
             let said = Excerpt::from_bytes(&known.stderr.bytes());
             return Err(refused("push.objects", &format!("What came out of the container is not whole: {said}")));
@@ -161,7 +163,7 @@ impl WorktreeManager {
     async fn unpack(&self, quarantine: &Path, pack: File) -> Result<()> {
         let mut words = vec!["index-pack", "--stdin", "--fix-thin"];
         words.extend(self.settings.fsck.then_some("--strict"));
-        let taken = self.own(quarantine, &words, Stdin::File(pack), LONG).await?;
+        let taken = self.own(quarantine, &words, Stdin::File(pack), self.settings.git_timeout).await?;
         if taken.ok() {
             return Ok(());
         }
@@ -184,7 +186,7 @@ impl WorktreeManager {
         let spec = format!("+{}:{name}", out.oid);
         let words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &from, &spec];
         let peer = coracle_runtime::host::git::Peer::Dir;
-        let here = self.own_with(mirror, &words, Stdin::Empty, peer, LONG);
+        let here = self.own_with(mirror, &words, Stdin::Empty, peer, self.settings.git_timeout);
         let repo = at.repo();
         let update = ["update-ref", &name, &out.oid];
         let (here, there) = tokio::join!(here, tokio::time::timeout(SOON, repo.run(&update)));

@@ -7,6 +7,7 @@ use coracle_runtime::Excerpt;
 use coracle_runtime::host::process::Stdin;
 use serde_json::json;
 
+use super::WorktreeManager;
 use super::archive::{PackSource, pack, save_failed};
 use super::create::link_of;
 use super::diff::{PLAIN, with_index};
@@ -14,7 +15,6 @@ use super::git_in_container::{Git, Workdir, is_git_error};
 use super::item_save::{BundleSave, SavedWork};
 use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
-use super::{LONG, WorktreeManager};
 use crate::names::archive_name;
 use crate::workflow_records::Workflow;
 use crate::{Code, Failure, Result, WorkflowId};
@@ -210,7 +210,7 @@ impl WorktreeManager {
     /// Whether a repository has the commits that a bundle builds on.
     async fn is_whole(&self, dir: &Path, bundle: &Path) -> Result<bool> {
         let words = ["bundle", "verify", "--quiet", &bundle.display().to_string()];
-        let verified = self.own(dir, &words, Stdin::Empty, LONG).await?;
+        let verified = self.own(dir, &words, Stdin::Empty, self.settings.git_timeout).await?;
         if !verified.ok() {
             tracing::warn!(said = %Excerpt::from_bytes(&verified.stderr.bytes()), "a bundle is not whole");
         }

@@ -75,6 +75,8 @@ impl Faults {
         self.refuse(bridged && sandbox.git.mode == GitMode::Credential, "sandbox.network", exposed);
         let unkept = "`bridge` is not for `strict`: nothing is kept in";
         self.refuse(bridged && *policy == Preset::Strict, "sandbox.network", unkept);
+        let git_timeout = sandbox.worktree.git_timeout;
+        self.refuse(git_timeout.0.is_zero(), "sandbox.worktree.git_timeout", MORE_THAN_NOTHING);
         let nowhere = sandbox.worktree.mode == WorktreeMode::Shared && sandbox.worktree.shared_root.is_none();
         self.refuse(nowhere, "sandbox.worktree.mode", "`shared` needs `sandbox.worktree.shared_root`");
     }

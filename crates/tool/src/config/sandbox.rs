@@ -239,6 +239,10 @@ table! {
         branch_prefix: String = "coracle/".to_owned(),
         /// Objects of old repositories are not held against today's rules when false.
         fsck: bool = true,
+        /// The limit of one git that reads or writes a whole repository.
+        git_timeout: Seconds = Seconds::new(600),
+        /// Bytes of the commits that one push or export takes out.
+        bundle_max: ByteSize = ByteSize::mib(1024),
         /// Where the files of new sandboxes lie.
         mode: WorktreeMode,
         /// The directory, beneath one that may be used, that holds those of the mode `shared`.

@@ -1,9 +1,9 @@
-//! A repository of this host that a container gets a clone of: its branches travel as one file.
+//! A repository of this host that a container gets a clone of: a bare copy travels.
 
 use std::path::Path;
 
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
-use coracle_provision::{RepoBundle, RepoRequest, RepoSource, ReportItem, StepContext};
+use coracle_provision::{RepoCopy, RepoRequest, RepoSource, ReportItem, StepContext};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, ExecTarget, random_hex};
 
@@ -12,36 +12,42 @@ use crate::failure::Failure;
 use crate::resolve::copy_request;
 use crate::sandbox;
 
-/// Packs a repository, and puts the file into the container.
+/// Copies a repository into the container.
 pub(super) async fn brought(
     cx: &Context,
     found: &ManagedContainer,
     inside: &ExecTarget,
     dir: &Path,
     name: String,
-) -> Result<RepoBundle, Failure> {
+) -> Result<RepoCopy, Failure> {
     // What a container could change while it is looked at is not looked at.
     let looks = !cx.store()?.is_written_inside(dir)?;
-    let packed = sandbox::worktrees(cx)?.bundle_directory(dir, looks).await?;
-    let file = ContainerPath::parse(format!("/tmp/coracle-{}.bundle", random_hex::<8>()))?;
-    let host = HostPath::open(&packed.file()).map_err(coracle_lifecycle::Error::from)?;
-    let copy = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, file.clone())? };
-    copy_in(found, inside, copy).await?;
-    Ok(RepoBundle { name, file, origin: packed.origin.clone(), uncommitted: packed.uncommitted })
+    let copied = sandbox::worktrees(cx)?.copy_directory(dir, looks).await?;
+    let path = ContainerPath::parse(format!("/tmp/coracle-{}.git", random_hex::<8>()))?;
+    let host = HostPath::open(&copied.path()).map_err(coracle_lifecycle::Error::from)?;
+    let request = CopyRequest { protected: Vec::new(), ..copy_request(cx, host, path.clone())? };
+    copy_in(found, inside, request).await?;
+    let (origin, uncommitted, is_empty) = (copied.origin.clone(), copied.uncommitted, copied.is_empty);
+    Ok(RepoCopy { name, path, origin, uncommitted, is_empty })
 }
 
-/// Removes the files. One that stays does no harm.
+/// Removes the copies. One that stays does no harm.
 pub(super) async fn clear(place: &StepContext, repos: &[RepoRequest]) {
     for repo in repos {
-        if let RepoSource::Bundle(bundle) = &repo.from
-            && let Err(err) = place.link.remove(place.at(&bundle.file), false).await
+        if let RepoSource::Copy(copy) = &repo.from
+            && let Err(err) = place.link.remove(place.at(&copy.path), true).await
         {
-            tracing::warn!(file = %bundle.file, %err, "the file of a clone stays");
+            tracing::warn!(path = %copy.path, %err, "the copy of a clone stays");
         }
     }
 }
 
 /// A part of the step `repos`.
-pub(super) fn failed(name: &str, failure: &Failure) -> ReportItem {
-    ReportItem::failed(name, &failure.message).with("code", failure.code.word())
+pub(super) fn failed(name: &str, path: &ContainerPath, failure: &Failure) -> ReportItem {
+    let item = ReportItem::failed(name, &failure.message).with("code", failure.code.word());
+    let item = item.with("path", path.as_str());
+    match &failure.hint {
+        Some(hint) => item.with("hint", hint.as_str()),
+        None => item,
+    }
 }

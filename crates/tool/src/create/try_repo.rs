@@ -7,11 +7,12 @@ use coracle_images::detect::{DetectedProfile, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{GitProgram, HostGit, Remote};
+use coracle_runtime::host::git::{HostGit as _, Remote};
 use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host_identity::user_git;
 use crate::resolve::{RepoScan, Request, TryRepo, copy_request};
 
 /// A top directory with more names is not looked at any further.
@@ -25,7 +26,7 @@ pub(super) async fn scan(cx: &Context, tried: &TryRepo) -> Result<RepoScan, Fail
             cx.call.progress.message(format!("looking at {url}")).await;
             let allow_private = cx.config.images.git_allow_private;
             let remote = Remote { url: url.clone(), branch: None, allow_private };
-            let seen = GitProgram::of_this_host().top_level(&remote, &cx.state()?.scratch()).await;
+            let seen = user_git(cx).await.top_level(&remote, &cx.state()?.scratch()).await;
             seen.map_err(|err| err.to_string())
         }
     };

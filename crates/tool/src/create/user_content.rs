@@ -53,7 +53,7 @@ impl ProvisionRun<'_> {
         for it in asked {
             match self.repo(it).await {
                 Ok(repo) => all.push(repo),
-                Err(failure) => failed.push(local_repo::failed(&it.from.name(), &failure)),
+                Err(failure) => failed.push(local_repo::failed(&it.from.name(), &self.path_of(it)?, &failure)),
             }
         }
         let mut step = repos(&self.place, &all, Some(&self.reporting.live())).await;
@@ -84,7 +84,7 @@ impl ProvisionRun<'_> {
             CloneSource::Directory(dir) => {
                 let inside = ExecTarget::Guest(self.place.link.clone());
                 let name = asked.from.name();
-                RepoSource::Bundle(Box::pin(local_repo::brought(self.cx, &self.found, &inside, dir, name)).await?)
+                RepoSource::Copy(Box::pin(local_repo::brought(self.cx, &self.found, &inside, dir, name)).await?)
             }
         };
         Ok(coracle_provision::RepoRequest {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use coracle_lifecycle::Store;
-use coracle_runtime::host::find_program::find_program;
+use coracle_runtime::host::find_program::find_program_in;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 
 use super::checks::Check;
@@ -11,6 +11,7 @@ use crate::config::Engine;
 use crate::context::Context;
 use crate::engines::{Choice, data_dir};
 use crate::failure::Failure;
+use crate::host_identity::trusted_path;
 use crate::host_system::System;
 
 /// Everything that the checks look at.
@@ -75,8 +76,8 @@ impl PreflightFacts {
             skipped: choice.map(|it| it.skipped.iter().map(SkippedEngine::from_error).collect()).unwrap_or_default(),
             auto_reason: choice.and_then(|it| it.reason.clone()),
             root: cx.host.uid == 0,
-            git: find_program("git").is_ok(),
-            gh: find_program("gh").is_ok(),
+            git: find_program_in("git", &trusted_path(cx)).is_ok(),
+            gh: find_program_in("gh", &trusted_path(cx)).is_ok(),
             unverified,
             newer: cx.store().map(|store| newer_files(&store)).unwrap_or_default(),
             of_engine: Vec::new(),

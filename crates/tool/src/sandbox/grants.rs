@@ -16,6 +16,7 @@ use crate::config::{self, SandboxNetwork, SandboxProfile};
 use crate::context::Context;
 use crate::egress;
 use crate::failure::{Code, Failure};
+use crate::host_identity::trusted_path;
 
 /// What sandboxes of a profile may do, but for their tokens.
 /// `repository` is the sandbox's own, which git reaches unless another is named.
@@ -98,5 +99,5 @@ impl GitCredentials for Helper {
 /// Git as it asks the person's helper.
 fn own_git(cx: &Context) -> Result<IsolatedGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
-    IsolatedGit::of_this_host(cx.state()?.scratch(), super::handles::person(cx)).map_err(missing)
+    IsolatedGit::of_this_host(trusted_path(cx), cx.state()?.scratch(), super::handles::person(cx)).map_err(missing)
 }

@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::document::joined;
 use crate::egress::{self, HostCertificates};
 use crate::failure::{Code, Failure, slot_failure};
+use crate::host_identity::trusted_path;
 use crate::preflight::ensure_ready;
 
 /// The sandboxes of a process, for one call.
@@ -251,10 +252,13 @@ pub(crate) fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
     Ok(WorktreeManager::new(WorktreeSettings {
         branch_prefix: own.branch_prefix.clone(),
         fsck: own.fsck,
+        git_timeout: own.git_timeout.0,
+        bundle_max: own.bundle_max.0,
         allow_roots: cx.policy()?.allow_roots,
         allow_private: cx.config.images.git_allow_private,
         allow_discard: cx.config.security.allow_discard,
         save_max: cx.config.lifecycle.save_max.0,
+        programs: trusted_path(cx),
         person: person(cx),
         ..WorktreeSettings::new(cx.state()?.root().to_owned())
     })?)

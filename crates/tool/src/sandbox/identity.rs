@@ -1,15 +1,16 @@
 //! Who commits in a sandbox: the person, as `create` forwards it.
 
 use coracle_provision::git::Identity;
-use coracle_runtime::host::git::{GitProgram, HostGit as _};
+use coracle_runtime::host::git::HostGit as _;
 use coracle_sandbox::GitIdentity;
 use coracle_sandbox::worktree::Author;
 
 use crate::context::Context;
+use crate::host_identity::user_git;
 
 /// The identity of this host's git, or a fallback: without one, commits inside fail. The text is its configuration.
 pub(super) async fn git_identity(cx: &Context) -> (GitIdentity, String) {
-    let printed = GitProgram::of_this_host().global_config(&cx.host.home, Some(&cx.host.config_home)).await;
+    let printed = user_git(cx).await.global_config(&cx.host.home, Some(&cx.host.config_home)).await;
     let found = printed.ok().and_then(|it| Identity::read(&it));
     let is_fallback = found.is_none();
     let identity = found.unwrap_or_else(Identity::fallback);

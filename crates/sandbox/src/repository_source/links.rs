@@ -12,7 +12,7 @@ use super::{RepositoryDirs, beneath, small_file};
 use crate::{Code, Failure, Result};
 
 /// What git reads of a repository that it clones, but for objects.
-const READ: [&str; 4] = ["HEAD", "packed-refs", "refs", "shallow"];
+const READ: [&str; 5] = ["HEAD", "packed-refs", "refs", "reftable", "shallow"];
 
 /// Entries that are looked at, of all directories together.
 const MAX_ENTRIES: usize = 500_000;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn no_link_and_no_borrowed_object_leads_out_of_the_roots() {
-        for name in ["HEAD", "packed-refs", "refs/heads/x", "objects/pack/x.pack", "objects/ab"] {
+        for name in ["HEAD", "packed-refs", "refs/heads/x", "reftable", "objects/pack/x.pack", "objects/ab"] {
             let it = Repositories::new();
             let at = it.root.join("work/mine").join(name);
             let _ = fs::remove_file(&at);

@@ -1,7 +1,7 @@
 //! Directories whose git repository lies elsewhere: linked worktrees, submodules, and links in place of `.git`.
 
 use std::io::Read as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use coracle_provision::ReportItem;
 use coracle_runtime::host::fs::HostPath;
@@ -9,7 +9,6 @@ use coracle_runtime::{Access, ContainerPath, Mount, shell_word};
 
 use super::host_paths::mountable;
 use crate::context::Context;
-use crate::failure::Failure;
 use crate::warning::Warning;
 
 /// A file that names a directory is no longer.
@@ -25,7 +24,16 @@ pub(crate) struct GitOutside {
     /// The repository's own directory on the host.
     repository: PathBuf,
     /// Why git does not find it inside. None if it is mounted read-only.
-    missing: Option<String>,
+    missing: Option<Missing>,
+}
+
+/// Why a repository is not mounted.
+#[derive(Clone, Debug)]
+enum Missing {
+    /// It lies in no directory that may be mounted.
+    Refused(String),
+    /// For another reason.
+    Other(String),
 }
 
 /// Where `.git` of a directory leads.
@@ -40,7 +48,7 @@ struct Pointer {
 pub(super) fn add_repositories(mounts: &mut Vec<Mount>, cx: &Context) -> Vec<GitOutside> {
     let mut found = Vec::new();
     for bind in mounts.clone() {
-        let Some(pointer) = Pointer::read(bind.host.real(), &bind.at) else { continue };
+        let Some(pointer) = Pointer::read(bind.host.real()) else { continue };
         let outside = GitOutside::new(&bind.at, bind.host.real(), pointer.repository.clone());
         if mounts.iter().any(|it| pointer.repository.starts_with(it.host.real()) && it.at.as_str() == it.host.real()) {
             continue;
@@ -58,36 +66,32 @@ pub(super) fn add_repositories(mounts: &mut Vec<Mount>, cx: &Context) -> Vec<Git
 
 /// The same for a directory whose files are copied.
 pub(super) fn of_copy(dir: &Path, at: &ContainerPath) -> Option<GitOutside> {
-    let pointer = Pointer::read(dir, at)?;
-    let missing = Some("only files of the working directory are copied in".to_owned());
+    let pointer = Pointer::read(dir)?;
+    let missing = Some(Missing::Other("only files of the working directory are copied in".to_owned()));
     Some(GitOutside { missing, ..GitOutside::new(at, dir, pointer.repository) })
 }
 
-fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result<Mount, String> {
+fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result<Mount, Missing> {
+    let host = mountable(&pointer.repository, cx).map_err(|failure| Missing::Refused(failure.into_inner().message))?;
     let Some(at) = &pointer.read_at else {
-        return Err("only repositories of linked worktrees are mounted by themselves".to_owned());
+        return Err(Missing::Other("only repositories of linked worktrees are mounted by themselves".to_owned()));
     };
-    let host = mountable(&pointer.repository, cx).map_err(|failure| refusal(&failure))?;
     let taken = |mount: &Mount| at.is_beneath(mount.at.as_str()) || mount.at.is_beneath(at.as_str());
     if super::target("mounts", at).is_err() || mounts.iter().any(taken) {
-        return Err(format!("`{at}` is not free inside"));
+        return Err(Missing::Other(format!("`{at}` is not free inside")));
     }
     // Code inside that one could exchange it while it is mounted.
     let written = cx.store().and_then(|store| store.is_written_inside(host.real()).map_err(Into::into));
     match written {
         Ok(false) => Ok(Mount { host, at: at.clone(), access: Access::ReadOnly }),
-        Ok(true) => Err("another container can write it".to_owned()),
-        Err(failure) => Err(refusal(&failure)),
+        Ok(true) => Err(Missing::Other("another container can write it".to_owned())),
+        Err(failure) => Err(Missing::Other(failure.to_string())),
     }
-}
-
-fn refusal(failure: &Failure) -> String {
-    failure.message.clone()
 }
 
 impl Pointer {
     /// Reads it; none for a directory that has its repository in it, or none at all.
-    fn read(dir: &Path, at: &ContainerPath) -> Option<Self> {
+    fn read(dir: &Path) -> Option<Self> {
         let dot_git = dir.join(".git");
         let kind = dot_git.symlink_metadata().ok()?.file_type();
         let outside = |repository: &PathBuf| !repository.starts_with(dir);
@@ -103,26 +107,12 @@ impl Pointer {
         let Some(repository) = repository else {
             return Some(Self { repository: git_dir, read_at: None });
         };
-        // `worktrees/NAME` in the repository, which git walks up from.
-        let is_usual = common.as_deref().map(str::trim_end) == Some("../..");
-        let inside = plain(&Path::new(at.as_str()).join(written));
-        let above = inside.ancestors().nth(2).filter(|_| is_usual).and_then(Path::to_str);
+        // Git inside walks up from `worktrees/NAME`, by the path as it is written. One with a link or with `..` may mean another
+        // place there, where a mount would cover files of the image.
+        let above = written.ancestors().nth(2).filter(|above| *above == repository).and_then(Path::to_str);
         let read_at = above.and_then(|path| ContainerPath::parse(path).ok());
         Some(Self { repository, read_at })
     }
-}
-
-/// Removes `.` and `..` from an absolute path, as for directories without links.
-fn plain(path: &Path) -> PathBuf {
-    let mut all = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(all.pop()),
-            Component::CurDir => {}
-            other => all.push(other),
-        }
-    }
-    all
 }
 
 fn small_file(path: &Path) -> Option<String> {
@@ -142,7 +132,8 @@ impl GitOutside {
         let clone = format!("`coracle create --repo {dir}` gives it a clone");
         match &self.missing {
             None => format!("commit on the host, or in a clone: {clone}"),
-            Some(_) => {
+            Some(Missing::Other(_)) => clone,
+            Some(Missing::Refused(_)) => {
                 format!("add `{repository}` to `workspace.allow_roots`; then {clone}, and a linked worktree finds it")
             }
         }
@@ -152,7 +143,9 @@ impl GitOutside {
         let (at, repository) = (&self.at, self.repository.display());
         match &self.missing {
             None => format!("git reads `{repository}`, which is mounted read-only: inside it commits nothing"),
-            Some(why) => format!("git does not work in `{at}`: its repository `{repository}` is not there: {why}"),
+            Some(Missing::Refused(why) | Missing::Other(why)) => {
+                format!("git does not work in `{at}`: its repository `{repository}` is not there: {why}")
+            }
         }
     }
 
@@ -173,25 +166,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_are_read_relative_to_the_directory_inside() {
+    fn only_a_repository_by_its_own_path_is_mounted_there() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let admin = root.join("main/.git/worktrees/w");
         std::fs::create_dir_all(&admin).unwrap();
         std::fs::create_dir(root.join("w")).unwrap();
         std::fs::write(admin.join("commondir"), "../..\n").unwrap();
-        let at = ContainerPath::parse("/workspace").unwrap();
-        let read = |pointer: &str| {
-            std::fs::write(root.join("w/.git"), format!("gitdir: {pointer}\n")).unwrap();
-            let pointer = Pointer::read(&root.join("w"), &at)?;
-            assert_eq!(pointer.repository, root.join("main/.git"));
-            Some(pointer.read_at?.to_string())
+        std::os::unix::fs::symlink(root.join("main"), root.join("link")).unwrap();
+        let read = |pointer: &Path| {
+            std::fs::write(root.join("w/.git"), format!("gitdir: {}\n", pointer.display())).unwrap();
+            Pointer::read(&root.join("w")).map(|it| (it.repository, it.read_at.map(|at| at.to_string())))
         };
-        assert_eq!(read(admin.to_str().unwrap()), Some(root.join("main/.git").display().to_string()));
-        assert_eq!(read("../main/.git/worktrees/w").as_deref(), Some("/main/.git"));
-        assert_eq!(read("../none"), None);
+        let repository = root.join("main/.git");
+        assert_eq!(read(&admin), Some((repository.clone(), Some(repository.display().to_string()))));
+        for pointer in ["../main/.git/worktrees/w", "../link/.git/worktrees/w"] {
+            assert_eq!(read(pointer.as_ref()), Some((repository.clone(), None)), "{pointer}");
+            assert_eq!(read(&root.join("w").join(pointer)), Some((repository.clone(), None)), "{pointer}");
+        }
+        assert_eq!(read("../none".as_ref()), None);
+        std::fs::create_dir(root.join("w/inner")).unwrap();
+        assert_eq!(read("inner".as_ref()), None);
         std::fs::remove_file(admin.join("commondir")).unwrap();
-        let submodule = Pointer::read(&root.join("w"), &at);
-        assert!(submodule.is_none(), "what it leads to is not there");
+        assert_eq!(read(&admin), Some((admin.clone(), None)), "a submodule");
     }
 }

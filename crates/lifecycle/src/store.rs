@@ -207,6 +207,7 @@ impl Store {
     pub fn update(&self, record: &Record) -> Result<()> {
         self.note(record, |now| {
             (now.guest, now.held) = (record.guest.clone(), record.held.clone());
+            now.mounts.clone_from(&record.mounts);
             let main = record.jobs.iter().find(|it| it.job == JobId::main());
             main.into_iter().for_each(|it| now.has_main(it.clone()));
         })

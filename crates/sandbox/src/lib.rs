@@ -22,12 +22,16 @@ mod failure;
 #[cfg(feature = "host")]
 mod files;
 #[cfg(feature = "host")]
+mod git_output;
+#[cfg(feature = "host")]
 mod handle;
 #[cfg(feature = "host")]
 mod http;
 mod key;
 #[cfg(feature = "host")]
 mod leftover;
+#[cfg(feature = "host")]
+mod local_repository;
 mod names;
 #[cfg(feature = "host")]
 mod nested_repository;

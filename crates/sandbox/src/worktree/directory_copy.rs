@@ -11,9 +11,9 @@ use coracle_runtime::host::process::Stdin;
 use coracle_runtime::{BranchName, GitRules, GitUrl};
 use tempfile::TempDir;
 
-use super::local_source::LocalSource;
 use super::{SOON, SourceChanges, WorktreeManager, host, parse};
 use crate::Result;
+use crate::local_repository::LocalRepository;
 use crate::repository_source::small_file;
 
 /// Fetches into one pack, and does not stop at commits that a shallow clone has no parents of.
@@ -85,11 +85,11 @@ impl WorktreeManager {
         Ok(DirectoryCopy { repository, origin, uncommitted, is_empty })
     }
 
-    async fn fetch_all(&self, source: &LocalSource, here: &Path, listed: &[u8]) -> Result<()> {
+    async fn fetch_all(&self, source: &LocalRepository, here: &Path, listed: &[u8]) -> Result<()> {
         let branch = parse::head_branch(listed).or_else(|| unborn_branch(source));
         let is_detached = branch.is_none() && parse::has_head(listed);
         let detached = format!("+HEAD:{DETACHED}");
-        let from = source.dir().display().to_string();
+        let from = source.dir.display().to_string();
         let mut words = [&FETCH[..], &["--", &from], &REFSPECS].concat();
         words.extend(is_detached.then_some(&*detached));
         match self.own_with(here, &words, Stdin::Empty, Peer::Dir, self.settings.git_timeout).await {
@@ -108,7 +108,7 @@ impl WorktreeManager {
 }
 
 /// The branch that the next commit creates.
-fn unborn_branch(source: &LocalSource) -> Option<String> {
+fn unborn_branch(source: &LocalRepository) -> Option<String> {
     let head = small_file(&source.git_dir.join("HEAD"), 4096)?;
     let name = head.strip_prefix("ref: refs/heads/")?.trim_end();
     // With another store of references the file names none.

@@ -1,36 +1,26 @@
-//! A repository in a directory of this host: what is known of it before git reads it, and why git cannot.
+//! Looks at a repository in a directory of this host before git reads it, and says why git cannot.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::host::git::{GitProgram, HostGit as _, is_own, version_of};
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::{Excerpt, shell_word};
+use coracle_runtime::shell_word;
 
 use super::{SOON, WorktreeManager};
+use crate::local_repository::{LocalRepository, foreign_owner, is_named, reason};
 use crate::repository_source::{RepositoryDirs, checked_repository};
 use crate::{Code, Failure, Result};
 
 /// Lets git read a directory whoever owns it: [`WorktreeManager::local_source`] compares the owner before.
 const ANY_OWNER: &str = "[safe]\n\tdirectory = *\n";
 
-/// A repository that git may read.
-#[derive(Debug)]
-pub(super) struct LocalSource {
-    dir: PathBuf,
-    pub(super) git_dir: PathBuf,
-    common_dir: PathBuf,
-    /// Its own configuration: keys in lower case but for the names in the middle, and values.
-    config: Vec<(String, String)>,
-}
-
 impl WorktreeManager {
     /// Checks a repository: that all that git reads of it lies where it may, and that the user trusts its owner.
     ///
     /// # Errors
     /// `policy_denied` outside of what the user allows, and for a foreign owner; `fetch_failed` for what is no repository.
-    pub(super) async fn local_source(&self, dir: &Path) -> Result<LocalSource> {
+    pub(super) async fn local_source(&self, dir: &Path) -> Result<LocalRepository> {
         let roots = &self.settings.allow_roots;
         let common_dir = checked_repository(dir, roots)?;
         let git_dir = RepositoryDirs::find(dir, roots)?.map_or_else(|| common_dir.clone(), |place| place.git_dir);
@@ -42,7 +32,7 @@ impl WorktreeManager {
             return Err(foreign_owner(dir, &foreign));
         }
         let config = self.config_of(&common_dir.join("config")).await?;
-        Ok(LocalSource { dir: dir.to_owned(), git_dir, common_dir, config })
+        Ok(LocalRepository { dir: dir.to_owned(), git_dir, common_dir, config })
     }
 
     /// Whether `safe.directory` of the user's own configuration names it.
@@ -87,7 +77,7 @@ impl WorktreeManager {
     }
 
     /// Why git cannot read a repository that was checked.
-    pub(super) async fn unreadable(&self, source: &LocalSource, ended: &ProgramOutput) -> Failure {
+    pub(super) async fn unreadable(&self, source: &LocalRepository, ended: &ProgramOutput) -> Failure {
         let said = ended.stderr.bytes();
         let (dir, word) = (source.dir.display(), shell_word(&source.dir.display().to_string()));
         let failed = |message: String| Failure::new(Code::FetchFailed, message);
@@ -112,108 +102,5 @@ impl WorktreeManager {
             false => format!("`git -C {word} fsck` on the host names what is wrong with it"),
         };
         failed(message).hint(hint)
-    }
-}
-
-impl LocalSource {
-    /// The directory that was named.
-    pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.config.iter().filter(move |it| it.0 == key).map(|it| it.1.as_str())
-    }
-
-    /// Where the repository itself came from.
-    pub(super) fn origin(&self) -> Option<&str> {
-        self.values("remote.origin.url").last()
-    }
-
-    /// `sha1` or `sha256`.
-    pub(super) fn object_format(&self) -> &'static str {
-        let is_sha256 = self.values("extensions.objectformat").last().is_some_and(|it| it == "sha256");
-        if is_sha256 { "sha256" } else { "sha1" }
-    }
-
-    /// Objects may be missing that its server has.
-    fn is_partial(&self) -> bool {
-        let names = |(key, value): &(String, String)| {
-            key == "extensions.partialclone" || (key.ends_with(".promisor") && value != "false")
-        };
-        self.config.iter().any(names)
-    }
-
-    /// Its history is cut off.
-    pub(super) fn is_shallow(&self) -> bool {
-        self.common_dir.join("shallow").symlink_metadata().is_ok()
-    }
-
-    fn extensions(&self) -> String {
-        let names = self.config.iter().filter(|it| it.0.starts_with("extensions."));
-        let names: Vec<_> = names.map(|(key, value)| format!("`{key} = {value}`")).collect();
-        if names.is_empty() { "a newer format".to_owned() } else { names.join(", ") }
-    }
-
-    /// What worktrees cannot do, since their repository travels in packs of SHA-1 objects with a whole history.
-    ///
-    /// # Errors
-    /// `unsupported`.
-    pub(super) fn fits_worktrees(&self) -> Result<()> {
-        let dir = self.dir.display();
-        let (what, more) = match (self.is_shallow(), self.object_format()) {
-            (true, _) => ("is a shallow clone", "run `git fetch --unshallow` there, or "),
-            (_, "sha256") => ("has SHA-256 objects", ""),
-            _ => return Ok(()),
-        };
-        let failure = Failure::new(Code::Unsupported, format!("`{dir}` {what}: worktrees cannot be made of it"));
-        Err(failure.hint(format!("{more}use `coracle create --repo {}`", shell_word(&dir.to_string()))))
-    }
-}
-
-/// The first reason that git gives.
-pub(super) fn reason(said: &[u8]) -> String {
-    let excerpt = Excerpt::from_bytes(said);
-    let lines = || excerpt.as_str().lines().map(str::trim).filter(|it| !it.is_empty());
-    let reason = lines().find_map(|line| line.strip_prefix("fatal: ").or_else(|| line.strip_prefix("error: ")));
-    reason.or_else(|| lines().next()).unwrap_or("it gave no reason").chars().take(200).collect()
-}
-
-fn foreign_owner(dir: &Path, place: &Path) -> Failure {
-    let uid = place.metadata().map(|it| it.uid().to_string()).unwrap_or_else(|_| "another user".to_owned());
-    let message = format!("`{}` belongs to user {uid}, whom your git does not trust", place.display());
-    let hint =
-        format!("`git config --global --add safe.directory {}` trusts it", shell_word(&dir.display().to_string()));
-    Failure::new(Code::PolicyDenied, message).detail("rule", "repository.owner").hint(hint)
-}
-
-/// As git reads a value of `safe.directory`.
-fn is_named(dir: &Path, value: &str) -> bool {
-    let real = |path: &str| Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
-    match value.strip_suffix("/*") {
-        _ if value == "*" => true,
-        Some(above) => dir != real(above) && dir.starts_with(real(above)),
-        None => dir == real(value),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn directories_are_trusted_by_name_by_what_is_above_or_all() {
-        let dir = Path::new("/none/a/b");
-        for (value, expected) in [("*", true), ("/none/a/b", true), ("/none/a/*", true), ("/none/a", false)] {
-            assert_eq!(is_named(dir, value), expected, "{value}");
-        }
-        assert!(!is_named(dir, "/none/a/b/*"));
-    }
-
-    #[test]
-    fn the_first_reason_of_git_is_the_cause() {
-        let said = b"warning: x\nfatal: bad object\nfatal: Could not read from remote repository.\n\nPlease\n";
-        assert_eq!(reason(said), "bad object");
-        assert_eq!((reason(b"only this\n"), reason(b"")), ("only this".into(), "it gave no reason".into()));
     }
 }

@@ -9,9 +9,9 @@ use coracle_runtime::host::git::InspectError;
 use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, random_hex, shell_word};
 
-use super::local_source::{LocalSource, reason};
 use super::{SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
+use crate::local_repository::{LocalRepository, reason};
 use crate::repository_source::RepositorySource;
 use crate::workflow_records::PATIENCE;
 use crate::{Code, Failure, Result, SandboxWarning};
@@ -40,7 +40,7 @@ pub(super) struct Mirror {
 #[derive(Clone, Copy)]
 struct FetchSource<'a> {
     source: &'a RepositorySource,
-    local: Option<&'a LocalSource>,
+    local: Option<&'a LocalRepository>,
 }
 
 impl WorktreeManager {
@@ -60,7 +60,7 @@ impl WorktreeManager {
             RepositorySource::Url(_) => None,
         };
         let from = FetchSource { source, local: local.as_ref() };
-        local.as_ref().map_or(Ok(()), LocalSource::fits_worktrees)?;
+        local.as_ref().map_or(Ok(()), LocalRepository::fits_worktrees)?;
         let dir = self.mirror_dir(source);
         self.clear_unfinished(source)?;
         let mut warnings = Vec::new();

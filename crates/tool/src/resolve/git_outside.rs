@@ -24,12 +24,12 @@ pub(crate) struct GitOutside {
     /// The repository's own directory on the host.
     repository: PathBuf,
     /// Why git does not find it inside. None if it is mounted read-only.
-    missing: Option<Missing>,
+    missing: Option<AbsenceReason>,
 }
 
 /// Why a repository is not mounted.
 #[derive(Clone, Debug)]
-enum Missing {
+enum AbsenceReason {
     /// It lies in no directory that may be mounted.
     Refused(String),
     /// For another reason.
@@ -67,25 +67,26 @@ pub(super) fn add_repositories(mounts: &mut Vec<Mount>, cx: &Context) -> Vec<Git
 /// The same for a directory whose files are copied.
 pub(super) fn of_copy(dir: &Path, at: &ContainerPath) -> Option<GitOutside> {
     let pointer = Pointer::read(dir)?;
-    let missing = Some(Missing::Other("only files of the working directory are copied in".to_owned()));
+    let missing = Some(AbsenceReason::Other("only files of the working directory are copied in".to_owned()));
     Some(GitOutside { missing, ..GitOutside::new(at, dir, pointer.repository) })
 }
 
-fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result<Mount, Missing> {
-    let host = mountable(&pointer.repository, cx).map_err(|failure| Missing::Refused(failure.into_inner().message))?;
+fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result<Mount, AbsenceReason> {
+    let host =
+        mountable(&pointer.repository, cx).map_err(|failure| AbsenceReason::Refused(failure.into_inner().message))?;
     let Some(at) = &pointer.read_at else {
-        return Err(Missing::Other("only repositories of linked worktrees are mounted by themselves".to_owned()));
+        return Err(AbsenceReason::Other("only repositories of linked worktrees are mounted by themselves".to_owned()));
     };
     let taken = |mount: &Mount| at.is_beneath(mount.at.as_str()) || mount.at.is_beneath(at.as_str());
     if super::target("mounts", at).is_err() || mounts.iter().any(taken) {
-        return Err(Missing::Other(format!("`{at}` is not free inside")));
+        return Err(AbsenceReason::Other(format!("`{at}` is not free inside")));
     }
     // Code inside that one could exchange it while it is mounted.
     let written = cx.store().and_then(|store| store.is_written_inside(host.real()).map_err(Into::into));
     match written {
         Ok(false) => Ok(Mount { host, at: at.clone(), access: Access::ReadOnly }),
-        Ok(true) => Err(Missing::Other("another container can write it".to_owned())),
-        Err(failure) => Err(Missing::Other(failure.to_string())),
+        Ok(true) => Err(AbsenceReason::Other("another container can write it".to_owned())),
+        Err(failure) => Err(AbsenceReason::Other(failure.to_string())),
     }
 }
 
@@ -132,8 +133,8 @@ impl GitOutside {
         let clone = format!("`coracle create --repo {dir}` gives it a clone");
         match &self.missing {
             None => format!("commit on the host, or in a clone: {clone}"),
-            Some(Missing::Other(_)) => clone,
-            Some(Missing::Refused(_)) => {
+            Some(AbsenceReason::Other(_)) => clone,
+            Some(AbsenceReason::Refused(_)) => {
                 format!("add `{repository}` to `workspace.allow_roots`; then {clone}, and a linked worktree finds it")
             }
         }
@@ -143,7 +144,7 @@ impl GitOutside {
         let (at, repository) = (&self.at, self.repository.display());
         match &self.missing {
             None => format!("git reads `{repository}`, which is mounted read-only: inside it commits nothing"),
-            Some(Missing::Refused(why) | Missing::Other(why)) => {
+            Some(AbsenceReason::Refused(why) | AbsenceReason::Other(why)) => {
                 format!("git does not work in `{at}`: its repository `{repository}` is not there: {why}")
             }
         }

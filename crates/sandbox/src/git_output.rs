@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use coracle_lifecycle::is_object_id;
 use serde::Serialize;
 
-use super::inspect::{CommitFile, CommitFileKind};
+use crate::worktree::{CommitFile, CommitFileKind};
 use crate::{Failure, Result};
 
 /// For [`refs_and_head`].
-pub(super) const WITH_SYMREF: &str = "--format=%(objectname) %(refname) %(symref)";
+pub(crate) const WITH_SYMREF: &str = "--format=%(objectname) %(refname) %(symref)";
 
 /// A file in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,18 +27,18 @@ pub struct FileChange {
 }
 
 /// An id of an object: SHA-1 or SHA-256 in hex.
-pub(super) fn oid(text: &str) -> Option<&str> {
+pub(crate) fn oid(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|it| is_object_id(it))
 }
 
 /// `<oid> <name>` a line.
-pub(super) fn refs(output: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn refs(output: &[u8]) -> Vec<(String, String)> {
     let lines = output.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
     lines.filter_map(|(id, name)| Some((oid(id)?.to_owned(), name.to_owned()))).collect()
 }
 
 /// What `for-each-ref` prints for [`WITH_SYMREF`]: ids by name, and what the first symbolic one stands for.
-pub(super) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
+pub(crate) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
     let (mut found, mut head) = (BTreeMap::new(), None);
     for (id, rest) in refs(output) {
         match rest.split_once(' ') {
@@ -51,7 +51,7 @@ pub(super) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<
 }
 
 /// What `ls-tree -r -z --long` prints. Names that are no text, and submodules, are left out.
-pub(super) fn tree(output: &[u8]) -> Vec<CommitFile> {
+pub(crate) fn tree(output: &[u8]) -> Vec<CommitFile> {
     let read = |record: &[u8]| {
         let (meta, path) = std::str::from_utf8(record).ok()?.split_once('\t')?;
         let mut fields = meta.split_ascii_whitespace();
@@ -68,25 +68,25 @@ pub(super) fn tree(output: &[u8]) -> Vec<CommitFile> {
 }
 
 /// The branch that `ls-remote --symref` says HEAD is.
-pub(super) fn head_branch(output: &[u8]) -> Option<String> {
+pub(crate) fn head_branch(output: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(output);
     let line = text.lines().find_map(|it| it.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"))?;
     coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
 /// Whether `ls-remote` prints a commit that HEAD is.
-pub(super) fn has_head(output: &[u8]) -> bool {
+pub(crate) fn has_head(output: &[u8]) -> bool {
     output.split(|it| *it == b'\n').any(|line| line.ends_with(b"\tHEAD") && !line.starts_with(b"ref: "))
 }
 
 /// Whether the objects that `ls-remote` prints have SHA-256 names.
-pub(super) fn is_sha256(output: &[u8]) -> bool {
+pub(crate) fn is_sha256(output: &[u8]) -> bool {
     let text = String::from_utf8_lossy(output);
     text.lines().filter_map(|line| oid(line.split_once('\t')?.0)).any(|id| id.len() == 64)
 }
 
 /// The branches that `ls-remote` prints, by name.
-pub(super) fn heads(output: &[u8]) -> BTreeMap<String, String> {
+pub(crate) fn heads(output: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(output);
     let head = |line: &str| {
         let (id, name) = line.split_once('\t')?;
@@ -96,14 +96,14 @@ pub(super) fn heads(output: &[u8]) -> BTreeMap<String, String> {
 }
 
 /// Directories that `ls-files -s -z` names as repositories of their own.
-pub(super) fn gitlinks(output: &[u8]) -> Vec<String> {
+pub(crate) fn gitlinks(output: &[u8]) -> Vec<String> {
     let records = output.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
     let names = records.filter_map(|it| it.splitn(2, |it| *it == b'\t').nth(1));
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
 /// What `diff-index -z --raw --numstat` prints: first a record and a name for each file, then its numbers.
-pub(super) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
+pub(crate) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
     let odd = || Failure::internal("git inside printed a comparison that cannot be read");
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
     let mut files: Vec<FileChange> = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
 }
 
 /// Cuts a patch behind the last file that fits, and counts the files in it.
-pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
+pub(crate) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
     const BEGINS: &[u8] = b"diff --git ";
     let starts = |at: &usize| patch[*at..].starts_with(BEGINS) && (*at == 0 || patch[*at - 1] == b'\n');
     let files: Vec<usize> = (0..patch.len()).filter(starts).collect();
@@ -147,7 +147,7 @@ pub(super) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
 }
 
 /// Commit and name of the one reference of a bundle, and where its pack begins.
-pub(super) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
+pub(crate) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
     let ends = begins.windows(2).position(|it| it == b"\n\n")? + 2;
     let text = std::str::from_utf8(&begins[..ends - 2]).ok()?;
     let mut lines = text.lines();
@@ -169,7 +169,7 @@ pub(super) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
 }
 
 /// A flag of `push --porcelain` for our one ref, and what is said of it.
-pub(super) fn pushed(output: &[u8]) -> Option<(char, String)> {
+pub(crate) fn pushed(output: &[u8]) -> Option<(char, String)> {
     let text = String::from_utf8_lossy(output);
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, '\t');

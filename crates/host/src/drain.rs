@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,8 +12,6 @@ use tokio::process::Child;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-
-use super::process::exit_of;
 
 /// Why reading stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +70,13 @@ impl RunningProgram for Child {
     async fn end(&mut self) {
         let _ = self.kill().await;
     }
+}
+
+/// The shell's way to say it: the exit code, or 128 + the signal.
+#[must_use]
+pub fn exit_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
 /// Both outputs of a program, on their way into two bounded captures.

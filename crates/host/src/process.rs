@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use coracle_types::{Capture, Error, ExecLimits, Input, Result};
 
+pub use crate::drain::exit_of;
 use crate::drain::{Drain, DrainOutcome, ProgramPipe, RunningProgram};
 use crate::process_group::ProcessGroup;
 
@@ -263,13 +264,6 @@ impl RunningProgram for GroupLeader<'_> {
             group.end(self.child).await;
         }
     }
-}
-
-/// The shell's way to say it: the exit code, or 128 + the signal.
-#[must_use]
-pub fn exit_of(status: ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
 /// Writes all input to a program's pipe and closes it. A program may ignore the rest of its input, so a broken pipe is no

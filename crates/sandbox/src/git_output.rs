@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use coracle_lifecycle::is_object_id;
 use serde::Serialize;
 
-use crate::worktree::{CommitFile, CommitFileKind};
 use crate::{Failure, Result};
 
 /// For [`refs_and_head`].
@@ -24,6 +23,30 @@ pub struct FileChange {
     pub deletions: u64,
     /// It is no text.
     pub binary: bool,
+}
+
+/// A file of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitFile {
+    /// Its path in the repository.
+    pub path: String,
+    /// Its id, which is a sum over its content.
+    pub oid: String,
+    /// What it is.
+    pub kind: CommitFileKind,
+    /// Its length.
+    pub size: u64,
+}
+
+/// What lies at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitFileKind {
+    /// A file.
+    File,
+    /// A program.
+    Program,
+    /// A symbolic link.
+    Link,
 }
 
 /// An id of an object: SHA-1 or SHA-256 in hex.

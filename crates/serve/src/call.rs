@@ -1,8 +1,7 @@
 //! A call from its request to its answer, with events on the way.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use coracle::{CallInput, Event, Process, Progress, frontend};
-use coracle_runtime::Input;
+use coracle::{CallInput, Event, Input, Process, Progress, frontend};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -72,8 +71,8 @@ impl CallTask {
 
 /// The event as `coracle call --stream` writes it. Output that is no text by itself, such as a part of a character, is in
 /// `base64` in place of `data`, so that the pieces put together are what the command wrote.
-pub(crate) fn line(event: Event) -> Value {
-    match &event {
+pub(crate) fn line(event: &Event) -> Value {
+    match event {
         Event::Output(chunk) if std::str::from_utf8(&chunk.bytes).is_err() => {
             let name = event.line()["event"].take();
             json!({ "event": name, "base64": BASE64_STANDARD.encode(&chunk.bytes), "offset": chunk.offset })

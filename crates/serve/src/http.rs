@@ -140,7 +140,9 @@ impl Api {
         let (sender, events) = mpsc::channel(EVENTS);
         let (process, withdrawn, result) = (self.process.clone(), cancel.clone(), sender.clone());
         drop(self.session.held().spawn(async move {
-            let answer = task.answer(&process, withdrawn, Some(EventSender { to: sender, form: call::line })).await;
+            let answer = task
+                .answer(&process, withdrawn, Some(EventSender { to: sender, form: |event| call::line(&event) }))
+                .await;
             let last = Map::from_iter([("event".into(), "result".into()), ("result".into(), answer.into())]);
             // Without a reader the call was withdrawn.
             let _ = result.send(Value::Object(last)).await;

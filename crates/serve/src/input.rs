@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
-use coracle_runtime::Input;
+use coracle::Input;
 use serde_json::json;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::mpsc;
@@ -20,12 +20,12 @@ pub(crate) const INPUT_ROOM: usize = 4 << 20;
 /// Takes the frames of one call.
 #[derive(Clone, Debug)]
 pub(crate) struct InputSender {
-    frames: mpsc::UnboundedSender<Frame>,
+    frames: mpsc::UnboundedSender<InputFrame>,
     room: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
-enum Frame {
+enum InputFrame {
     Bytes(Vec<u8>),
     End,
     /// The client sent more than it was given room for.
@@ -37,9 +37,9 @@ impl InputSender {
     pub(crate) fn push(&self, bytes: Vec<u8>) {
         let fits = |room: usize| room.checked_sub(bytes.len());
         let frame = match self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
-            Err(_) => Frame::TooMuch,
-            Ok(_) if bytes.is_empty() => Frame::End,
-            Ok(_) => Frame::Bytes(bytes),
+            Err(_) => InputFrame::TooMuch,
+            Ok(_) if bytes.is_empty() => InputFrame::End,
+            Ok(_) => InputFrame::Bytes(bytes),
         };
         // A call that reads no further ends without the rest.
         let _ = self.frames.send(frame);
@@ -61,7 +61,7 @@ pub(crate) fn input_channel(id: RequestId, output: Output) -> (InputSender, Inpu
 }
 
 struct InputReader {
-    frames: mpsc::UnboundedReceiver<Frame>,
+    frames: mpsc::UnboundedReceiver<InputFrame>,
     granted: mpsc::UnboundedSender<usize>,
     room: Arc<AtomicUsize>,
     /// The frame that is being read.
@@ -79,13 +79,13 @@ impl AsyncRead for InputReader {
                 return Poll::Ready(Ok(()));
             }
             match ready!(this.frames.poll_recv(cx)) {
-                Some(Frame::Bytes(bytes)) => {
+                Some(InputFrame::Bytes(bytes)) => {
                     this.room.fetch_add(bytes.len(), Ordering::Relaxed);
                     let _ = this.granted.send(bytes.len());
                     this.bytes = Cursor::new(bytes);
                 }
-                Some(Frame::End) => this.has_ended = true,
-                Some(Frame::TooMuch) => {
+                Some(InputFrame::End) => this.has_ended = true,
+                Some(InputFrame::TooMuch) => {
                     return Poll::Ready(Err(io::Error::other("more was sent than there was room for")));
                 }
                 // Its client has gone: what came is not the whole.

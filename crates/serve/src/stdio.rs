@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle::{CallInput, Code, Event, Failure, Process};
-use coracle_runtime::Stream;
 use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -44,6 +43,8 @@ struct RunningCall {
     window: Option<Arc<Semaphore>>,
     /// Takes frames of its input.
     input: Option<InputSender>,
+    /// Its standard output is wanted in frames.
+    binary: bool,
 }
 
 /// Serves the client until its input ends, it reads no more, or the process is to end. The end waits for `upkeep`.
@@ -145,13 +146,13 @@ impl<'a> Client<'a> {
         let (process, running) = (self.process.clone(), self.running.clone());
         // Not waited for here: the session waits for it at its end.
         drop(self.session.held().spawn(async move {
-            let CallRequest { callee, arguments, events, binary, window: _, input: _ } = request;
+            let CallRequest { callee, arguments, events, .. } = request;
             let cancel = own.cancel.clone();
             let call = CallTask { callee, arguments: CallInput::Object(arguments), input };
             let answer = if events {
                 let (to, events) = mpsc::channel(EVENTS);
                 let sender = EventSender { to, form: |event| event };
-                let forwarding = forward(&id, events, &own, (&output, binary));
+                let forwarding = forward(&id, events, &own, &output);
                 tokio::join!(call.answer(&process, cancel, Some(sender)), forwarding).0
             } else {
                 call.answer::<()>(&process, cancel, None).await
@@ -164,19 +165,14 @@ impl<'a> Client<'a> {
 }
 
 /// Passes events on as the client takes them, so that a slow one slows its command and no other call.
-async fn forward(
-    id: &RequestId,
-    mut events: mpsc::Receiver<Event>,
-    call: &RunningCall,
-    (output, binary): (&Output, bool),
-) {
+async fn forward(id: &RequestId, mut events: mpsc::Receiver<Event>, call: &RunningCall, output: &Output) {
     while let Some(event) = events.recv().await {
         if !call.takes_event().await {
             continue;
         }
-        match event {
-            Event::Output(chunk) if binary && chunk.stream == Stream::Stdout => output.frame(id, &chunk.bytes).await,
-            event => output.event(id, call::line(event)).await,
+        match event.stdout().filter(|_| call.binary) {
+            Some(bytes) => output.frame(id, bytes).await,
+            None => output.event(id, call::line(&event)).await,
         }
     }
 }
@@ -215,7 +211,12 @@ impl RunningCalls {
             return Err(RequestError { id: Some(id.clone()), failure: failure.into() });
         }
         let window = request.window.map(|events| Arc::new(Semaphore::new(events)));
-        let call = RunningCall { cancel: process.context.call.cancel.child_token(), window, input: None };
+        let call = RunningCall {
+            cancel: process.context.call.cancel.child_token(),
+            window,
+            input: None,
+            binary: request.binary,
+        };
         running.insert(id.clone(), call.clone());
         Ok(call)
     }

@@ -93,6 +93,7 @@ pub mod worktree;
 
 pub use arg_types::{Script, Seconds};
 pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
+pub use coracle_runtime::Input;
 pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{

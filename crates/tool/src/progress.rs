@@ -113,6 +113,15 @@ impl Progress {
 }
 
 impl Event {
+    /// Standard output of a command, or content of a file.
+    #[must_use]
+    pub fn stdout(&self) -> Option<&[u8]> {
+        match self {
+            Self::Output(Chunk { stream: Stream::Stdout, bytes, .. }) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// The line of `coracle call --stream` (containers.md 1.10).
     #[must_use]
     pub fn line(&self) -> Value {

@@ -86,10 +86,24 @@ async fn a_server_without_ranges_is_resumed_by_passing_over_what_is_here() {
 }
 
 #[tokio::test]
-async fn a_transfer_that_always_breaks_off_fails() {
+async fn a_transfer_is_resumed_as_often_as_it_brings_something() {
+    let Some((lab, image, name)) = lab().await else { return };
+    let (blob, part) = (digest(&image.layers[0]), image.layers[0].len() / 6);
+    lab.front.spoil(move |request, reply| match request.is_for(&blob) {
+        true => Reply { pace: Pace::Cut(part), ..reply },
+        false => reply,
+    });
+    assert_eq!(lab.engine.pull(&name).await.unwrap().id.as_str(), image.id());
+}
+
+#[tokio::test]
+async fn a_transfer_that_breaks_off_and_brings_nothing_fails() {
     let Some((lab, image, name)) = lab().await else { return };
     let path = digest(&image.layers[0]);
-    let cut = |_: &Request, reply: Reply| Reply { pace: Pace::Cut(1000), ..reply };
+    let cut = |request: &Request, reply: Reply| {
+        let bytes = if request.before == 0 { 1000 } else { 0 };
+        Reply { pace: Pace::Cut(bytes), ..reply }
+    };
     let reason = spoiled(&lab, path.clone(), cut).await;
     assert!(reason.contains("broke off 4 times"), "{reason}");
     assert_eq!(lab.front.requests().iter().filter(|it| it.is_for(&path)).count(), 4);

@@ -42,14 +42,14 @@ struct Table {
     keep: Retention,
     jobs: BTreeMap<u64, Arc<Job>>,
     /// Ids, also of what is being started.
-    begun: BTreeMap<String, Admission>,
+    begun: BTreeMap<String, JobAdmission>,
     /// The time and the size at which eviction is worth another scan.
     tidy: Option<(Instant, usize)>,
 }
 
 /// A command that was admitted. It joins the jobs when its process runs.
 #[derive(Clone, Copy, Debug)]
-struct Admission {
+struct JobAdmission {
     mark: u64,
     background: bool,
 }
@@ -172,7 +172,7 @@ impl JobTable {
         }
         let mark = TreeId(self.marks.fetch_add(1, Ordering::Relaxed));
         let background = ask.life == Lifetime::Job;
-        table.begun.insert(ask.job.clone(), Admission { mark: mark.0, background });
+        table.begun.insert(ask.job.clone(), JobAdmission { mark: mark.0, background });
         Ok((mark, OutputLog::new(self.spill.clone(), table.keep.bytes)))
     }
 

@@ -111,9 +111,9 @@ async fn say_not_started(life: Lifetime, why: SpawnError, out: &ReplySender) {
 }
 
 /// The standard input of a command.
-type Stdin = Box<dyn AsyncWrite + Send + Unpin>;
+type CommandStdin = Box<dyn AsyncWrite + Send + Unpin>;
 
-pub(crate) type CommandInput = (Option<Stdin>, Option<Arc<JobTerminal>>);
+pub(crate) type CommandInput = (Option<CommandStdin>, Option<Arc<JobTerminal>>);
 
 /// Who waits for a command.
 pub(crate) struct OutputSubscriber {
@@ -247,7 +247,7 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
 }
 
 /// Feeds a job, which has no waiting caller, all of its input.
-async fn feed_job(job: &Arc<Job>, stdin: Stdin, inbox: RequestReceiver, out: &ReplySender) {
+async fn feed_job(job: &Arc<Job>, stdin: CommandStdin, inbox: RequestReceiver, out: &ReplySender) {
     let (data, pieces) = queue();
     let mut stdin = Some(stdin);
     let disconnect = tokio::select! {
@@ -262,7 +262,7 @@ async fn feed_job(job: &Arc<Job>, stdin: Stdin, inbox: RequestReceiver, out: &Re
 
 /// Ends a command whose caller disconnected before the end of its input. The pipe stays open until then: the command would
 /// take what came for the whole.
-async fn cancel_before_eof(job: &Job, unfinished: Stdin) {
+async fn cancel_before_eof(job: &Job, unfinished: CommandStdin) {
     job.order(JobControl::Cancel(job.grace));
     job.over().await;
     drop(unfinished);
@@ -311,7 +311,7 @@ async fn handle_control(
 }
 
 /// Writes input as the command takes it, and drops the pipe at its end. A command that closes it loses the rest.
-pub(crate) async fn pump(stdin: &mut Option<Stdin>, mut pieces: RequestReceiver, out: &ReplySender) {
+pub(crate) async fn pump(stdin: &mut Option<CommandStdin>, mut pieces: RequestReceiver, out: &ReplySender) {
     while let Some((HostMessage::Data { last }, bytes)) = pieces.recv().await {
         if let Some(pipe) = stdin {
             let written = pipe.write_all(&bytes).await;

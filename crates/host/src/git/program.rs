@@ -106,10 +106,14 @@ mod tests {
         }
     }
 
+    /// Beneath directories that nobody else can write to.
+    fn private_dir() -> tempfile::TempDir {
+        tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).unwrap()
+    }
+
     #[tokio::test]
     async fn the_newest_git_runs_and_an_equal_one_of_the_user_does_not_take_its_place() {
-        let home = std::env::var_os("HOME").unwrap();
-        let dir = tempfile::tempdir_in(home).unwrap();
+        let dir = private_dir();
         let git = |name: &str, version: &str| {
             let program = dir.path().join(name);
             std::fs::write(&program, format!("#!/bin/sh\necho {version}\n")).unwrap();
@@ -127,8 +131,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_git_that_others_can_write_does_not_run_however_new_it_is() {
-        let home = std::env::var_os("HOME").unwrap();
-        let dir = tempfile::tempdir_in(home).unwrap();
+        let dir = private_dir();
         let program = dir.path().join("git");
         std::fs::write(&program, "#!/bin/sh\necho git version 99.0.0\n").unwrap();
         let own = [dir.path().to_owned()];

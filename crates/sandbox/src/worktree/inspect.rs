@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use super::create::hexadecimal;
 use super::{SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
+use crate::git_output::{CommitFile, CommitFileKind};
 use crate::repository_source::RepositorySource;
 use crate::{Code, Failure, Result};
 
@@ -31,30 +32,6 @@ pub struct RepoCommit {
     pub local: bool,
     /// The commit.
     pub commit: String,
-}
-
-/// A file of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommitFile {
-    /// Its path in the repository.
-    pub path: String,
-    /// Its id, which is a sum over its content.
-    pub oid: String,
-    /// What it is.
-    pub kind: CommitFileKind,
-    /// Its length.
-    pub size: u64,
-}
-
-/// What lies at a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CommitFileKind {
-    /// A file.
-    File,
-    /// A program.
-    Program,
-    /// A symbolic link.
-    Link,
 }
 
 impl RepoCommit {

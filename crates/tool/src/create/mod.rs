@@ -54,7 +54,7 @@ impl Operation for Create {
 
     async fn run(mut self, cx: &Context) -> Result<CreateResponse, Failure> {
         let plan = Box::pin(devcontainer::apply(&mut self, cx)).await?;
-        create_with(&self, None, plan.as_ref(), cx).await
+        Box::pin(create_with(&self, None, plan.as_ref(), cx)).await
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn create(
     origin: Option<CreateSource>,
     cx: &Context,
 ) -> Result<CreateResponse, Failure> {
-    create_with(args, origin, None, cx).await
+    Box::pin(create_with(args, origin, None, cx)).await
 }
 
 async fn create_with(

@@ -42,7 +42,7 @@ pub(crate) struct Upload {
 
 /// The answer of both.
 #[derive(Debug, Serialize)]
-pub(crate) struct FileContent {
+pub(crate) struct FileTransfer {
     path: String,
     /// Bytes of its content.
     size_bytes: u64,
@@ -51,9 +51,9 @@ pub(crate) struct FileContent {
 impl Operation<Process> for Download {
     const NAME: &'static str = "download";
     const EFFECT: Effect = Effect::ReadOnly;
-    type Response = FileContent;
+    type Response = FileTransfer;
 
-    async fn run(self, process: &Process) -> Result<FileContent, Failure> {
+    async fn run(self, process: &Process) -> Result<FileTransfer, Failure> {
         let cx = &process.context;
         let Some(live) = cx.call.progress.live() else {
             return Err(Failure::new(Code::MissingField, "required: `events`").hint("the content comes as output"));
@@ -70,7 +70,7 @@ impl Operation<Process> for Download {
                 }
                 size_bytes += count;
             }
-            Ok(FileContent { path, size_bytes })
+            Ok(FileTransfer { path, size_bytes })
         };
         cx.unless_cancelled(send).await
     }
@@ -79,9 +79,9 @@ impl Operation<Process> for Download {
 impl Operation<Process> for Upload {
     const NAME: &'static str = "upload";
     const EFFECT: Effect = Effect::Mutating;
-    type Response = FileContent;
+    type Response = FileTransfer;
 
-    async fn run(self, process: &Process) -> Result<FileContent, Failure> {
+    async fn run(self, process: &Process) -> Result<FileTransfer, Failure> {
         let cx = &process.context;
         let Some(content) = cx.take_input() else {
             return Err(Failure::new(Code::MissingField, "required: `input`").hint("the content is the call's input"));
@@ -91,7 +91,7 @@ impl Operation<Process> for Upload {
         let mode = self.executable.map(|it| if it { PROGRAM } else { PLAIN });
         let write = WriteFile { at, mode, exact: mode.is_some(), parents: true, replace: true, content };
         let written = cx.unless_cancelled(async { Ok(link.put(write).await?) }).await?;
-        Ok(FileContent { path, size_bytes: written.size })
+        Ok(FileTransfer { path, size_bytes: written.size })
     }
 }
 

@@ -91,7 +91,7 @@ async fn what_is_listed_names_its_engine() {
         assert_eq!((&row["engine"], &row["compose_services"]), (&tool.case.engine().as_str().into(), &json!([])));
         let (stdout, _) = texts(&tool.run(["list"], b"").await);
         let heads: Vec<_> = stdout.lines().next().unwrap().split_whitespace().collect();
-        assert_eq!(heads, ["NAME", "STATUS", "IMAGE", "PORTS", "SERVICES", "CREATED", "ENGINE", "SESSION"]);
+        assert_eq!(heads, ["NAME", "STATUS", "IMAGE", "PORTS", "KIND", "SERVICES", "CREATED", "ENGINE", "SESSION"]);
     })
     .await;
 }

@@ -200,7 +200,7 @@ async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
         let left = std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten();
         let mut left: Vec<_> = left.filter_map(|it| Some(it.path().extension()?.to_str()?.to_owned())).collect();
         left.sort();
-        assert_eq!(left, ["git", "lock"]);
+        assert_eq!(left, ["git", "gitconfig", "lock"]);
     })
     .await;
 }

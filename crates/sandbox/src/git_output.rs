@@ -54,6 +54,12 @@ pub(crate) fn oid(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|it| is_object_id(it))
 }
 
+/// Part of a commit's id, long enough to be one.
+pub(crate) fn hexadecimal(text: &str) -> Option<&str> {
+    let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
+    fits.then_some(text).filter(|it| it.len() < 40 || oid(it).is_some())
+}
+
 /// `<oid> <name>` a line.
 pub(crate) fn refs(output: &[u8]) -> Vec<(String, String)> {
     let lines = output.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
@@ -205,6 +211,14 @@ pub(crate) fn pushed(output: &[u8]) -> Option<(char, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commits_are_hexadecimal() {
+        assert_eq!(hexadecimal("0123abc"), Some("0123abc"));
+        for bad in ["main", "0123ab", "0123abg", &"0".repeat(41)] {
+            assert_eq!(hexadecimal(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn a_comparison_is_read_whatever_its_names() {

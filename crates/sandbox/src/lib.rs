@@ -33,6 +33,7 @@ mod leftover;
 #[cfg(feature = "host")]
 mod local_repository;
 mod names;
+mod near_names;
 #[cfg(feature = "host")]
 mod nested_repository;
 #[cfg(feature = "host")]

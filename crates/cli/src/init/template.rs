@@ -104,7 +104,8 @@ mod tests {
     #[test]
     fn the_file_as_it_is_written_changes_nothing() {
         assert_eq!(Config::read(&configuration(), false).unwrap(), Config::default());
-        assert!(configuration().contains("\n# default time of a command\n#exec.timeout = 300\n"));
+        assert!(configuration().contains("\n# default time of a command; at a terminal"));
+        assert!(configuration().contains("\n#exec.timeout = 300\n"));
         assert!(configuration().contains("\n#security.memory_limit = \"4g\"\n"));
     }
 

@@ -270,7 +270,7 @@ async fn layers_stay_for_the_next_attempt_after_a_transfer_that_broke_off_and_no
     let break_off = |lab: &Lab| {
         let path = digest(&cut.layers[1]);
         lab.front.spoil(move |request, reply| match request.is_for(&path) {
-            true => Reply { pace: Pace::Cut(10), ..reply },
+            true => Reply { pace: Pace::Cut(0), ..reply },
             false => reply,
         });
     };

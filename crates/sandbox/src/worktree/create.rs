@@ -10,13 +10,11 @@ use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
 use super::{WorktreeManager, parse};
 use crate::files::Lock;
+use crate::near_names::near;
 use crate::repository_source::{RepositorySource, branch_of, checked_repository};
 use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
-
-/// Names that are suggested for an unknown base.
-const NEAR: usize = 10;
 
 /// What is done about changes of a directory that are not committed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,7 +256,7 @@ impl WorktreeManager {
         let plain = BranchName::parse(name).is_ok() && !name.starts_with("refs/");
         if plain && given.is_some() {
             let repo = at.repo();
-            let (tag, commit) = (format!("refs/tags/{name}"), hexadecimal(name));
+            let (tag, commit) = (format!("refs/tags/{name}"), parse::hexadecimal(name));
             for text in [Some(tag.as_str()), commit].into_iter().flatten() {
                 if let Some(id) = repo.find_commit(text).await? {
                     return Ok((name.to_owned(), id));
@@ -362,47 +360,5 @@ fn worktree_report(
         ports: (ports.start, ports.end - 1),
         compose_project: it.compose_project,
         warnings,
-    }
-}
-
-/// Part of a commit's id, long enough to be one.
-pub(super) fn hexadecimal(text: &str) -> Option<&str> {
-    let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
-    fits.then_some(text).filter(|it| it.len() < 40 || parse::oid(it).is_some())
-}
-
-/// Similar names: those with most pairs of letters in common.
-fn near<'a>(name: &str, all: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let pairs = |text: &str| text.to_lowercase().into_bytes().windows(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
-    let wanted = pairs(name);
-    let likeness = |text: &str| {
-        let found = pairs(text);
-        let common = wanted.iter().filter(|it| found.contains(it)).count();
-        200 * common / (wanted.len() + found.len()).max(1)
-    };
-    let mut names: Vec<_> = all.map(|it| (std::cmp::Reverse(likeness(it)), it)).collect();
-    names.sort();
-    names.into_iter().take(NEAR).map(|(_, it)| it.clone()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn near_names_come_first_and_are_ten_at_most() {
-        let names: Vec<String> =
-            (0..20).map(|n| format!("other-{n}")).chain(["release/2.0".into(), "main".into()]).collect();
-        let found = near("relase/2.0", names.iter());
-        assert_eq!((found.len(), found[0].as_str()), (10, "release/2.0"));
-        assert_eq!(near("", [].iter()), [""; 0]);
-    }
-
-    #[test]
-    fn commits_are_hexadecimal() {
-        assert_eq!(hexadecimal("0123abc"), Some("0123abc"));
-        for bad in ["main", "0123ab", "0123abg", &"0".repeat(41)] {
-            assert_eq!(hexadecimal(bad), None, "{bad}");
-        }
     }
 }

@@ -9,7 +9,6 @@ use coracle_runtime::host::git::GitCommand;
 use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
-use super::create::hexadecimal;
 use super::{SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::failure::over_limit;
 use crate::git_output::{CommitFile, CommitFileKind};
@@ -62,7 +61,7 @@ impl WorktreeManager {
         let from = self.source(source)?;
         let mirror = self.fresh_mirror(&from).await?;
         let name = base.or(mirror.head.as_deref()).unwrap_or("main");
-        let commit = match (mirror.branches.get(name), hexadecimal(name)) {
+        let commit = match (mirror.branches.get(name), parse::hexadecimal(name)) {
             (Some(id), _) => Some(id.clone()),
             (None, Some(part)) => self.mirrored_commit(&mirror.dir, part).await?,
             (None, None) => None,

@@ -40,7 +40,7 @@ impl GitVersion {
 }
 
 /// The newest git of this host. `own` are directories of the user's `PATH` that no container can write; a git there runs
-/// only if it is newer than those in system directories, and if nobody but root and the user can write it.
+/// only if it is newer than those in system directories, and if only root and the user can write it.
 ///
 /// # Errors
 /// [`Error::NotInstalled`].
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Beneath directories that nobody else can write to.
+    /// Beneath directories that only this user can write to.
     fn private_dir() -> tempfile::TempDir {
         tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).unwrap()
     }

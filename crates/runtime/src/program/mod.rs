@@ -316,7 +316,7 @@ impl EngineProgram {
     }
 }
 
-/// Whether somebody listens at a socket. It does not wait: a full queue of a stopped daemon is a listener, too.
+/// Whether a program listens at a socket. It does not wait: a stopped daemon with a full queue listens, too.
 fn connects(path: &Path) -> std::io::Result<()> {
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::io::ioctl_fionbio(&socket, true)?;

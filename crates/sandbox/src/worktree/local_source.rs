@@ -12,7 +12,7 @@ use crate::local_repository::{LocalRepository, foreign_owner, is_named, reason};
 use crate::repository_source::{RepositoryDirs, checked_repository};
 use crate::{Code, Failure, Result};
 
-/// Lets git read a directory whoever owns it: [`WorktreeManager::local_source`] compares the owner before.
+/// Lets git read a directory of any owner: [`WorktreeManager::local_source`] compares the owner before.
 const ANY_OWNER: &str = "[safe]\n\tdirectory = *\n";
 
 impl WorktreeManager {

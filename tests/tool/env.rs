@@ -241,6 +241,15 @@ async fn commands_of_a_python_container_use_the_environment_of_the_project() {
         let name = made["container"].as_str().unwrap();
         assert_eq!(tool.prints(name, "python3").await, "of the project");
         assert_eq!(tool.prints(name, "sh -c 'command -v python3'").await, "/workspace/.venv/bin/python3");
+        let call = json!({ "image": null, "purpose": "python", "setup_commands": [make], "user": "4321:8765",
+            "env": { "HOME": "/workspace/home" } });
+        let made = tool.made(call).await;
+        let name = made["container"].as_str().unwrap();
+        assert_eq!(tool.prints(name, "python3").await, "of the project");
+        let of_root = json!({ "operation": "exec", "container": name, "command": "echo $PATH", "as_root": true });
+        let answer = tool.call(of_root).await;
+        let path = answer["stdout"].as_str().unwrap();
+        assert!(path.contains("/bin") && !path.contains("/workspace"), "{answer:#}");
         let other = tool.made(json!({ "setup_commands": [make] })).await;
         let path = tool.prints(other["container"].as_str().unwrap(), "echo $PATH").await;
         assert!(!path.contains(".venv"), "{path}");

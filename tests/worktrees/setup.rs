@@ -209,17 +209,17 @@ async fn x24_a_setup_that_was_killed_anywhere_is_done_by_the_next_one() {
 async fn x24_a_broken_mirror_and_a_broken_repository_are_moved_aside_and_made_anew() {
     with_bench(async |bench| {
         bench.created("a").await;
-        let mirror = |ending: &str| {
-            let mut all = std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten().map(|it| it.path());
-            all.find(|it| it.to_str().unwrap().contains(ending))
+        let entry = |is_wanted: fn(&str) -> bool| {
+            let mut entries = std::fs::read_dir(bench.state.path().join("git")).unwrap().flatten();
+            entries.find(|entry| is_wanted(entry.file_name().to_str().unwrap())).map(|entry| entry.path())
         };
-        let dir = mirror(".git").unwrap();
+        let dir = entry(|name| name.ends_with(".git")).unwrap();
         std::fs::write(dir.join("HEAD"), "nonsense").unwrap();
         bench.sh("echo nonsense > repo.git/HEAD").await;
         let repo = bench.manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
         let codes: Vec<_> = repo.warnings.iter().map(|it| it.code.as_str()).collect();
         assert_eq!(codes, ["repo_corrupt", "repo_corrupt"]);
-        assert!(mirror(".git.broken-").is_some());
+        assert!(entry(|name| name.contains(".git.broken-")).is_some());
         assert!(bench.sh("ls").await.contains("repo.git.old-"));
         let again = bench.try_create("a").await.unwrap();
         assert_eq!(again.warnings[0].code, "orphan_moved");

@@ -1,5 +1,6 @@
 //! The container that this process is PID 1 of.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fstat, open};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tokio::time::timeout;
 
@@ -91,15 +93,37 @@ impl Container {
 
     /// The environment of a command of that user, without what a terminal or the command itself adds.
     pub(crate) fn environment_of(&self, who: &UserSpec, session: &SessionVariables) -> Result<Vec<Vec<u8>>, RpcError> {
-        let (_, account) = self.users.find(who)?;
-        Ok(env::environment([&self.environment, session.variables(), &[]], &account, false))
+        let (ids, account) = self.users.find(who)?;
+        let session = self.session_for(ids.uid, session);
+        Ok(env::environment([&self.environment, &session, &[]], &account, false))
     }
 
-    fn program(&self, plan: &mut SpawnSpec, account: &Account) -> Result<Program, RpcError> {
-        let (own, session) = (&self.environment, plan.session.variables());
+    /// The session's variables as a command of that user gets them. Root gets no `HOME` and no directory of `PATH` in which
+    /// the session's user could place a program for root to run; directories that the image names stay.
+    fn session_for<'a>(&self, uid: u32, session: &'a SessionVariables) -> Cow<'a, [Vec<u8>]> {
+        let mut variables = Cow::Borrowed(session.variables());
+        if uid != 0 || !session.is_of_another(uid) {
+            return variables;
+        }
+        if env::value(&variables, b"HOME").is_some_and(|home| !only_root_changes(&self.users, home)) {
+            variables.to_mut().retain(|variable| !variable.starts_with(b"HOME="));
+        }
+        if let Some(path) = env::value(&variables, b"PATH") {
+            let of_image = env::value(&self.environment, b"PATH").unwrap_or(env::PATH);
+            let of_image: Vec<_> = of_image.split(|byte| *byte == b':').collect();
+            let directories = path.split(|byte| *byte == b':');
+            let trusted = directories.filter(|dir| of_image.contains(dir) || only_root_changes(&self.users, dir));
+            let path = trusted.collect::<Vec<_>>().join(&b':');
+            variables.to_mut().push([b"PATH=", &*path].concat());
+        }
+        variables
+    }
+
+    fn program(&self, plan: &mut SpawnSpec, ids: &Ids, account: &Account) -> Result<Program, RpcError> {
+        let session = self.session_for(ids.uid, &plan.session);
         let environment = match plan.bare {
             true => plan.env.clone(),
-            false => env::environment([own, session, &plan.env], account, plan.terminal.is_some()),
+            false => env::environment([&self.environment, &session, &plan.env], account, plan.terminal.is_some()),
         };
         let words = std::mem::take(&mut plan.words);
         let made = match plan.shell {
@@ -134,7 +158,7 @@ impl Container {
         let (ids, account) = self.users.find(&plan.user).map_err(SpawnError::Fault)?;
         let user = self.change(&ids).map_err(SpawnError::Fault)?;
         self.rule.allows(ids.uid).map_err(SpawnError::Fault)?;
-        let program = self.program(&mut plan, &account).map_err(SpawnError::Fault)?;
+        let program = self.program(&mut plan, &ids, &account).map_err(SpawnError::Fault)?;
         let cwd = path(&plan.cwd).map_err(SpawnError::Fault)?;
         let limit = self.marks.limit(plan.mark).ok_or_else(|| SpawnError::Fault(no_mark()))?;
         let cannot = |error: io::Error| SpawnError::Fault(not_forked(&error));
@@ -204,6 +228,24 @@ impl Container {
     fn forget(&self, mark: TreeId) {
         self.leaders().remove(&mark);
     }
+}
+
+/// Whether no other user can change or create that directory: each existing part of its path belongs to root and has no
+/// write permission for others.
+fn only_root_changes(users: &Users, directory: &[u8]) -> bool {
+    if !directory.starts_with(b"/") {
+        return false;
+    }
+    let is_end = |at: &usize| *at == directory.len() || directory[*at] == b'/';
+    for end in (1..=directory.len()).filter(is_end) {
+        let Ok(part) = CString::new(&directory[..end]) else { return false };
+        match openat2::open(users.root(), &part, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).and_then(fstat) {
+            Ok(found) if found.st_uid == 0 && found.st_mode & 0o022 == 0 => {}
+            Err(Errno::NOENT) => return true,
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    true
 }
 
 fn has_shell(users: &Users) -> bool {

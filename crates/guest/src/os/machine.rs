@@ -136,17 +136,30 @@ impl fmt::Debug for SecretBytes {
 
 /// Variables that all commands have, `NAME=value`. They may be secrets: its `Debug` is blank.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct SessionVariables(Arc<[Vec<u8>]>);
+pub struct SessionVariables {
+    variables: Arc<[Vec<u8>]>,
+    /// The user of the session's commands, once the host has set it.
+    user: Option<u32>,
+}
 
 impl SessionVariables {
     pub(crate) fn new(variables: Vec<Vec<u8>>) -> Self {
-        Self(variables.into())
+        Self { variables: variables.into(), user: None }
+    }
+
+    pub(crate) fn with_user(self, user: Option<u32>) -> Self {
+        Self { user, ..self }
     }
 
     /// `NAME=value` each.
     #[must_use]
     pub fn variables(&self) -> &[Vec<u8>] {
-        &self.0
+        &self.variables
+    }
+
+    /// Whether another user's commands have this session, or it is not known whose do.
+    pub(crate) fn is_of_another(&self, uid: u32) -> bool {
+        self.user != Some(uid)
     }
 }
 

@@ -19,7 +19,12 @@ impl SessionEnv {
     }
 
     pub(crate) fn variables(&self) -> SessionVariables {
-        self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        variables.with_user(self.user())
+    }
+
+    fn user(&self) -> Option<u32> {
+        *self.user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Commands run as that user.
@@ -29,7 +34,6 @@ impl SessionEnv {
 
     /// The session as a process of that user may see it: root, and the user whose commands have it.
     pub(crate) fn seen_by(&self, uid: u32) -> SessionVariables {
-        let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
-        if uid == 0 || user == Some(uid) { self.variables() } else { SessionVariables::default() }
+        if uid == 0 || self.user() == Some(uid) { self.variables() } else { SessionVariables::default() }
     }
 }

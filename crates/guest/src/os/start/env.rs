@@ -3,7 +3,7 @@
 use crate::os::user::Account;
 
 /// The default search path.
-const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &[u8] = b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Variables that the engine set for PID 1, not for commands.
 const GUEST_VARIABLES: [&[u8]; 7] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"PWD", b"OLDPWD", b"_"];

@@ -17,13 +17,13 @@ pub(super) fn with_escape(root: &Command, words: &[OsString]) -> Vec<OsString> {
 }
 
 fn program_at(root: &Command, words: &[OsString]) -> Option<usize> {
-    if words.iter().any(|word| word == "--") {
-        return None;
-    }
     let (mut command, mut own_arguments) = (root, None);
     let mut at = 1;
     while let Some(word) = words.get(at) {
         let text = word.to_str().unwrap_or_default();
+        if text == "--" {
+            return None;
+        }
         if text.len() > 1 && text.starts_with('-') {
             at += usize::from(takes_next(root, command, text));
             if text == "--container" || text.starts_with("--container=") {
@@ -32,7 +32,9 @@ fn program_at(root: &Command, words: &[OsString]) -> Option<usize> {
         } else if let Some(count) = own_arguments {
             if count == 0 {
                 let takes_text = command.get_name().starts_with("exec");
-                let is_text = takes_text && (at + 1 == words.len() || text.contains(char::is_whitespace));
+                let rest = &words[at + 1..];
+                let stands_alone = rest.iter().all(|word| word != "--");
+                let is_text = takes_text && stands_alone && (rest.is_empty() || text.contains(char::is_whitespace));
                 return (!is_text).then_some(at);
             }
             own_arguments = Some(count - 1);
@@ -90,7 +92,10 @@ mod tests {
             ("workspace shell-execute ls -l", "workspace shell-execute -- ls -l"),
             ("exec web ls", "exec web ls"),
             ("exec web -- ls -l", "exec web -- ls -l"),
-            ("exec web sh -c -- ls", "exec web sh -c -- ls"),
+            ("exec web sh -c -- ls", "exec web -- sh -c -- ls"),
+            ("exec web ./my$tool -- x", "exec web -- ./my$tool -- x"),
+            ("exec web pytest -- tests/x", "exec web -- pytest -- tests/x"),
+            ("exec --container web -- pytest -- tests/x", "exec --container web -- pytest -- tests/x"),
             ("exec web", "exec web"),
             ("list exec web ls", "list exec web ls"),
         ] {

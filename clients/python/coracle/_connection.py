@@ -37,7 +37,7 @@ ROOM = 4 << 20
 #: The most bytes of a frame of content.
 FRAME = 1 << 18
 
-#: What is written at once: a line, or a frame in two parts.
+#: What is written at once: a line or a frame in two parts, or a request with its first frames.
 _Parts = tuple[bytes | memoryview, ...]
 
 
@@ -61,11 +61,15 @@ class Content:
         self._taken = 0
 
     def put(self, event: Mapping[str, Any]) -> None:
-        """Nothing but frames is of interest."""
+        """Nothing but frames is of interest, but all events count."""
+        self._count()
 
     def frame(self, data: bytes) -> None:
         """Takes a frame in the thread that reads."""
         self._frames.append(data)
+        self._count()
+
+    def _count(self) -> None:
         self._taken += 1
         if self._taken >= WINDOW // 2:
             self.grant(self._taken)
@@ -167,9 +171,9 @@ class Connection:
             fields["input"] = True
             upload = _Upload(number, content)
         # First: a request that cannot be sent gets no answer, and nothing may wait for one.
-        lines = [(_encoded(fields),)]
+        parts: _Parts = (_encoded(fields),)
         if upload is not None:
-            lines += upload.frames(ROOM)
+            parts += tuple(itertools.chain.from_iterable(upload.frames(ROOM)))
         if listener is not None:
             listener.grant = lambda taken: self._tell(number, {"more": number, "window": taken})
         with self._lock:
@@ -180,8 +184,8 @@ class Connection:
                 self._writer = threading.Thread(target=self._write, daemon=True)
                 self._writer.start()
                 atexit.register(self.close)
-        for line in lines:
-            self._lines.put(line)
+        # At once: the thread that reads may send the next frames as soon as the first ones are written.
+        self._lines.put(parts)
         future.add_done_callback(lambda it: self._tell(number, {"cancel": number}) if it.cancelled() else None)
         return future
 
@@ -331,7 +335,7 @@ def _encoded(fields: Mapping[str, Any]) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         raise _refused(f"the fields cannot be sent as JSON: {error}", "give texts, numbers, lists and dicts") from error
     if len(line) > MAX_BYTES:
-        hint = "send a file in parts as `Container.write` does, or copy it by `copy_in`"
+        hint = "write a file by `Container.write`, or copy it by `copy_in`"
         raise _refused(f"the request is larger than {MAX_BYTES} bytes", hint)
     return line + b"\n"
 

@@ -122,8 +122,9 @@ export class Container extends ContainerOperations {
       parts.push(...frame);
       flow.take();
     };
+    const onEvent = () => flow.take();
     const request = { tool: "download", arguments: { container: this.name, path } };
-    const { value } = await this.client._connection.request(request, { flow, onFrame });
+    const { value } = await this.client._connection.request(request, { flow, onFrame, onEvent });
     const content = Buffer.concat(parts);
     if (content.length === value.size_bytes) return content;
     throw new ConnectionClosed(`of ${value.size_bytes} bytes ${content.length} arrived`, "read the file again");
@@ -183,6 +184,10 @@ export class Job {
 export class OutputStream {
   constructor(client, request, { signal, onEvent: listener } = {}) {
     this._chunks = [];
+    /** Of these, those that the program still waits for. */
+    this._owed = 0;
+    this._isIterated = false;
+    this._isAwaited = false;
     this._flow = {};
     this._abort = new AbortController();
     const abort = () => this._abort.abort(signal.reason);
@@ -194,30 +199,48 @@ export class OutputStream {
       if (event.event !== "stdout" && event.event !== "stderr") return this._flow.take();
       const data = event.base64 === undefined ? Buffer.from(event.data, "utf8") : Buffer.from(event.base64, "base64");
       this._chunks.push({ stream: event.event, data, offset: event.offset });
+      this._owed += 1;
+      if (this._isAwaited) this._takeOwed(this._owed);
       this._wake?.();
     };
-    /** How the command ended. */
-    this.result = client._call("exec", request, { onEvent, signal: this._abort.signal, flow: this._flow });
+    this._result = client._call("exec", request, { onEvent, signal: this._abort.signal, flow: this._flow });
     const ended = () => {
       this._ended = true;
       signal?.removeEventListener("abort", abort);
       this._wake?.();
     };
-    this.result.then(ended, ended);
+    this._result.then(ended, ended);
+  }
+
+  /** How the command ended. Whoever awaits it before the first chunk gets all output in memory. */
+  get result() {
+    if (!this._isIterated && !this._isAwaited) {
+      this._isAwaited = true;
+      this._takeOwed(this._owed);
+    }
+    return this._result;
+  }
+
+  _takeOwed(count) {
+    for (; count > 0 && this._owed > 0; count--) {
+      this._owed -= 1;
+      this._flow.take();
+    }
   }
 
   async *[Symbol.asyncIterator]() {
+    this._isIterated = true;
     try {
       for (;;) {
         while (this._chunks.length > 0) {
           const chunk = this._chunks.shift();
-          this._flow.take();
+          this._takeOwed(1);
           yield chunk;
         }
         if (this._ended) break;
         await new Promise((resolve) => (this._wake = resolve));
       }
-      await this.result;
+      await this._result;
     } finally {
       this.close();
     }

@@ -40,7 +40,7 @@ function encoded(message) {
     throw refused(`the fields cannot be sent as JSON: ${error.message}`, "give texts, numbers, lists and objects");
   }
   if (Buffer.byteLength(line) <= MAX_BYTES) return `${line}\n`;
-  const hint = "send a file in parts as `Container.write` does, or copy it by `copy_in`";
+  const hint = "write a file by `Container.write`, or copy it by `copy_in`";
   throw refused(`the request is larger than ${MAX_BYTES} bytes`, hint);
 }
 

@@ -36,6 +36,8 @@ pub(crate) enum InputLine {
     TooLong(Option<RequestId>),
     /// A frame: bytes of the input of a call; none at its end.
     Frame(RequestId, Vec<u8>),
+    /// A wrong frame, the last line: what follows it cannot be told apart from its bytes.
+    WrongFrame,
 }
 
 /// Lines as they come; the channel closes at the end of the input. A line without an end is none: its writer died.
@@ -53,6 +55,9 @@ pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLin
                 Ok(None) => return,
                 Err(err) => {
                     tracing::warn!("standard input cannot be read: {err}");
+                    if err.kind() == io::ErrorKind::InvalidData {
+                        let _ = sender.blocking_send(InputLine::WrongFrame);
+                    }
                     return;
                 }
             }
@@ -62,9 +67,6 @@ pub(crate) fn read(input: impl Read + Send + 'static) -> mpsc::Receiver<InputLin
 }
 
 fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
-    if input.fill_buf()?.first() == Some(&b'=') {
-        return frame(input).map(Some);
-    }
     let (mut text, mut too_long) = (Vec::new(), None::<MessageScan>);
     loop {
         let available = match input.fill_buf() {
@@ -74,6 +76,9 @@ fn next(input: &mut impl BufRead) -> io::Result<Option<InputLine>> {
         };
         if available.is_empty() {
             return Ok(None);
+        }
+        if available[0] == b'=' && text.is_empty() && too_long.is_none() {
+            return frame(input).map(Some);
         }
         let end = available.iter().position(|it| *it == b'\n');
         let part = &available[..end.unwrap_or(available.len())];
@@ -218,5 +223,16 @@ mod tests {
         assert_eq!(lines.recv().await, Some(InputLine::TooLong(RequestId::from_value(&7.into()))));
         assert_eq!(lines.recv().await, text("two"));
         assert_eq!(lines.recv().await, None);
+        for wrong in ["=1 x\nabc", "=1 1048577\nabc", "1 2\n=nothing"] {
+            let mut lines = read(Cursor::new(format!("{wrong}\nafter\n")));
+            let last = async {
+                let mut last = None;
+                while let Some(line) = lines.recv().await {
+                    last = Some(line);
+                }
+                last
+            };
+            assert_eq!(last.await, Some(InputLine::WrongFrame), "{wrong}");
+        }
     }
 }

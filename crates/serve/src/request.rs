@@ -120,6 +120,13 @@ pub(crate) fn too_long(id: Option<RequestId>) -> RequestError {
     RequestError { id, failure: failure.into() }
 }
 
+/// The refusal of a frame, after which the session ends.
+pub(crate) fn wrong_frame() -> RequestError {
+    let failure = Failure::new(Code::InvalidJson, "a frame is `=ID COUNT`, a newline and COUNT bytes, at most 1 MiB")
+        .hint("the session has ended: what follows a wrong frame cannot be told apart from its bytes");
+    RequestError { id: None, failure: failure.into() }
+}
+
 /// The refusal of a line that cannot be read. Its client waits for the answer under its id.
 fn not_a_request(line: &[u8], failure: Failure) -> RequestError {
     let mut scan = MessageScan::default();

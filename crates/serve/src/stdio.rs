@@ -17,7 +17,7 @@ use crate::call::{self, CallTask, EventSender};
 use crate::catalog::Catalog;
 use crate::input::{InputSender, input_channel};
 use crate::lines::{self, InputLine, Output};
-use crate::request::{CallRequest, MAX_WINDOW, Request, RequestBody, RequestError, RequestId, too_long};
+use crate::request::{CallRequest, MAX_WINDOW, Request, RequestBody, RequestError, RequestId, too_long, wrong_frame};
 
 /// Calls at once. A program that drives a thousand containers has a few for each.
 const MOST_CALLS: usize = 4096;
@@ -117,6 +117,7 @@ impl<'a> Client<'a> {
             InputLine::Text(text) => Request::parse(&text, &self.catalog),
             InputLine::TooLong(id) => Err(too_long(id)),
             InputLine::Frame(id, bytes) => return self.running.feed(&id, bytes),
+            InputLine::WrongFrame => Err(wrong_frame()),
         };
         match request {
             Ok(Request { id, body: RequestBody::Cancel(of) }) => {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Error, Exec, Exit, Input};
+use coracle_runtime::{AtLimit, Error, Exec, Exit, Input};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{MIB, argv, memory_grows, sh};
@@ -87,6 +87,33 @@ async fn input_streams_through_in_constant_memory() {
         let (printed, grown) = memory_grows(running, running.printed(sum)).await;
         assert_eq!(printed, format!("{HASH}  -\n"));
         assert!(grown < 16 * MIB, "{} MiB", grown / MIB);
+    })
+    .await;
+}
+
+/// Some bytes, then an error.
+struct BrokenInput(bool);
+
+impl AsyncRead for BrokenInput {
+    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(Err(std::io::ErrorKind::ConnectionReset.into()));
+        }
+        into.put_slice(b"the first half");
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn input_that_cannot_be_read_further_is_not_taken_for_the_whole() {
+    with_a_guest(async |running| {
+        let script = "cat > /tmp/part; mv /tmp/part /tmp/whole";
+        for at_limit in [AtLimit::End, AtLimit::Keep] {
+            let input = Some(Input::Stream(Box::new(BrokenInput(false))));
+            let failed = running.exec(Exec { stdin: input, at_limit, ..sh(script) }).await.unwrap_err();
+            assert!(matches!(failed, Error::Host { .. }), "{failed:?}");
+        }
+        running.printed(sh("for i in 1 2 3; do test ! -e /tmp/whole; sleep 0.1; done; test ! -e /tmp/whole")).await;
     })
     .await;
 }

@@ -244,7 +244,10 @@ impl ExecSession {
                 }
                 () = sleep_until(self.watched_until()), if self.outputs.watched() => self.outputs.unwatch(),
                 () = sleep_until(self.begun_until()) => return FollowEnd::Lost("it did not begin"),
-                () = sleep_until(self.deadline(opened)) => return FollowEnd::Lost("the guest does not tell of the command"),
+                () = sleep_until(self.deadline(opened)) => return FollowEnd::Lost(match (request.life, sending) {
+                    (Lifetime::Job, true) => "it did not take its input in time",
+                    _ => "the guest does not tell of the command",
+                }),
                 sent = &mut send, if sending => match sent {
                     Ok(()) => sending = false,
                     Err(err) => return FollowEnd::Input(err),

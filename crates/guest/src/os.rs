@@ -7,7 +7,6 @@ pub(crate) mod container;
 pub(crate) mod inherited_fd;
 pub mod machine;
 pub(crate) mod main_program;
-pub(crate) mod mounts;
 pub(crate) mod oom;
 pub(crate) mod openat2;
 pub(crate) mod raw_syscall;

@@ -6,6 +6,7 @@ pub(crate) mod connection;
 pub(crate) mod dispatch;
 pub(crate) mod egress;
 pub(crate) mod exec;
+pub(crate) mod mounts;
 pub(crate) mod quota;
 pub(crate) mod requests;
 pub(crate) mod scan;

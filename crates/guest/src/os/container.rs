@@ -102,17 +102,17 @@ impl Container {
     /// the session's user could place a program for root to run; directories that the image names stay.
     fn session_for<'a>(&self, uid: u32, session: &'a SessionVariables) -> Cow<'a, [Vec<u8>]> {
         let mut variables = Cow::Borrowed(session.variables());
-        if uid != 0 || !session.is_of_another(uid) {
+        if uid != 0 || session.user == Some(0) {
             return variables;
         }
         if env::value(&variables, b"HOME").is_some_and(|home| !only_root_changes(&self.users, home)) {
             variables.to_mut().retain(|variable| !variable.starts_with(b"HOME="));
         }
         if let Some(path) = env::value(&variables, b"PATH") {
+            let is_colon = |byte: &u8| *byte == b':';
             let of_image = env::value(&self.environment, b"PATH").unwrap_or(env::PATH);
-            let of_image: Vec<_> = of_image.split(|byte| *byte == b':').collect();
-            let directories = path.split(|byte| *byte == b':');
-            let trusted = directories.filter(|dir| of_image.contains(dir) || only_root_changes(&self.users, dir));
+            let is_of_image = |dir: &[u8]| of_image.split(is_colon).any(|known| known == dir);
+            let trusted = path.split(is_colon).filter(|dir| is_of_image(dir) || only_root_changes(&self.users, dir));
             let path = trusted.collect::<Vec<_>>().join(&b':');
             variables.to_mut().push([b"PATH=", &*path].concat());
         }

@@ -139,7 +139,7 @@ impl fmt::Debug for SecretBytes {
 pub struct SessionVariables {
     variables: Arc<[Vec<u8>]>,
     /// The user of the session's commands, once the host has set it.
-    user: Option<u32>,
+    pub(crate) user: Option<u32>,
 }
 
 impl SessionVariables {
@@ -147,19 +147,10 @@ impl SessionVariables {
         Self { variables: variables.into(), user: None }
     }
 
-    pub(crate) fn with_user(self, user: Option<u32>) -> Self {
-        Self { user, ..self }
-    }
-
     /// `NAME=value` each.
     #[must_use]
     pub fn variables(&self) -> &[Vec<u8>] {
         &self.variables
-    }
-
-    /// Whether another user's commands have this session, or it is not known whose do.
-    pub(crate) fn is_of_another(&self, uid: u32) -> bool {
-        self.user != Some(uid)
     }
 }
 

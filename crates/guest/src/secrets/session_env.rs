@@ -19,8 +19,9 @@ impl SessionEnv {
     }
 
     pub(crate) fn variables(&self) -> SessionVariables {
-        let variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        variables.with_user(self.user())
+        let mut variables = self.variables.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        variables.user = self.user();
+        variables
     }
 
     fn user(&self) -> Option<u32> {

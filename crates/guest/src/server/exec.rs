@@ -168,16 +168,17 @@ impl OutputSubscriber {
             Ok(end) => {
                 out.send_reply(&encode(&end)).await;
                 job.is_told();
+                if end.state != ExecState::Exited && job.is_to_be_kept() {
+                    hold_until_over(&job, input.0).await;
+                }
             }
-            Err(Disconnect::Gone) => match input.0 {
-                Some(unfinished) => cancel_before_eof(&job, unfinished).await,
-                None => job.order(JobControl::Orphan(number)),
-            },
-            Err(Disconnect::Left) => {
-                if !job.is_to_be_kept() {
+            Err(Disconnect::Gone) if input.0.is_none() => job.order(JobControl::Orphan(number)),
+            Err(disconnect) => {
+                if matches!(disconnect, Disconnect::Gone) || !job.is_to_be_kept() {
                     job.order(JobControl::Cancel(job.grace));
                 }
                 out.send_failure(closed()).await;
+                hold_until_over(&job, input.0).await;
             }
         }
     }
@@ -250,22 +251,22 @@ fn next_piece(log: &OutputLog, part: StreamSelector, from: u64, limit: usize) ->
 async fn feed_job(job: &Arc<Job>, stdin: CommandStdin, inbox: RequestReceiver, out: &ReplySender) {
     let (data, pieces) = queue();
     let mut stdin = Some(stdin);
-    let disconnect = tokio::select! {
+    tokio::select! {
         () = pump(&mut stdin, pieces, out) => return,
-        disconnect = handle_control(job, None, inbox, data) => disconnect,
+        _ = handle_control(job, None, inbox, data) => {}
         () = job.over() => return,
-    };
-    if let (Some(unfinished), Disconnect::Gone) = (stdin, disconnect) {
-        cancel_before_eof(job, unfinished).await;
+    }
+    if stdin.is_some() {
+        job.order(JobControl::Cancel(job.grace));
+        hold_until_over(job, stdin).await;
     }
 }
 
-/// Ends a command whose caller disconnected before the end of its input. The pipe stays open until then: the command would
-/// take what came for the whole.
-async fn cancel_before_eof(job: &Job, unfinished: CommandStdin) {
-    job.order(JobControl::Cancel(job.grace));
-    job.over().await;
-    drop(unfinished);
+/// Keeps the pipe of unfinished input open until the command has ended: it would take what came for the whole.
+async fn hold_until_over(job: &Job, unfinished: Option<CommandStdin>) {
+    if unfinished.is_some() {
+        job.over().await;
+    }
 }
 
 /// What became of who waited for a command.

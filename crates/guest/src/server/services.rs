@@ -9,11 +9,11 @@ use crate::files::Files;
 use crate::jobs::table::JobTable;
 use crate::net::proxy_ports::ProxyPorts;
 use crate::os::machine::ProcessBackend;
-use crate::os::mounts::differing_mounts;
 use crate::protocol::call::{Call as _, CallInfo};
 use crate::protocol::{EnsureUser, ErrorCode, OpenWorkerSocket, Ping, RpcError, Unlock, UserInfo};
 use crate::secrets::Secrets;
 use crate::secrets::session_env::SessionEnv;
+use crate::server::mounts::differing_mounts;
 use crate::server::quota::Quotas;
 use crate::workspace::Workspaces;
 

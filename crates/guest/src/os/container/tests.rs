@@ -108,37 +108,29 @@ async fn root_runs_nothing_that_the_user_of_the_session_could_place() {
         return;
     }
     let root = tempfile::tempdir().unwrap();
-    fs::set_permissions(root.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    for (dir, uid, mode) in [
-        ("work", 61_234, 0o755),
-        ("work/bin", 0, 0o755),
-        ("opt", 0, 0o755),
-        ("opt/bin", 0, 0o755),
-        ("tmp", 0, 0o1777),
-        ("shared", 0, 0o775),
-    ] {
-        let dir = root.path().join(dir);
-        fs::create_dir(&dir).unwrap();
-        std::os::unix::fs::chown(&dir, Some(uid), None).unwrap();
-        fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
+    let set = |dir: &str, mode| fs::set_permissions(root.path().join(dir), PermissionsExt::from_mode(mode)).unwrap();
+    set(".", 0o755);
+    for (dir, mode) in [("work/bin", 0o755), ("opt/bin", 0o755), ("tmp", 0o1777), ("shared", 0o775)] {
+        fs::create_dir_all(root.path().join(dir)).unwrap();
+        set(dir, mode);
     }
+    std::os::unix::fs::chown(root.path().join("work"), Some(61_234), None).unwrap();
     let container = on(root.path());
-    let variables = |home: &str, user| {
+    let path_of = |uid, home: &str, user| {
         let path = "PATH=/work/bin:/opt/bin:/opt/none:/work/none:/tmp:/tmp/none:/shared:relative::/usr/bin:/bin";
-        let variables = [path, home].map(|it| it.as_bytes().to_vec());
-        SessionVariables::new(variables.into()).with_user(user)
-    };
-    let path_of = |uid, session: &SessionVariables| {
-        let found = container.environment_of(&UserSpec::Ids { uid, gid: Some(0) }, session).unwrap();
+        let mut session = SessionVariables::new([path, home].map(|it| it.as_bytes().to_vec()).into());
+        session.user = user;
+        let found = container.environment_of(&UserSpec::Ids { uid, gid: Some(0) }, &session).unwrap();
         String::from_utf8(env::value(&found, b"PATH").unwrap().to_vec()).unwrap()
     };
-    let user = Some(61_234);
-    let trusted = "/opt/bin:/opt/none:/usr/bin:/bin";
-    assert_eq!(path_of(0, &variables("HOME=/work", user)), format!("/root/.local/bin:{trusted}"));
-    assert_eq!(path_of(0, &variables("HOME=/opt", user)), format!("/opt/.local/bin:{trusted}"));
-    assert_eq!(path_of(0, &variables("HOME=/work", None)), format!("/root/.local/bin:{trusted}"));
-    for (uid, user) in [(61_234, user), (0, Some(0))] {
-        assert!(path_of(uid, &variables("HOME=/work", user)).starts_with("/work/.local/bin:/work/bin:/opt/bin:"));
+    for (home, user, of_root) in
+        [("/work", Some(61_234), "/root"), ("/opt", Some(61_234), "/opt"), ("/work", None, "/root")]
+    {
+        let expected = format!("{of_root}/.local/bin:/opt/bin:/opt/none:/usr/bin:/bin");
+        assert_eq!(path_of(0, &format!("HOME={home}"), user), expected);
+    }
+    for uid in [61_234, 0] {
+        assert!(path_of(uid, "HOME=/work", Some(uid)).starts_with("/work/.local/bin:/work/bin:/opt/bin:"));
     }
 }
 

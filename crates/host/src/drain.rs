@@ -152,9 +152,14 @@ impl Drain {
                 () = cancel.cancelled() => return DrainOutcome::Cancelled,
                 () = sleep_until(total) => return DrainOutcome::Limit(LimitKind::Total),
                 status = program.wait_for_exit() => {
-                    let exit = status.unwrap_or(-1);
-                    let _ = timeout(10 * DRAIN_SILENCE, self.read_until_silent(DRAIN_SILENCE)).await;
-                    return DrainOutcome::Exited(exit);
+                    tokio::select! {
+                        biased;
+                        () = self.read_until_silent(DRAIN_SILENCE, 10 * DRAIN_SILENCE) => {}
+                        // What the receiver did not take by then is in the captures alone.
+                        () = cancel.cancelled() => {}
+                        () = sleep_until(total) => {}
+                    }
+                    return DrainOutcome::Exited(status.unwrap_or(-1));
                 }
                 read = self.read_and_tell() => match read {
                     true => silence = silence_from(Instant::now()),
@@ -212,17 +217,26 @@ impl Drain {
 
     /// Whether the program ends by itself within a moment, its output read to the end.
     pub async fn ends_soon(&mut self, program: &mut dyn RunningProgram) -> bool {
+        // A slow receiver would take the time in which the captures get the rest.
+        self.live = None;
         let ends = async {
-            self.read_until_silent(DRAIN_TIMEOUT).await;
+            self.read_until_silent(DRAIN_TIMEOUT, DRAIN_TIMEOUT).await;
             program.wait_for_exit().await
         };
         timeout(DRAIN_TIMEOUT, ends).await.is_ok()
     }
 
-    async fn read_until_silent(&mut self, patience: Duration) {
-        let mut read = true;
-        while read {
-            read = timeout(patience, self.read_and_tell()).await.unwrap_or(false);
+    /// Reads until the pipes are silent for `patience`, or until `total` was spent waiting for them. A slow receiver spends
+    /// none of it.
+    async fn read_until_silent(&mut self, patience: Duration, total: Duration) {
+        let mut left = total;
+        loop {
+            self.pass_on().await;
+            let begun = Instant::now();
+            if !timeout(patience.min(left), self.read()).await.unwrap_or(false) {
+                return;
+            }
+            left = left.saturating_sub(begun.elapsed());
         }
     }
 
@@ -230,21 +244,31 @@ impl Drain {
     ///
     /// Safe to abandon: a piece that the receiver has not taken stays, and is the first to be passed on next time.
     async fn read_and_tell(&mut self) -> bool {
-        if self.pending.is_none() {
-            self.pending = tokio::select! {
-                Some(chunk) = self.stdout.next() => Some(chunk),
-                Some(chunk) = self.stderr.next() => Some(chunk),
-                else => return false,
-            };
-        }
-        if let Some(live) = &self.live {
+        let has_read = self.pending.is_some() || self.read().await;
+        self.pass_on().await;
+        has_read
+    }
+
+    async fn read(&mut self) -> bool {
+        self.pending = tokio::select! {
+            Some(chunk) = self.stdout.next() => Some(chunk),
+            Some(chunk) = self.stderr.next() => Some(chunk),
+            else => None,
+        };
+        self.pending.is_some()
+    }
+
+    /// Waits until the receiver has room for the pending piece.
+    async fn pass_on(&mut self) {
+        if self.pending.is_some()
+            && let Some(live) = &self.live
+        {
             // A closed receiver is dropped; the command continues.
             if let (Ok(room), Some(chunk)) = (live.reserve().await, self.pending.take()) {
                 room.send(chunk);
             }
         }
         self.pending = None;
-        true
     }
 }
 
@@ -280,6 +304,25 @@ mod tests {
         let (end, stdout, _) = ends("sleep 20 & echo up", ExecLimits::default()).await;
         assert_eq!((end, stdout.as_str()), (DrainOutcome::Exited(0), "up\n"));
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    #[tokio::test]
+    async fn a_slow_receiver_of_a_program_that_has_ended_gets_all_of_its_output() {
+        let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "head -c 400000 /dev/zero"]), Stdin::Empty).unwrap();
+        let (live, mut received) = mpsc::channel(1);
+        let mut drain = Drain::new(&mut child, 1_000_000, Some(live));
+        let reader = tokio::spawn(async move {
+            let mut bytes = 0;
+            while let Some(chunk) = received.recv().await {
+                bytes += chunk.bytes.len();
+                tokio::time::sleep(2 * DRAIN_SILENCE).await;
+            }
+            bytes
+        });
+        let end = drain.until_end(&mut child, &ExecLimits::default(), &CancellationToken::new()).await;
+        let (stdout, _) = drain.finish(&mut child).await;
+        assert_eq!((end, stdout.total_bytes()), (DrainOutcome::Exited(0), 400_000));
+        assert_eq!(reader.await.unwrap(), 400_000);
     }
 
     #[tokio::test]

@@ -1,7 +1,10 @@
 //! Which of the installed gits runs.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use coracle_types::{Error, Result};
@@ -67,12 +70,30 @@ async fn newest(programs: Vec<PathBuf>) -> Option<PathBuf> {
     }
     let mut best: Option<(Option<GitVersion>, PathBuf)> = None;
     for program in programs {
-        let version = version_of(&program).await.ok().flatten();
+        let version = known_version(&program).await;
         if best.as_ref().is_none_or(|known| known.0 < version) {
             best = Some((version, program));
         }
     }
     best.map(|it| it.1)
+}
+
+/// Device, inode, and the times of the last changes of content and inode in nanoseconds: other ones after an upgrade.
+type ProgramStamp = [i64; 6];
+
+/// The version of a program that was asked before by this process, or now.
+async fn known_version(program: &Path) -> Option<GitVersion> {
+    static KNOWN: LazyLock<Mutex<HashMap<ProgramStamp, Option<GitVersion>>>> = LazyLock::new(Mutex::default);
+    let file = std::fs::metadata(program).ok()?;
+    let [device, inode] = [file.dev(), file.ino()].map(u64::cast_signed);
+    let stamp = [device, inode, file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&stamp).copied();
+    if let Some(version) = known {
+        return version;
+    }
+    let version = version_of(program).await.ok()?;
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).insert(stamp, version);
+    version
 }
 
 /// The version that a git names.

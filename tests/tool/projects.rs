@@ -249,6 +249,13 @@ async fn git_reads_in_a_linked_worktree_and_where_it_cannot_the_report_says_what
         assert_ne!(commit["exit_code"], 0, "{commit:#}");
         let put = format!("echo x > {}/config", repository.display());
         assert_ne!(tool.exec(container, put).await["exit_code"], 0);
+        // A repository that names another directory as its worktree is not mounted: code inside may have written `.git`.
+        let names = std::fs::read_dir(repository.join("worktrees")).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(names.join("gitdir"), "/elsewhere/.git\n").unwrap();
+        let answer = tool.made(json!({ "image": image, "mount_cwd": true })).await;
+        let container = answer["container"].as_str().unwrap();
+        let found = tool.exec(container, format!("test -e {}", repository.display())).await;
+        assert_ne!(found["exit_code"], 0, "{answer:#}");
     })
     .await;
 }

@@ -17,7 +17,7 @@ impl Store {
         Ok(self.records()?.iter().flat_map(|it| &it.stack_mounts).map(|it| it.host.clone()).collect())
     }
 
-    /// Whether a container of ours can write a directory, something in it, or something that it lies in. What is written
+    /// Whether a container of ours, or a service beside one, can write a directory, something in it, or something that it lies in. What is written
     /// there may be read by the person's own programs, so whoever runs them there asks first.
     ///
     /// # Errors
@@ -26,7 +26,7 @@ impl Store {
         let touches = |it: &crate::RecordedMount| {
             it.mode == Access::ReadWrite && (real.starts_with(&it.host) || it.host.starts_with(real))
         };
-        Ok(self.records()?.iter().flat_map(|it| &it.mounts).any(touches))
+        Ok(self.records()?.iter().flat_map(|it| it.mounts.iter().chain(&it.stack_mounts)).any(touches))
     }
 }
 

@@ -12,7 +12,7 @@ use coracle_runtime::{Error, random_hex, shell_word};
 use super::{SOON, WorktreeManager, parse};
 use crate::files::{Lock, lock};
 use crate::local_repository::{LocalRepository, reason};
-use crate::repository_source::RepositorySource;
+use crate::repository_source::{RepositorySource, checked_repository};
 use crate::workflow_records::PATIENCE;
 use crate::{Code, Failure, Result, SandboxWarning};
 
@@ -145,6 +145,10 @@ impl WorktreeManager {
 
     async fn fetch_once(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
         let FetchSource { source, local } = from;
+        if let Some(local) = local {
+            // Code that can write there had time since it was checked first.
+            checked_repository(&local.dir, &self.settings.allow_roots)?;
+        }
         let url = source.text();
         let words =
             ["fetch", "--quiet", "--prune", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &url, REFSPEC];

@@ -33,7 +33,10 @@ impl Engines {
         if choice.chosen.is_none() {
             self.detect_others(choice, settings).await;
         }
-        choice.reason = choice.chosen.as_ref().map(|chosen| reason(chosen.0.kind(), &in_use, &lacks));
+        choice.reason = choice.chosen.as_ref().map(|chosen| {
+            let silent: Vec<_> = used.into_iter().filter(|kind| *kind != chosen.0.kind()).collect();
+            reason(chosen.0.kind(), &in_use, &silent, &lacks)
+        });
     }
 
     /// What cannot be read has no say.
@@ -47,10 +50,18 @@ impl Engines {
     }
 }
 
-/// Why `auto` took an engine.
-fn reason(chosen: EngineKind, in_use: &BTreeMap<EngineKind, usize>, embedded_lacks: &[String]) -> String {
-    let elsewhere: Vec<_> =
-        in_use.iter().filter(|(kind, _)| **kind != chosen).map(|(kind, number)| format!("{kind} ({number})")).collect();
+/// Why `auto` took an engine. Those that are `silent` come first, and did not answer.
+fn reason(
+    chosen: EngineKind,
+    in_use: &BTreeMap<EngineKind, usize>,
+    silent: &[EngineKind],
+    embedded_lacks: &[String],
+) -> String {
+    let elsewhere: Vec<_> = in_use
+        .iter()
+        .filter(|(kind, _)| **kind != chosen && !silent.contains(kind))
+        .map(|(kind, number)| format!("{kind} ({number})"))
+        .collect();
     let stay = match elsewhere.is_empty() {
         true => String::new(),
         false => {
@@ -58,6 +69,10 @@ fn reason(chosen: EngineKind, in_use: &BTreeMap<EngineKind, usize>, embedded_lac
         }
     };
     let why = match (chosen, in_use.get(&chosen)) {
+        _ if !silent.is_empty() => {
+            let names: Vec<_> = silent.iter().map(|kind| format!("{kind} ({})", in_use[kind])).collect();
+            format!("the engine of your other containers does not answer: {}", names.join(", "))
+        }
         (EngineKind::Embedded, _) if embedded_lacks.is_empty() => {
             "it is the fastest and needs no other program".to_owned()
         }
@@ -77,20 +92,22 @@ mod tests {
 
     #[test]
     fn the_reason_names_what_decided() {
-        let told = |chosen, in_use: &[(EngineKind, usize)], lacks: &[&str]| {
+        let line = |chosen, in_use: &[(EngineKind, usize)], silent: &[EngineKind], lacks: &[&str]| {
             let lacks: Vec<_> = lacks.iter().map(|it| (*it).to_owned()).collect();
-            reason(chosen, &in_use.iter().copied().collect(), &lacks)
+            reason(chosen, &in_use.iter().copied().collect(), silent, &lacks)
         };
         let lines = [
-            told(EngineKind::Embedded, &[], &[]),
-            told(EngineKind::Embedded, &[(EngineKind::Docker, 2)], &[]),
-            told(EngineKind::Docker, &[(EngineKind::Docker, 2)], &[]),
-            told(EngineKind::Podman, &[], &["no program for networks"]),
-            told(EngineKind::Embedded, &[], &["no program for networks"]),
+            line(EngineKind::Embedded, &[], &[], &[]),
+            line(EngineKind::Embedded, &[(EngineKind::Docker, 2), (EngineKind::Embedded, 1)], &[], &[]),
+            line(EngineKind::Embedded, &[(EngineKind::Docker, 2)], &[EngineKind::Docker], &[]),
+            line(EngineKind::Docker, &[(EngineKind::Docker, 2)], &[], &[]),
+            line(EngineKind::Podman, &[], &[], &["no program for networks"]),
+            line(EngineKind::Embedded, &[], &[], &["no program for networks"]),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r#"
         `auto` takes embedded: it is the fastest and needs no other program
         `auto` takes embedded: it is the fastest and needs no other program; containers of other engines stay there and are reached as before: docker (2)
+        `auto` takes embedded: the engine of your other containers does not answer: docker (2)
         `auto` takes docker: it has your containers (2); `engine = "embedded"` takes the embedded engine
         `auto` takes podman: the embedded engine lacks something here: no program for networks
         `auto` takes embedded: no other engine answers

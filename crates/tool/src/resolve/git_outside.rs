@@ -72,11 +72,11 @@ pub(super) fn of_copy(dir: &Path, at: &ContainerPath) -> Option<GitOutside> {
 }
 
 fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result<Mount, AbsenceReason> {
-    let host =
-        mountable(&pointer.repository, cx).map_err(|failure| AbsenceReason::Refused(failure.into_inner().message))?;
     let Some(at) = &pointer.read_at else {
         return Err(AbsenceReason::Other("only repositories of linked worktrees are mounted by themselves".to_owned()));
     };
+    let host =
+        mountable(&pointer.repository, cx).map_err(|failure| AbsenceReason::Refused(failure.into_inner().message))?;
     let taken = |mount: &Mount| at.is_beneath(mount.at.as_str()) || mount.at.is_beneath(at.as_str());
     if super::target("mounts", at).is_err() || mounts.iter().any(taken) {
         return Err(AbsenceReason::Other(format!("`{at}` is not free inside")));
@@ -111,6 +111,9 @@ impl Pointer {
         // Git inside walks up from `worktrees/NAME`, by the path as it is written. One with a link or with `..` may mean another
         // place there, where a mount would cover files of the image.
         let above = written.ancestors().nth(2).filter(|above| *above == repository).and_then(Path::to_str);
+        // Code in a container may have written `.git`, but not the file of the repository that names this worktree.
+        let back = small_file(&git_dir.join("gitdir")).unwrap_or_default();
+        let above = above.filter(|_| git_dir.join(back.trim_end()).canonicalize().is_ok_and(|found| found == dot_git));
         let read_at = above.and_then(|path| ContainerPath::parse(path).ok());
         Some(Self { repository, read_at })
     }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use coracle_runtime::link::Link;
 use coracle_runtime::{
     Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, PolicyRefusal, Problem, ProcessId, ProjectName,
-    check_mounts, hold_in_place, mounts_over, random_hex,
+    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, NetworkRequest, PolicyRefusal, Problem, ProcessId,
+    ProjectName, check_mounts, hold_in_place, mounts_over, random_hex,
 };
 use serde_json::{Map, Value};
 
 use crate::clock::now;
 use crate::guest::{GuestProgram, Links};
-use crate::networks::place;
+use crate::networks::{place, shares_network};
 use crate::reconcile::recover_making;
 use crate::record::{MadeFrom, MainProgram, Origin, OwnVolume, Record, RecordState, RecordedMount, Role, SecretState};
 use crate::remove::remove_all;
@@ -236,8 +236,10 @@ impl Creation<'_> {
         self.record.mounts = spec.mounts.iter().map(recorded).collect();
         let over = self.cover(spec).await?;
         self.watch(&spec.mounts).await?;
-        let _held = self.store.hold_network().await?;
+        let held = self.store.hold_network().await?;
         let network = place(self.runtime, self.store, &spec.network).await?;
+        let is_shared = spec.network == NetworkRequest::Bridge && shares_network(self.runtime.kind());
+        let _held = if is_shared { self.store.network.keep(held, self.runtime) } else { Some(held) };
         let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels(self.record.role, Some(spec.exec_user), image)?;
         let placed = admitted

@@ -34,6 +34,7 @@ mod host_review;
 mod lease;
 mod list;
 mod managed_container;
+mod network_hold;
 mod networks;
 mod packages;
 mod protected_paths;
@@ -79,7 +80,7 @@ pub use list::{ContainerEntry, ContainerList, list, list_recent};
 pub use managed_container::ManagedContainer;
 pub use networks::{
     NetworkOwner, NewNetwork, OwnNetwork, create_network, destroy_network, drop_networks, find_network, networks,
-    slot_networks,
+    release_network, slot_networks,
 };
 pub use packages::{SharedPackage, SharedPackages};
 pub use protected_paths::{GUARDED, Guard, GuardedPath, Placeholder, default_protected};

@@ -306,15 +306,18 @@ pub(crate) async fn place(
 /// not their members, and its firewall forgets even that whenever a container leaves (netavark 1.4): there each container
 /// has a network stack of its own.
 fn shared_name(runtime: &dyn ContainerRuntime, store: &Store) -> Option<NetworkName> {
-    // Apple's engine separates no members either, and reports that it has no such stack. The embedded engine gives each
-    // container a stack of its own, too, and a Pod has an address of its own.
-    let by_itself = [EngineKind::Podman, EngineKind::Container, EngineKind::Embedded, EngineKind::Kubernetes];
-    if by_itself.contains(&runtime.kind()) {
+    if !shares_network(runtime.kind()) {
         return None;
     }
     // Each state directory has its own: it would not know another's signature.
     let name = format!("{}-lone-{}", store.signer().namespace(), store.signer().fingerprint());
     Some(NetworkName::parse(name).expect("a namespace and hex digits are a name"))
+}
+
+/// Apple's engine separates no members either, and reports that it has no such stack. The embedded engine gives each
+/// container a stack of its own, too, and a Pod has an address of its own.
+pub(crate) fn shares_network(engine: EngineKind) -> bool {
+    matches!(engine, EngineKind::Docker | EngineKind::Fake)
 }
 
 /// Looked for first without a lock: it is there but for the first time.
@@ -345,16 +348,29 @@ async fn proven(runtime: &dyn ContainerRuntime, store: &Store, name: &NetworkNam
     }
 }
 
+/// Ends what [`Store::keep_network`] began: the network is removed unless a container uses it.
+///
+/// # Errors
+/// Those of the removal.
+pub async fn release_network(engines: &dyn Engines, store: &Store) -> Result<()> {
+    let Some((engine, endpoint)) = store.network.release() else { return Ok(()) };
+    let runtime = engines.for_record(engine, &endpoint).await?;
+    drop_shared(&*runtime, store, None).await
+}
+
 /// Removes the network that all containers share when the last of them goes. A process that creates one holds it.
 ///
 /// Of several that go at once each finds the others' records, so those that are going do not count: one that is too early
 /// is refused by the engine, and the last one is not. They take turns, or one would keep another from its try.
-pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: &Record) -> Result<()> {
+pub(crate) async fn drop_shared(runtime: &dyn ContainerRuntime, store: &Store, last: Option<&Record>) -> Result<()> {
     let Some(name) = shared_name(runtime, store) else { return Ok(()) };
     let _turn = store.common_lock("network").await?;
     let Some(_mine) = store.try_own_network()? else { return Ok(()) };
-    let stays = |it: &Record| it.engine == last.engine && it.state != RecordState::Destroying;
-    if store.records()?.iter().any(|it| it.record_id != last.record_id && stays(it)) {
+    let stays = |record: &Record| {
+        let is_last = last.is_some_and(|last| last.record_id == record.record_id);
+        record.engine == runtime.kind() && record.state != RecordState::Destroying && !is_last
+    };
+    if store.records()?.iter().any(|record| stays(record)) {
         return Ok(());
     }
     match proven(runtime, store, &name).await {
@@ -473,14 +489,27 @@ pub(crate) mod tests {
         for it in [&one, &other, &staying] {
             store.save(it).unwrap();
         }
-        drop_shared(&fake, &store, &one).await.unwrap();
+        drop_shared(&fake, &store, Some(&one)).await.unwrap();
         assert!(there().await, "one stays on it");
         store.forget(&staying.name).unwrap();
         let making = store.hold_network().await.unwrap();
-        drop_shared(&fake, &store, &one).await.unwrap();
+        drop_shared(&fake, &store, Some(&one)).await.unwrap();
         assert!(there().await, "somebody is making one");
-        drop(making);
-        drop_shared(&fake, &store, &one).await.unwrap();
+        store.keep_network();
+        assert!(store.network.keep(making, &fake).is_none());
+        drop_shared(&fake, &store, Some(&one)).await.unwrap();
+        assert!(there().await, "this process keeps it");
+        store.save(&staying).unwrap();
+        let engines = SingleEngine(fake.clone());
+        release_network(&engines, &store).await.unwrap();
+        assert!(there().await, "one stays on it");
+        store.forget(&staying.name).unwrap();
+        let other_lock = store.hold_network().await.unwrap();
+        assert!(store.network.keep(other_lock, &fake).is_none());
+        release_network(&engines, &store).await.unwrap();
+        assert!(!there().await);
+        place(&fake, &store, &NetworkRequest::Bridge).await.unwrap();
+        drop_shared(&fake, &store, Some(&one)).await.unwrap();
         assert!(!there().await, "the other goes, too");
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
         // Something was made of it meanwhile, say: then it is listed like any other, and can be deleted later.
         tracing::warn!(%err, "the snapshot of the container stays");
     }
-    if let Err(err) = drop_shared(runtime, store, record).await {
+    if let Err(err) = drop_shared(runtime, store, Some(record)).await {
         // The container is gone; a network that somebody else put a container on is no reason to say otherwise.
         tracing::warn!(%err, "the shared network stays");
     }

@@ -13,6 +13,7 @@ use coracle_runtime::host::temporary::is_own_name;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
+use crate::network_hold::NetworkHold;
 use crate::record::{BadRecord, Record};
 use crate::record_cache::{FileStamp, RecordCache};
 use crate::{Error, Lock, Result, StoreError};
@@ -32,6 +33,7 @@ pub struct Store {
     root: PathBuf,
     signer: Signer,
     read: Arc<RecordCache>,
+    pub(crate) network: Arc<NetworkHold>,
 }
 
 /// A record, or a file that should have been one.
@@ -77,7 +79,7 @@ impl Store {
         let probe = root.join("locks/probe");
         Lock::try_take(&probe).map_err(|_| StoreError::NoLocks(root.to_owned()))?;
         let signer = Signer::new(namespace, key(&root.join("key"))?, rustix::process::geteuid().as_raw());
-        Ok(Self { root: root.to_owned(), signer, read: Arc::default() })
+        Ok(Self { root: root.to_owned(), signer, read: Arc::default(), network: Arc::default() })
     }
 
     /// Signs and checks labels.
@@ -141,6 +143,12 @@ impl Store {
     /// A lock of all containers together, unless another call holds it.
     pub(crate) fn try_common_lock(&self, what: &str) -> Result<Option<Lock>> {
         self.try_lock_file(&format!("common-{what}"))
+    }
+
+    /// From now on this process keeps the network that all containers share, once it has put a container on it, until
+    /// [`release_network`](crate::release_network). For a process that creates one container after another.
+    pub fn keep_network(&self) {
+        self.network.enable();
     }
 
     /// Holds the network that all containers share: it is not removed meanwhile.

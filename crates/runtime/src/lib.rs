@@ -9,7 +9,7 @@
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
 //! **Invariant:** what is built from input travels as one `--flag=value` word or behind `--`; nothing is shell text.
 //! **Invariant:** engines are read through `inspect` and JSON, never through columns or the wording of an error.
-//! **Invariant:** an engine's API is only read, its peer is root or the same user, and the program can answer in its place.
+//! **Invariant:** an engine's API gets only changes that may be made twice, its peer is root or the same user, and the program can answer in its place.
 //! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.
 
 #![warn(missing_docs)]
@@ -36,6 +36,7 @@ pub mod plain_exec;
 mod policy;
 mod program;
 mod protect;
+mod running_process;
 mod shell_word;
 mod spec;
 mod stacks;

@@ -307,6 +307,12 @@ impl Context {
         self.records.store()
     }
 
+    /// For a process that serves a session: the network that Docker's containers share stays from one to the next, until
+    /// [`release_network`](crate::operations::release_network).
+    pub fn keep_network(&self) {
+        self.records.keep_network();
+    }
+
     /// The containers of sessions.
     ///
     /// # Errors

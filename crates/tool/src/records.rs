@@ -1,5 +1,6 @@
 //! What is remembered of containers, opened when it is first needed, and the connections to their guests.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub(crate) struct Records {
     state: Result<Arc<StateDir>, Arc<Failure>>,
     namespace: LabelNamespace,
     store: OnceLock<Store>,
+    /// See [`Store::keep_network`].
+    keeps_network: AtomicBool,
     links: Links,
     terms: SlotLimits,
     slots: OnceLock<SessionContainers>,
@@ -36,7 +39,15 @@ impl Records {
             ..SlotLimits::default()
         };
         let (namespace, links) = (config.label_namespace.clone(), Links::new(LinkSettings { keep }));
-        Self { state, namespace, store: OnceLock::new(), links, terms, slots: OnceLock::new() }
+        Self {
+            state,
+            namespace,
+            store: OnceLock::new(),
+            keeps_network: AtomicBool::new(false),
+            links,
+            terms,
+            slots: OnceLock::new(),
+        }
     }
 
     /// Our state directory.
@@ -50,7 +61,19 @@ impl Records {
             return Ok(store.clone());
         }
         let store = Store::open(self.state()?.root(), self.namespace.clone())?;
-        Ok(self.store.get_or_init(|| store).clone())
+        let store = self.store.get_or_init(|| store).clone();
+        if self.keeps_network.load(Ordering::Relaxed) {
+            store.keep_network();
+        }
+        Ok(store)
+    }
+
+    /// See [`Store::keep_network`].
+    pub(crate) fn keep_network(&self) {
+        self.keeps_network.store(true, Ordering::Relaxed);
+        if let Some(store) = self.store.get() {
+            store.keep_network();
+        }
     }
 
     /// Connections to the guests of containers.

@@ -40,6 +40,7 @@ impl Drop for StreamGuard {
 
 impl Session {
     pub fn new(process: Process) -> Self {
+        process.context.keep_network();
         let used = Arc::new(Mutex::new(Instant::now()));
         Self { process, calls: TaskTracker::new(), used, streams: Arc::default() }
     }
@@ -79,9 +80,12 @@ impl Session {
         self.calls.close();
         self.calls.wait().await;
         self.process.end_interactive().await;
+        // The token of the session has fired, and this work goes on all the same.
+        let cx = self.process.context.for_call(CancellationToken::new(), Progress::none());
         if self.is_anonymous() {
-            remove_containers(&self.process.context).await;
+            remove_containers(&cx).await;
         }
+        operations::release_network(&cx).await;
     }
 }
 
@@ -118,9 +122,7 @@ impl SessionLease {
 }
 
 async fn remove_containers(cx: &Context) {
-    // The token of the session has fired, and this work goes on all the same.
-    let cx = cx.for_call(CancellationToken::new(), Progress::none());
-    let (_, rooms) = tokio::join!(operations::end_session(&cx), session_tools::end(&cx));
+    let (_, rooms) = tokio::join!(operations::end_session(cx), session_tools::end(cx));
     if let Err(failure) = rooms {
         tracing::warn!(session = %cx.call.session, "the session left something: {}", failure.message);
     }

@@ -71,6 +71,14 @@ pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<destroy_all::DestroyAll>(),
 ];
 
+/// Ends what [`Context::keep_network`] began.
+pub async fn release_network(cx: &Context) {
+    let Ok(store) = cx.store() else { return };
+    if let Err(err) = coracle_lifecycle::release_network(cx.engines(), &store).await {
+        tracing::warn!("the shared network stays: {err}");
+    }
+}
+
 /// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
 pub async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::HOST;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
@@ -45,15 +45,15 @@ impl ApiConnection {
     }
 
     /// The head of an answer, and its body as it comes.
-    pub(super) async fn stream(&mut self, path: &str) -> ApiResult<(StatusCode, Incoming)> {
-        let request = Request::get(path).header(HOST, "localhost").body(Empty::new());
+    pub(super) async fn stream(&mut self, method: Method, path: &str) -> ApiResult<(StatusCode, Incoming)> {
+        let request = Request::builder().method(method).uri(path).header(HOST, "localhost").body(Empty::new());
         self.0.ready().await?;
         let response = self.0.send_request(request.map_err(|_| ApiFault::Unencodable)?).await?;
         Ok((response.status(), response.into_body()))
     }
 
-    pub(super) async fn get(&mut self, path: &str) -> ApiResult<Response> {
-        let (status, mut incoming) = self.stream(path).await?;
+    pub(super) async fn send(&mut self, method: Method, path: &str) -> ApiResult<Response> {
+        let (status, mut incoming) = self.stream(method, path).await?;
         let mut body = Vec::new();
         while let Some(frame) = incoming.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
@@ -87,7 +87,7 @@ mod tests {
             let (connection, accepted) = tokio::join!(ApiConnection::open(&mine), listener.accept());
             (connection.unwrap(), accepted.unwrap().0)
         };
-        let (response, sent) = tokio::join!(connection.get("/a"), async {
+        let (response, sent) = tokio::join!(connection.send(Method::GET, "/a"), async {
             let mut sent = vec![0; 16];
             peer.read_exact(&mut sent).await.unwrap();
             drop(peer);

@@ -1,4 +1,4 @@
-//! The engine's HTTP API over its unix socket: reads only, and never the only way.
+//! The engine's HTTP API over its unix socket: reads, and changes that may be made twice. Never the only way.
 //!
 //! Requests are sent only to a server that is root or our own user. After a fault the socket is left alone for a while,
 //! and the caller asks the engine's program.
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hyper::StatusCode;
 use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
 use tokio::time::Instant;
 
 use self::connection::{ApiConnection, Response};
@@ -84,13 +84,13 @@ impl ApiClient {
 
     /// The body of an answer; `None` for what the engine does not have.
     pub(super) async fn get(&self, path: &str) -> ApiResult<Option<Bytes>> {
-        let mut response = self.send(path).await?;
+        let mut response = self.send(Method::GET, path).await?;
         for _ in 0..RETRIES {
             if !response.status.is_server_error() || !is_engine_error(&response.body) {
                 break;
             }
             tokio::time::sleep(BETWEEN_TRIES).await;
-            response = self.send(path).await?;
+            response = self.send(Method::GET, path).await?;
         }
         match response.status {
             StatusCode::OK => Ok(Some(response.body)),
@@ -99,10 +99,16 @@ impl ApiClient {
         }
     }
 
+    /// Makes a change that may be made twice. `false` if the engine did not make it.
+    pub(super) async fn change(&self, method: Method, path: &str) -> ApiResult<bool> {
+        let status = self.send(method, path).await?.status;
+        Ok(status.is_success() || status == StatusCode::NOT_MODIFIED)
+    }
+
     /// Events from now on, over a connection of their own.
     pub(super) async fn events(&self, path: &str) -> ApiResult<EventStream> {
         let mut connection = ApiConnection::open(&self.0.socket).await?;
-        match connection.stream(path).await? {
+        match connection.stream(Method::GET, path).await? {
             (StatusCode::OK, body) => Ok(EventStream::new(connection, body)),
             (status, _) => Err(ApiFault::Status(status)),
         }
@@ -110,21 +116,21 @@ impl ApiClient {
 
     /// Whether the service answers at all. One that does is slow for the reason that the program is.
     pub(super) async fn is_alive(&self) -> bool {
-        let pinged = tokio::time::timeout(PING_WITHIN, self.send(paths::ping())).await;
+        let pinged = tokio::time::timeout(PING_WITHIN, self.send(Method::GET, paths::ping())).await;
         matches!(pinged, Ok(Ok(response)) if response.status == StatusCode::OK)
     }
 
-    async fn send(&self, path: &str) -> ApiResult<Response> {
+    async fn send(&self, method: Method, path: &str) -> ApiResult<Response> {
         let kept = self.take_idle();
         if let Some(mut connection) = kept
-            && let Ok(response) = connection.get(path).await
+            && let Ok(response) = connection.send(method.clone(), path).await
         {
             self.keep(connection);
             return Ok(response);
         }
         // The engine may have closed a kept connection at that moment, so a new one is tried.
         let mut connection = ApiConnection::open(&self.0.socket).await?;
-        let response = connection.get(path).await?;
+        let response = connection.send(method, path).await?;
         self.keep(connection);
         Ok(response)
     }

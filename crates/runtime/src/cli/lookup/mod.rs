@@ -2,7 +2,6 @@
 
 mod by_api;
 mod by_program;
-mod process;
 mod recent;
 #[cfg(test)]
 mod tests;
@@ -10,6 +9,8 @@ mod tests;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+
+use hyper::Method;
 
 use self::by_api::ApiLookup;
 use self::by_program::ProgramLookup;
@@ -58,6 +59,20 @@ impl EngineLookup {
             Api { lookup: ApiLookup::new(dialect, client.clone()), client, storage }
         });
         Self { program: ProgramLookup::new(dialect, client), api, recent: RecentContainers::default() }
+    }
+
+    /// Makes a change that may be made twice over Docker's API, which starts no program. `false` where the program has to
+    /// make it, or to say what is wrong.
+    pub(super) async fn change(&self, method: Method, path: &str, within: Duration) -> Result<bool> {
+        let Some(api) = self.api.as_ref().filter(|_| self.program.dialect() == Dialect::Docker) else {
+            return Ok(false);
+        };
+        if !self.may_ask(api).await {
+            return Ok(false);
+        }
+        let changed = tokio::time::timeout(within, api.client.change(method, path)).await;
+        let changed = changed.map_err(|_| Error::TimedOut { verb: "change", after: within })?;
+        Ok(changed.inspect_err(|fault| api.client.report(fault)).unwrap_or(false))
     }
 
     /// The program made this container, so the API has to know it.

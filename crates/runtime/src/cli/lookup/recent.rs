@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::super::Dialect;
 use super::super::api::{ApiResult, EventStream};
 use super::by_api::ApiLookup;
-use super::process::RunningProcess;
+use crate::running_process::RunningProcess;
 use crate::{Container, ContainerId, LabelFilter};
 
 /// More changes than this since the last list are dearer to look into than to list anew.

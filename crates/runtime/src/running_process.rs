@@ -8,16 +8,16 @@ mod pidfd {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     #[derive(Debug)]
-    pub(in crate::cli::lookup) struct RunningProcess(OwnedFd);
+    pub(crate) struct RunningProcess(OwnedFd);
 
     impl RunningProcess {
         /// `None` for one that is not there, or cannot be held.
-        pub(in crate::cli::lookup) fn open(pid: u32) -> Option<Self> {
+        pub(crate) fn open(pid: u32) -> Option<Self> {
             let pid = i32::try_from(pid).ok().and_then(Pid::from_raw)?;
             pidfd_open(pid, PidfdFlags::empty()).ok().map(Self)
         }
 
-        pub(in crate::cli::lookup) fn runs(&self) -> bool {
+        pub(crate) fn runs(&self) -> bool {
             let mut asked = [PollFd::new(&self.0, PollFlags::IN)];
             poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended == 0)
         }
@@ -28,20 +28,20 @@ mod pidfd {
 #[cfg(not(target_os = "linux"))]
 mod pidfd {
     #[derive(Debug)]
-    pub(in crate::cli::lookup) struct RunningProcess;
+    pub(crate) struct RunningProcess;
 
     impl RunningProcess {
-        pub(in crate::cli::lookup) fn open(_: u32) -> Option<Self> {
+        pub(crate) fn open(_: u32) -> Option<Self> {
             None
         }
 
-        pub(in crate::cli::lookup) fn runs(&self) -> bool {
+        pub(crate) fn runs(&self) -> bool {
             false
         }
     }
 }
 
-pub(super) use pidfd::RunningProcess;
+pub(crate) use pidfd::RunningProcess;
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]

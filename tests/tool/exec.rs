@@ -224,6 +224,29 @@ async fn a_command_whose_caller_is_killed_does_not_take_what_came_of_its_input_f
             "half a file took the place of the whole"
         );
         drop(input);
+        // One that goes on after its time limit goes on waiting for the rest.
+        let words = ["exec", "--timeout", "1", "--on-timeout", "keep", &name, "--", "sh", "-c", script];
+        let mut child = tool.command(words).stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(b"the first half").await.unwrap();
+        child.wait().await.unwrap();
+        let found = tool.exec(&name, "cat /tmp/part; pidof cat > /dev/null && test ! -e /tmp/whole").await;
+        assert_eq!((&found["stdout"], &found["exit_code"]), (&json!("the first half"), &json!(0)), "{found:#}");
+        drop(input);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_used_again_is_not_the_container_that_was_removed() {
+    with_engine("", async |tool| {
+        let name = tool.created(json!({ "name": "web" })).await;
+        tool.call(json!({ "operation": "destroy", "container": name })).await;
+        let name = tool.created(json!({ "name": "web" })).await;
+        let exec = json!({ "operation": "exec", "container": name, "command": "true", "workdir": "/none" });
+        let answer = tool.call(exec).await;
+        assert_ne!(answer["code"], "container_removed", "{answer:#}");
+        assert!(answer["error"].as_str().unwrap().contains("/none"), "{answer:#}");
     })
     .await;
 }

@@ -1,9 +1,10 @@
-//! Keys of providers that programs print. Each program runs at most once a minute for all calls of this process: it may ask a
-//! person.
+//! Keys of providers that programs print. A program may ask a person, so for all calls of this process each runs at most once a
+//! minute, or, if it failed, once in ten seconds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use coracle_runtime::Secret;
@@ -17,15 +18,19 @@ const MAX_KEY: usize = 16 << 10;
 /// Limit of the time that a program takes, which may ask a person.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long a printed key is used again.
+/// For how long a printed key is used again, and for how long a failure is.
 const FRESH: Duration = Duration::from_secs(60);
+const FAILURE_FRESH: Duration = Duration::from_secs(10);
 
 /// A program and its arguments.
 type Command = (PathBuf, Vec<String>);
 
+/// What a program printed last. It is locked while the program runs, so that a second call waits for the first one's key.
+type LastPrinted = Arc<Mutex<Option<(Instant, Option<Secret>)>>>;
+
 /// The keys that programs have printed.
 #[derive(Debug, Default)]
-pub(crate) struct PrintedKeys(Mutex<HashMap<Command, (Instant, Secret)>>);
+pub(crate) struct PrintedKeys(std::sync::Mutex<HashMap<Command, LastPrinted>>);
 
 impl PrintedKeys {
     /// The key that a program prints; none if it fails, which the log says.
@@ -36,11 +41,19 @@ impl PrintedKeys {
         env: BTreeMap<String, OsString>,
     ) -> Option<Secret> {
         let command = (program.to_owned(), args.to_owned());
-        // It is held while a program runs, so that a second call waits for the first one's key.
-        let mut printed = self.0.lock().await;
-        if let Some((_, key)) = printed.get(&command).filter(|(since, _)| since.elapsed() < FRESH) {
-            return Some(key.clone());
+        let last = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(command).or_default());
+        let mut last = last.lock().await;
+        if let Some((since, key)) = &*last
+            && since.elapsed() < if key.is_some() { FRESH } else { FAILURE_FRESH }
+        {
+            return key.clone();
         }
+        let key = Self::print(program, args, env).await;
+        *last = Some((Instant::now(), key.clone()));
+        key
+    }
+
+    async fn print(program: &Path, args: &[String], env: BTreeMap<String, OsString>) -> Option<Secret> {
         let invocation = Invocation { env, ..Invocation::new(program, args.iter().map(OsString::from)) };
         let output = match process::run("key_command", &invocation, Stdin::Empty, (TIMEOUT, MAX_KEY)).await {
             Ok(output) if output.ok() && output.stdout.total_bytes() <= MAX_KEY as u64 => output,
@@ -57,9 +70,7 @@ impl PrintedKeys {
                 return None;
             }
         };
-        let key = key_of(output.stdout.bytes())?;
-        printed.insert(command, (Instant::now(), key.clone()));
-        Some(key)
+        key_of(output.stdout.bytes())
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
         }
         touch(cx, &record);
         let mut warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
-        warnings.extend(replaced_mounts(&record));
+        warnings.extend(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;
         return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
     }
@@ -139,7 +139,7 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
     if let ExecTarget::Guest(link) = &inside {
         warnings.extend(session_env::ensure(cx, &store, &mut found.record, link).await?);
     }
-    warnings.extend(replaced_mounts(&found.record));
+    warnings.extend(replaced_mounts(&found.record).await);
     let session = match &inside {
         ExecTarget::Guest(_) => guided_session(&found.record, as_root)?,
         ExecTarget::Plain(..) => plain_session(&found, as_root)?,

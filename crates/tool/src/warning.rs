@@ -1,12 +1,17 @@
 //! What a successful call wants to be known.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use coracle_lifecycle::{Change, Record, Review};
+use coracle_lifecycle::{Change, Record, RecordedMount, Review};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::humanize::count;
+
+/// A local file system answers in far less.
+const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
 /// Something that a successful call wants to be known (containers.md 1.8).
 #[derive(Clone, Debug, JsonSchema, Serialize)]
@@ -33,11 +38,17 @@ fn kind(change: Change) -> &'static str {
     }
 }
 
-/// Host directories that commands inside no longer see as they are on the host.
-pub(crate) fn replaced_mounts(record: &Record) -> Option<Warning> {
-    let mut replaced = record.mounts.iter().filter(|mount| mount.is_replaced());
-    let first = replaced.next()?;
-    let more = match replaced.count() {
+/// Host directories that commands inside no longer see as they are on the host. A file system that does not answer soon
+/// delays no command.
+pub(crate) async fn replaced_mounts(record: &Record) -> Option<Warning> {
+    if record.mounts.is_empty() {
+        return None;
+    }
+    let mounts = record.mounts.clone();
+    let looked = tokio::task::spawn_blocking(move || mounts.into_iter().filter(RecordedMount::is_replaced).collect());
+    let replaced: Vec<RecordedMount> = timeout(MOUNT_LOOK, looked).await.ok()?.ok()?;
+    let first = replaced.first()?;
+    let more = match replaced.len() - 1 {
         0 => String::new(),
         more => format!(" (and {more} more)"),
     };

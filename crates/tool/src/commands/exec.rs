@@ -178,7 +178,8 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
 /// The failure of a command whose container another call removes, or has removed.
 async fn removed_meanwhile(cx: &Context, record: &Record) -> Option<Failure> {
     let store = cx.store().ok()?;
-    let is_gone = || store.destroyed(&Handle::Name(record.name.clone())).is_ok_and(|it| it.is_some());
+    // By the record's id: the name may be used again.
+    let is_gone = || store.records().is_ok_and(|records| records.iter().all(|it| it.record_id != record.record_id));
     if !store.is_being_removed(&record.name).await.unwrap_or(false) && !is_gone() {
         return None;
     }

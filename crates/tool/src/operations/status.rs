@@ -141,7 +141,10 @@ impl Operation for StatusOf {
         let read_only_paths = read_only_paths(&record);
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
-        let replaced = there.filter(|it| it.running()).and_then(|_| replaced_mounts(&record));
+        let replaced = match there.filter(|it| it.running()) {
+            Some(_) => replaced_mounts(&record).await,
+            None => None,
+        };
         let warnings = to_review(&review).into_iter().chain(replaced).collect();
         Ok(StatusResponse {
             status: super::list::status(there),

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::iter::once;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
@@ -60,17 +60,22 @@ fn is_installed(tools: &Path, package: &str) -> bool {
 }
 
 fn python(tools: &Path) -> Result<()> {
-    let venv = tools.join("python");
+    python_with(&tools.join("python"), PYTHON).map(drop)
+}
+
+/// A Python with these packages, in an environment of its own.
+pub(crate) fn python_with(venv: &Path, packages: &[&str]) -> Result<PathBuf> {
     let python = venv.join("bin/python");
-    if PYTHON.iter().all(|it| has_package(&python, it)) {
-        return Ok(());
+    if packages.iter().all(|package| has_package(&python, package)) {
+        return Ok(python);
     }
     if !sh("python3", ["-c", "import ensurepip"]).succeeds() {
         apt::ensure(&["python3-venv"])?;
     }
     sh("python3", [OsString::from("-m"), "venv".into(), "--clear".into(), venv.into()]).run()?;
     let words = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    sh(&python, words.iter().chain(PYTHON)).run()
+    sh(&python, words.iter().chain(packages)).run()?;
+    Ok(python)
 }
 
 fn has_package(python: &Path, package: &str) -> bool {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::report::number;
 use super::{cell, machine, quantile};
+use crate::clients;
 use crate::engines;
 use crate::engines::kubernetes::{self, RunningCluster};
 use crate::guest;
@@ -21,6 +22,20 @@ pub(super) const CONTAINERS: u32 = 1000;
 const CALLS: u32 = 1000;
 
 const KUBERNETES: &str = "kubernetes";
+
+/// Libraries that programs create containers with, and what SWE-ReX imports and does not require.
+const PEERS: &[&str] =
+    &["docker==7.2.0", "testcontainers==4.15.0", "llm-sandbox==0.3.46", "swe-rex==1.4.0", "aiohttp==3.14.5"];
+
+/// Rounds of one container of each library, and the size of the file that is written and read.
+const PEER_ROUNDS: u32 = 9;
+const MEGABYTES: u32 = 100;
+
+/// What the last run with Docker measured of them.
+const PEERS_MEASURED: &str = "bench/peers.json";
+
+/// The steps of a round.
+const STEPS: [&str; 5] = ["create", "exec", "write", "read", "destroy"];
 
 pub(super) fn run(containers: u32) -> Result<()> {
     let engines = var("CORACLE_ENGINES").unwrap_or("docker,podman".to_owned());
@@ -55,6 +70,17 @@ pub(super) fn run(containers: u32) -> Result<()> {
         python = python.env("KUBECONFIG", kubeconfig).env("PATH", path);
     }
     python.run()?;
+    if engines.contains(&"docker") {
+        let python = clients::python_with(&target().join("bench/peers"), PEERS)?;
+        let words = [
+            root().join("tests/clients/peers_bench.py").display().to_string(),
+            target().join(PEERS_MEASURED).display().to_string(),
+            PEER_ROUNDS.to_string(),
+            MEGABYTES.to_string(),
+        ];
+        let peers = sh(python, words).env("PYTHONPATH", root().join("clients/python")).env("HOME", &home);
+        peers.env("CORACLE_BIN", target().join("release/coracle")).run()?;
+    }
     write()
 }
 
@@ -76,7 +102,10 @@ fn with_image(engine: &str, cluster: Option<&RunningCluster>) -> String {
 pub(super) fn write() -> Result<()> {
     let measured = target().join("bench/clients.json");
     let text = fs::read_to_string(&measured).with_context(|| format!("read {}", measured.display()))?;
-    let page = page(&serde_json::from_str(&text)?, &machine()?)?;
+    let mut page = page(&serde_json::from_str(&text)?, &machine()?)?;
+    if let Ok(text) = fs::read_to_string(target().join(PEERS_MEASURED)) {
+        page.push_str(&peers(&serde_json::from_str(&text)?)?);
+    }
     fs::write(root().join("docs/bench/clients.md"), &page)?;
     println!("\n{page}");
     Ok(())
@@ -119,6 +148,42 @@ fn page(measured: &Value, machine: &str) -> Result<String> {
     if let Some((pod, container)) = median(KUBERNETES)?.zip(median("docker")?) {
         let _ =
             writeln!(page, "\nA command in a Pod takes {} times as long as one on Docker.", number(pod / container));
+    }
+    Ok(page)
+}
+
+/// The section about other libraries.
+fn peers(measured: &Value) -> Result<String> {
+    let seconds = measured["seconds"].as_object().context("no `seconds`")?;
+    let versions = measured["versions"].as_object().context("no `versions`")?;
+    let versions: Vec<_> =
+        versions.iter().map(|(name, version)| format!("{name} {}", version.as_str().unwrap_or_default())).collect();
+    let (ours, others): (Vec<_>, Vec<_>) = seconds.iter().partition(|(name, _)| *name == "coracle");
+    let ours = ours.first().context("no `coracle`")?.1;
+    let mut page = format!(
+        "\n## Beside other libraries\n\nOne container of each library in turn, on Docker and of one image, by \
+         `tests/clients/peers_bench.py`: {}. `exec` is `true`; the file has {} MB. Milliseconds, median and 99th percentile. \
+         \"×\": how many times faster than the fastest of the others.\n\n| step | Coracle | {} | × |\n|---|{}--:|\n",
+        versions.join(", "),
+        measured["megabytes"],
+        others.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" | "),
+        "--:|".repeat(others.len() + 1)
+    );
+    for step in STEPS {
+        let times = |library: &Value| -> Result<Vec<f64>> {
+            if library.get(step).is_none() {
+                return Ok(Vec::new());
+            }
+            let mut times: Vec<_> = floats(library, step)?.into_iter().map(|seconds| seconds * 1000.0).collect();
+            times.sort_by(f64::total_cmp);
+            Ok(times)
+        };
+        let own = times(ours)?;
+        let theirs = others.iter().map(|(_, library)| times(library)).collect::<Result<Vec<_>>>()?;
+        let fastest = theirs.iter().filter_map(|all| quantile(all, 0.5)).reduce(f64::min);
+        let ratio = fastest.zip(quantile(&own, 0.5)).map_or("–".to_owned(), |(other, own)| number(other / own));
+        let theirs: Vec<_> = theirs.iter().map(|all| cell(all)).collect();
+        let _ = writeln!(page, "| {step} | {} | {} | {ratio} |", cell(&own), theirs.join(" | "));
     }
     Ok(page)
 }
@@ -170,6 +235,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn other_libraries_are_compared_by_the_fastest() {
+        let measured = json!({
+            "megabytes": 10,
+            "versions": { "docker-py": "7.2.0", "SWE-ReX": "1.4.0" },
+            "seconds": {
+                "coracle": { "create": [0.25], "exec": [0.002], "write": [0.01], "read": [0.01], "destroy": [0.1] },
+                "docker-py": { "create": [0.5], "exec": [0.05], "write": [0.09], "read": [0.09], "destroy": [0.2] },
+                "SWE-ReX": { "create": [1.5], "exec": [0.004], "write": [0.02], "destroy": [0.3] },
+            },
+        });
+        let page = peers(&measured).expect("all is there");
+        for line in [
+            "SWE-ReX 1.4.0",
+            "| step | Coracle | SWE-ReX | docker-py | × |",
+            "| create | 250 (250) | 1500 (1500) | 500 (500) | 2.00 |",
+            "| exec | 2.00 (2.00) | 4.00 (4.00) | 50.0 (50.0) | 2.00 |",
+            "| read | 10.0 (10.0) | – | 90.0 (90.0) | 9.00 |",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
 
     #[test]
     fn the_page_has_steps_memory_and_ratios() {

@@ -5,7 +5,7 @@ import { openCreate } from "./create.js";
 import { every, h, icon, replace } from "./dom.js";
 import { announce, emptyState, moveTo } from "./messages.js";
 import { listing } from "./table.js";
-import { bytes, count, imageLabel, machineState, percent, portAddress, when } from "./text.js";
+import { bytes, count, machineState, percent, portAddress, when } from "./text.js";
 
 const EVERY = 2000;
 
@@ -35,7 +35,7 @@ export const ports = (row) => (row.port_map || []).filter((it) => it.host).map((
   : h("a", { class: "port", href: portAddress(it), target: "_blank", rel: "noopener noreferrer", title: `${it.address}:${it.host}` }, `${it.host} → ${it.container}`));
 
 /** What a machine is made from, with the whole name of its image at a press. */
-export const image = (row) => shortened(imageLabel(row.image, row.purpose), row.image, "image name");
+export const image = (row) => shortened(row.image_label, row.image, "image name");
 
 function memory(row) {
   if (!row.running) return "";
@@ -53,6 +53,14 @@ const foreign = (names) => names.length > 0 && h("details", { class: "help" },
   h("p", {}, "Coracle created them with another state directory, such as that of another user or of a test, or they only carry its label. The page does not show or change them."),
   h("p", {}, names.join(", ")));
 
+/** Containers that sessions, sandboxes and builds of images have. */
+const helpers = (rows) => rows.length > 0 && h("details", { class: "help" },
+  h("summary", {}, `${count(rows.length, "container")} of sessions, sandboxes and image builds`),
+  h("ul", {}, rows.map((it) => h("li", {}, `${it.name}: ${it.kind}, ${it.status}, ${it.image_label}`))));
+
+/** Said above the list where the engine is busy. */
+const lastSeen = (time) => time && h("p", { class: "help", role: "status" }, "The engine is busy. This was last seen ", when(time), ".");
+
 export async function machinesPage(place) {
   const selected = new Set();
   let rows = [];
@@ -63,7 +71,7 @@ export async function machinesPage(place) {
     try {
       const answer = await machines(isChanged);
       rows = answer.containers;
-      replace(others, foreign(answer.unverified || []));
+      replace(others, lastSeen(answer.as_of), helpers(answer.others || []), foreign(answer.unverified || []));
       for (const name of selected) if (!rows.some((it) => it.name === name)) selected.delete(name);
       list.show(rows);
       drawBulk();

@@ -50,18 +50,6 @@ export function machineState(row) {
   return state(row.status === "exited" ? `Stopped${exit}` : capital(row.status), kind);
 }
 
-/** What an image is for and its version: `python 3.12` for `docker.io/library/python:3.12`, `python` for one that was prepared. */
-export function imageLabel(image, purpose) {
-  const [path, digest] = String(image || "").split("@");
-  const last = path.split("/").at(-1);
-  const [name, tag = digest ? digest.replace("sha256:", "").slice(0, 12) : ""] = last.split(":");
-  const prepared = /-cache$/.test(name) && /^([a-z][\w-]*?)-[0-9a-f]{6,}/.exec(tag);
-  if (prepared) return purpose || prepared[1];
-  const version = /^[0-9a-f]{12,}$/.test(tag) ? tag.slice(0, 7) : tag;
-  const own = [name.replace(/^coracle-/, ""), version === "latest" ? "" : version].filter(Boolean).join(" ");
-  return purpose && !own.startsWith(purpose) ? `${purpose} · ${own}` : own;
-}
-
 /** The address of a published port in this browser. */
 export const portAddress = (port) => `http:${"//"}${port.address.includes(":") ? `[${port.address}]` : port.address}:${port.host}/`;
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coracle::humanize::image_label;
 use coracle::{CallInput, Code, Failure, Process, READ_AT_ONCE, operations, reply};
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -162,6 +163,12 @@ impl HistoryState {
 /// `list`, with what `status` adds of each.
 async fn inspect(process: &Process) -> Map<String, Value> {
     let mut listed = call(process, json!({ "operation": "list" })).await;
+    for key in ["containers", "others"] {
+        for row in listed.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
+            let label = image_label(row["image"].as_str().unwrap_or_default(), row["purpose"].as_str());
+            row["image_label"] = label.into();
+        }
+    }
     let Some(rows) = listed.get_mut("containers").and_then(Value::as_array_mut) else { return listed };
     let running: Vec<Option<Value>> =
         rows.iter().map(|row| (row["running"] == true).then(|| row["name"].clone())).collect();

@@ -14,7 +14,6 @@ async fn the_page_says_what_it_waits_for_and_leaves_focus_and_warnings_where_the
         warnings(browser).await;
         failures(browser).await;
         keyboard(browser).await;
-        labels(browser).await;
         page.end().await;
     })
     .await;
@@ -134,27 +133,4 @@ async fn keyboard(browser: &mut Browser) {
     browser
         .until("document.activeElement.id === 'tab-timeline' && location.hash === '#/machine/stated/timeline'")
         .await;
-}
-
-/// Names of images are shortened to what they are for and their version.
-async fn labels(browser: &mut Browser) {
-    let digest = "0123456789abcdef".repeat(4);
-    let with_digest = format!("registry.example:5000/team/app@sha256:{digest}");
-    for (image, purpose, label) in [
-        ("docker.io/library/python:3.12-slim", "", "python 3.12-slim"),
-        ("ubuntu:24.04", "", "ubuntu 24.04"),
-        ("postgres:latest", "", "postgres"),
-        ("localhost/coracle-cache:python-4f1c9a7b20de-9b8d1c2e4f60", "python", "python"),
-        ("localhost/coracle-cache:try-repo-4f1c9a7b20de-9b8d1c2e4f60", "", "try-repo"),
-        ("python:3.12", "python", "python 3.12"),
-        ("debian:12", "python", "python · debian 12"),
-        ("coracle-devcontainer:7876480be1515389", "", "devcontainer 7876480"),
-        (&with_digest, "", "app 0123456"),
-    ] {
-        browser
-            .holds(&format!(
-                "import(new URL('static/text.js', location.href)).then((it) => it.imageLabel('{image}', '{purpose}') === '{label}')"
-            ))
-            .await;
-    }
 }

@@ -112,7 +112,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
 
 /// Of documentation, only licences are installed.
 const APT_OPTIONS: &[&str] = &[
-    "--quiet=2",
+    "--quiet",
     "--yes",
     "--no-install-recommends",
     "--option=Dpkg::Use-Pty=0",

@@ -5,9 +5,13 @@ use std::time::Duration;
 use anstyle::Style as Colour;
 use coracle::document::{Block, Document, DurationPlace, Span, Style, StyledText, Symbol};
 use coracle::humanize::{duration, millis};
+use textwrap::WordSplitter::NoHyphenation;
 
 use super::table::{self, View};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME};
+
+/// Columns that begin further to the right are no columns of ours.
+const MAX_INDENT: usize = 24;
 
 /// How a document is laid out.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +48,8 @@ impl Layout {
     /// A part of a document.
     pub(crate) fn block(&self, block: &Block) -> String {
         match block {
-            Block::Line(line) => self.text(line),
-            Block::Step { lines, .. } => lines.iter().map(|it| self.text(it)).collect::<Vec<_>>().join("\n"),
+            Block::Line(line) => self.wrapped(line),
+            Block::Step { lines, .. } => lines.iter().map(|line| self.wrapped(line)).collect::<Vec<_>>().join("\n"),
             Block::Facts(facts) => {
                 let facts: Vec<_> = facts.iter().map(|(name, value)| (*name, self.text(value))).collect();
                 super::facts(&facts).join("\n")
@@ -55,6 +59,15 @@ impl Layout {
                 table::lines(&table.columns, rows, self.view).join("\n")
             }
         }
+    }
+
+    /// A text that goes on in the next line of a terminal between words, below where its last column begins.
+    fn wrapped(&self, text: &StyledText) -> String {
+        let styled = self.text(text);
+        let Some(width) = self.view.width() else { return styled };
+        let indent = " ".repeat(last_column(anstream::adapter::strip_str(&styled).to_string().lines().next()));
+        let options = textwrap::Options::new(width).subsequent_indent(&indent).word_splitter(NoHyphenation);
+        textwrap::fill(&styled, options)
     }
 
     /// A text with its colours.
@@ -69,6 +82,18 @@ impl Layout {
             Span::Symbol(mark) => (symbol_colour(*mark), if self.symbols { mark.symbol() } else { letter(*mark) }),
         };
         format!("{colour}{words}{colour:#}")
+    }
+}
+
+/// Where the last column of a line begins that stands in columns, or what follows its indent.
+fn last_column(line: Option<&str>) -> usize {
+    let characters: Vec<char> = line.unwrap_or_default().chars().take(MAX_INDENT).collect();
+    let behind_gap = |at: &usize| characters[at - 2..*at] == [' ', ' '] && characters[*at] != ' ';
+    let column = (2..characters.len()).rfind(behind_gap).unwrap_or(0);
+    match characters.get(column) {
+        // A branch of a tree and its mark.
+        Some('└' | '├') => column + 4,
+        _ => column,
     }
 }
 
@@ -136,6 +161,24 @@ mod tests {
         let step = |name: &str| Block::Step { name: name.into(), lines: vec![name.into()] };
         let steps = Document { blocks: vec![step("image"), step("user")], ..Document::default() };
         assert_eq!(text(&steps.then("ready")), "image\nready");
+    }
+
+    #[test]
+    fn long_lines_go_on_between_words_below_their_column() {
+        let narrow = Layout { view: View::wide(36), symbols: true };
+        let text = |line: &str| bare(&narrow.wrapped(&StyledText::new().symbol(Symbol::Success).plain(line)));
+        let (step, item) = (" user               commands run as agent", " read-only: `.git/config` and more files");
+        assert_eq!(text(step), "✓ user               commands run as\n                     agent");
+        let item =
+            StyledText::from("  ").dim("└").plain(" ").text(StyledText::new().symbol(Symbol::Success).plain(item));
+        assert_eq!(bare(&narrow.wrapped(&item)), "  └ ✓ read-only: `.git/config` and\n      more files");
+        assert_eq!(
+            bare(&narrow.wrapped(&"one two three four five six seven".into())),
+            "one two three four five six seven"
+        );
+        let coloured = narrow.wrapped(&StyledText::new().dim("a".repeat(32)).plain(" bb cc"));
+        assert_eq!(bare(&coloured), format!("{} bb\ncc", "a".repeat(32)), "colours have no width");
+        assert_eq!(layout(false).wrapped(&step.into()), step, "a pipe gets whole lines");
     }
 
     #[test]

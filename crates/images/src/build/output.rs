@@ -1,4 +1,4 @@
-//! The output of a running command: its end is kept, and its last line is reported once a second.
+//! The output of a running command: its end is kept, and its progress is reported once a second.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use coracle_runtime::{Chunk, is_deceptive};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::installed_packages::InstalledPackages;
 use crate::Progress;
 
 /// Bytes of output in a report.
@@ -14,20 +15,34 @@ const KEPT: usize = 4096;
 /// Longer lines are cut.
 const LINE: usize = 160;
 
-/// Time between two reported lines.
+/// Time between two reports.
 const BETWEEN: Duration = Duration::from_secs(1);
+
+/// What is reported of the output.
+#[derive(Debug)]
+pub(super) enum Shown {
+    /// How many packages it has installed so far.
+    Packages(InstalledPackages),
+    /// Its last line.
+    LastLine,
+}
 
 pub(super) struct OutputTail<'a> {
     progress: &'a Progress<'a>,
+    /// The step that runs.
+    step: &'a str,
+    shows: Shown,
     kept: Vec<u8>,
     /// The incomplete last line.
     line: Vec<u8>,
+    last: String,
     shown: Instant,
 }
 
 impl<'a> OutputTail<'a> {
-    pub(super) fn new(progress: &'a Progress<'a>) -> Self {
-        Self { progress, kept: Vec::new(), line: Vec::new(), shown: Instant::now() }
+    pub(super) fn new(progress: &'a Progress<'a>, step: &'a str, shows: Shown) -> Self {
+        let (kept, line) = (Vec::new(), Vec::new());
+        Self { progress, step, shows, kept, line, last: String::new(), shown: Instant::now() }
     }
 
     /// Reads until the command ends; returns the end of both streams in order of arrival.
@@ -44,24 +59,34 @@ impl<'a> OutputTail<'a> {
         if self.kept.len() > 2 * KEPT {
             self.kept.drain(..self.kept.len() - KEPT);
         }
-        let last = bytes.iter().rposition(|it| matches!(it, b'\n' | b'\r'));
-        let Some(last) = last else {
-            self.line.extend_from_slice(bytes);
-            self.line.truncate(LINE);
-            return;
-        };
-        self.line.extend_from_slice(&bytes[..last]);
-        let whole = std::mem::replace(&mut self.line, bytes[last + 1..].to_vec());
-        self.line.truncate(LINE);
-        if self.shown.elapsed() < BETWEEN {
-            return;
+        for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
+            let room = LINE.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") || part.ends_with(b"\r") {
+                self.take_line();
+            }
         }
-        let line = whole.rsplit(|it| matches!(it, b'\n' | b'\r')).find(|it| !it.trim_ascii().is_empty());
-        if let Some(line) = line {
-            let text = String::from_utf8_lossy(&line[..line.len().min(LINE)]);
-            let plain: String = text.trim().chars().filter(|it| !is_deceptive(*it)).collect();
-            (self.progress)(&plain);
+        if self.shown.elapsed() >= BETWEEN
+            && let Some(text) = self.text()
+        {
+            (self.progress)(&format!("{}: {text}", self.step));
             self.shown = Instant::now();
+        }
+    }
+
+    fn take_line(&mut self) {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
+        match &mut self.shows {
+            Shown::Packages(packages) => packages.take(&line),
+            Shown::LastLine if line.trim().is_empty() => {}
+            Shown::LastLine => self.last = line.trim().chars().filter(|it| !is_deceptive(*it)).collect(),
+        }
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match &self.shows {
+            Shown::Packages(packages) => packages.text(),
+            Shown::LastLine => Some(std::mem::take(&mut self.last)).filter(|last| !last.is_empty()),
         }
     }
 }
@@ -86,14 +111,14 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             }
         };
-        let (kept, ()) = tokio::join!(OutputTail::new(&tell).read(from), print);
-        assert_eq!(*said.lock().unwrap(), ["bc", "x[1m"]);
+        let (kept, ()) = tokio::join!(OutputTail::new(&tell, "step 1 of 2", Shown::LastLine).read(from), print);
+        assert_eq!(*said.lock().unwrap(), ["step 1 of 2: bc", "step 1 of 2: x[1m"]);
         assert_eq!(kept, "a\nbc\n\nearly\nx\x1b[1m\rno end");
     }
 
     #[test]
     fn a_flood_costs_no_more_than_its_end() {
-        let mut watched = OutputTail::new(&|_| {});
+        let mut watched = OutputTail::new(&|_| {}, "", Shown::LastLine);
         for _ in 0..1000 {
             watched.take(&[b'x'; 1000]);
         }

@@ -9,7 +9,8 @@ use coracle_runtime::{Command, ContainerPath, Error as EngineError, Exec, ExecOu
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::output::OutputTail;
+use super::installed_packages::InstalledPackages;
+use super::output::{OutputTail, Shown};
 use crate::packages::Manager;
 use crate::recipe::{BuildOptions, OnFailure, OwnedDirectory, Recipe, Setup};
 use crate::{Error, Progress};
@@ -82,7 +83,9 @@ pub async fn run_recipe(
     progress: &Progress<'_>,
 ) -> Result<BuildReport, Error> {
     let ends = Instant::now() + options.limit;
-    let mut run = RecipeRun { link, options, progress, ends, report: BuildReport::default() };
+    let setup = recipe.setup.len() + recipe.owned.len();
+    let counter = StepCounter { begun: 0, total: setup + usize::from(!recipe.packages.is_empty()) };
+    let mut run = RecipeRun { link, options, progress, ends, counter, report: BuildReport::default() };
     if !recipe.packages.is_empty() {
         match Manager::found(link).await? {
             Some(manager) => run.install_all(manager, recipe).await?,
@@ -110,7 +113,22 @@ struct RecipeRun<'a> {
     options: &'a BuildOptions,
     progress: &'a Progress<'a>,
     ends: Instant,
+    counter: StepCounter,
     report: BuildReport,
+}
+
+/// Steps of a recipe: all of its packages are one.
+#[derive(Debug)]
+struct StepCounter {
+    begun: usize,
+    total: usize,
+}
+
+impl StepCounter {
+    /// `step 2 of 4: what is done`.
+    fn text(&self, what: &str) -> String {
+        format!("step {} of {}: {what}", self.begun, self.total)
+    }
 }
 
 impl RecipeRun<'_> {
@@ -120,8 +138,10 @@ impl RecipeRun<'_> {
     }
 
     async fn install_all(&mut self, manager: Manager, recipe: &Recipe) -> Result<(), Error> {
+        self.counter.begun += 1;
         if let Some(update) = manager.update() {
-            self.run("fetching the lists of packages".into(), update).await?;
+            let name = "fetching the lists of packages";
+            self.run(name.into(), name, update, Shown::Packages(InstalledPackages::default())).await?;
         }
         let names = manager.names(&recipe.packages);
         if self.continues() && !self.install_packages(manager, &names).await? && self.continues() && names.len() > 1 {
@@ -134,25 +154,33 @@ impl RecipeRun<'_> {
             }
         }
         if let Some(clean) = manager.clean().filter(|_| self.continues()) {
-            self.run("removing what was fetched".into(), clean).await?;
+            let name = "removing what was fetched";
+            self.run(name.into(), name, clean, Shown::Packages(InstalledPackages::default())).await?;
         }
         Ok(())
     }
 
     async fn install_packages(&mut self, manager: Manager, names: &[&str]) -> Result<bool, Error> {
-        self.run(format!("installing {}", names.join(" ")), manager.install(names)).await
+        let short = match names {
+            [_, _, _, _, ..] => format!("installing {} packages", names.len()),
+            _ => format!("installing {}", names.join(", ")),
+        };
+        let shows = Shown::Packages(InstalledPackages::default());
+        self.run(format!("installing {}", names.join(" ")), &short, manager.install(names), shows).await
     }
 
     async fn run_setup(&mut self, setup: &Setup) -> Result<(), Error> {
         let shell = ["/bin/sh", "-c", &setup.script, "setup"].map(str::to_owned);
         let argv = shell.into_iter().chain(setup.args.iter().cloned()).collect();
-        self.run(setup.what.clone(), argv).await.map(drop)
+        self.counter.begun += 1;
+        self.run(setup.what.clone(), &setup.what, argv, Shown::LastLine).await.map(drop)
     }
 
     /// Done by the guest: the image may have no shell.
     async fn create_owned(&mut self, OwnedDirectory { uid, gid, path }: &OwnedDirectory) -> Result<(), Error> {
         let name = format!("giving {path} to {uid}:{gid}");
-        (self.progress)(&name);
+        self.counter.begun += 1;
+        (self.progress)(&self.counter.text(&name));
         let user = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
         let error = match self.link.ensure_user(user).await {
             Ok(settled) if settled.writable => None,
@@ -165,12 +193,14 @@ impl RecipeRun<'_> {
         Ok(())
     }
 
-    /// Returns whether the command exited with 0.
-    async fn run(&mut self, name: String, argv: Vec<String>) -> Result<bool, Error> {
-        (self.progress)(&name);
+    /// Returns whether the command exited with 0. `short` is its name in the progress.
+    async fn run(&mut self, name: String, short: &str, argv: Vec<String>, shows: Shown) -> Result<bool, Error> {
+        let step = self.counter.text(short);
+        (self.progress)(&step);
         let (to, from) = mpsc::channel(UNDER_WAY);
         let exec = Exec { live: Some(to), ..self.exec(argv) };
-        let (ended, output) = tokio::join!(self.link.exec(exec), OutputTail::new(self.progress).read(from));
+        let (ended, output) =
+            tokio::join!(self.link.exec(exec), OutputTail::new(self.progress, &step, shows).read(from));
         let (exit, error) = match ended {
             Ok(ended) => outcome(&ended, self.options.limit),
             // The container is running; only this command cannot be started.

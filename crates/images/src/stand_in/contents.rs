@@ -43,6 +43,16 @@ impl Contents {
         toolchain.into_iter().chain(system).collect()
     }
 
+    /// What it has of what the name promises: `python 3.11.2`, or the system.
+    #[must_use]
+    pub fn label(&self, image: &ImageRef) -> String {
+        let toolchain = ImageExpectation::from_reference(image).toolchain;
+        match toolchain.and_then(|it| Some((it.name(), self.toolchains.get(&it)?))) {
+            Some((name, installed)) => format!("{name} {}", installed.version),
+            None => self.system.shown(),
+        }
+    }
+
     /// The gaps, or without any what it has of what the name promises.
     #[must_use]
     pub fn summary(&self, image: &ImageRef) -> String {
@@ -50,11 +60,8 @@ impl Contents {
         if !gaps.is_empty() {
             return gaps.join("; ");
         }
-        let toolchain = ImageExpectation::from_reference(image).toolchain;
-        match toolchain.and_then(|it| Some((it.name(), self.toolchains.get(&it)?))) {
-            Some((name, installed)) => format!("{name} {} on {}", installed.version, self.system.shown()),
-            None => self.system.shown(),
-        }
+        let (label, system) = (self.label(image), self.system.shown());
+        if label == system { label } else { format!("{label} on {system}") }
     }
 
     fn toolchain_gap(&self, toolchain: Toolchain, version: &Version, image: &ImageRef) -> Option<String> {

@@ -80,8 +80,9 @@ npm install --global --no-fund --no-audit --no-update-notifier --loglevel=error 
 /// The last that runs on the Node of Debian 12.
 const COREPACK: &str = "corepack@0.33.0";
 
-/// Debian keeps a newer compiler for its browsers beside the one that its release began with.
-const RUST: &str = "debian rustc-web cargo-web || debian rustc cargo
+/// Debian keeps a newer compiler for its browsers beside the one that its release began with. Clippy is there for the older
+/// one alone, and works with no other.
+const RUST: &str = "debian rustc-web cargo-web rustfmt || debian rustc cargo rustfmt rust-clippy || debian rustc cargo
 rustc --version";
 
 /// It is one program, which needs no Python when it runs. The links are for everybody.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::CreateResponse;
 use crate::document::{Block, Document, Render, StyledText, Symbol, word};
-use crate::humanize::duration;
+use crate::humanize::{duration, image_label};
 use crate::snapshot::without;
 
 /// Lines of a failed command's output that are shown.
@@ -87,6 +87,7 @@ struct ContainerSummary {
     container_id: String,
     forked_from: Option<String>,
     image: String,
+    purpose: Option<String>,
     user: String,
     workdir: String,
     coracle_command: String,
@@ -128,7 +129,7 @@ impl ContainerSummary {
             .facts([
                 ("id", self.container_id.as_str().into()),
                 ("fork of", self.forked_from.as_deref().unwrap_or_default().into()),
-                ("image", self.image.as_str().into()),
+                ("image", image_label(&self.image, self.purpose.as_deref()).into()),
                 ("user", self.user.as_str().into()),
                 ("workdir", self.workdir.as_str().into()),
                 ("ports", ports(&self.ports).into()),

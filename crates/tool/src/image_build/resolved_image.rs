@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::engines::Backend;
 use crate::failure::Failure;
 use crate::host_identity;
+use crate::humanize::image_label;
 use crate::requested::Requested;
 use crate::resolve::Request;
 use crate::warning::Warning;
@@ -107,19 +108,21 @@ impl Resolution<'_> {
     /// A cached image, found or just made.
     fn kept(self, cached: CachedImage, source: ImageSource, mut warnings: Vec<Warning>) -> ResolvedImage {
         let (how, packages) = match source {
-            ImageSource::Cache => ("was made before", "they are in the cached image"),
-            _ => ("was made", "they are in the image that was made for this purpose"),
+            ImageSource::Cache => ("made before", "they are in the cached image"),
+            _ => ("made now", "they are in the image that was made for this purpose"),
         };
-        let on = match &cached.contents {
-            Some(_) => format!("to stand in for {}", cached.base),
-            None => format!("on {}", cached.base),
+        let what = match &cached.contents {
+            Some(contents) => format!("{} (stand-in for {})", contents.label(&cached.base), cached.base),
+            None => {
+                let purpose = self.request.purpose.as_ref().map(|purpose| purpose.as_str());
+                format!("{} on {}", image_label(cached.reference.as_str(), purpose), cached.base)
+            }
         };
         let base = cached.image.labels.get(&self.signer.key("base.note"));
         let note = base.map_or_else(String::new, |note| format!("; its base was {note}"));
-        let summary = cached.contents.as_ref().map(|it| it.summary(&cached.base));
-        let told = summary.as_ref().map_or_else(String::new, |it| format!("; {it}"));
-        let detail = format!("{} {how} {on}{note}{told}", cached.reference);
-        warnings.extend(summary.map(|it| stand_in_warning(&cached.base, &it)));
+        let detail = format!("{what}, {how}{note}");
+        let summary = cached.contents.as_ref().map(|contents| contents.summary(&cached.base));
+        warnings.extend(summary.map(|summary| stand_in_warning(&cached.base, &summary)));
         ResolvedImage {
             step: image_step(detail, self.begun),
             packages: Packages::Done(match source {
@@ -128,8 +131,7 @@ impl Resolution<'_> {
                     "packages",
                     packages,
                     "each command of the recipe ended with 0, and its programs are found",
-                )
-                .with_duration(self.begun.elapsed()),
+                ),
             }),
             reference: cached.reference,
             image: cached.image,

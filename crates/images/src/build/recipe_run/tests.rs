@@ -71,7 +71,9 @@ async fn commands_run_in_order_with_the_environment_they_are_given() {
     assert_eq!(report.commands[1].output, "two /ca");
     let made = std::fs::read_to_string(world.fake.root(&world.id).unwrap().join("made")).unwrap();
     assert_eq!(made, "one\ntwo /ca\n$(id) three");
-    assert_eq!(*world.said.lock().unwrap(), ["running `echo one >made`", &report.commands[1].name, "with arguments"]);
+    let steps =
+        ["1 of 3: running `echo one >made`", &format!("2 of 3: {}", report.commands[1].name), "3 of 3: with arguments"];
+    assert_eq!(*world.said.lock().unwrap(), steps.map(|step| format!("step {step}")));
 }
 
 #[tokio::test]

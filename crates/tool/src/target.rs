@@ -125,19 +125,19 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
-        let mut warnings = session_env::ensure(cx, &store, &mut record, &link).await?;
+        let mut warnings = Box::pin(session_env::ensure(cx, &store, &mut record, &link)).await?;
         warnings.extend(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;
         return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
     }
-    let (mut found, mut warnings) = reach_running(cx, handle).await?;
+    let (mut found, mut warnings) = Box::pin(reach_running(cx, handle)).await?;
     if as_root {
         root_may_enter(&found)?;
         may_be_root(&found.record)?;
     }
     let inside = cx.links().inside(&store, &mut found).await?;
     if let ExecTarget::Guest(link) = &inside {
-        warnings.extend(session_env::ensure(cx, &store, &mut found.record, link).await?);
+        warnings.extend(Box::pin(session_env::ensure(cx, &store, &mut found.record, link)).await?);
     }
     warnings.extend(replaced_mounts(&found.record).await);
     let session = match &inside {

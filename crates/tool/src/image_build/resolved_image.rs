@@ -114,7 +114,7 @@ impl Resolution<'_> {
         let what = match &cached.contents {
             Some(contents) => format!("{} (stand-in for {})", contents.label(&cached.base), cached.base),
             None => {
-                let purpose = self.request.purpose.as_ref().map(|purpose| purpose.as_str());
+                let purpose = self.request.purpose.as_ref().map(coracle_images::profile::Purpose::as_str);
                 format!("{} on {}", image_label(cached.reference.as_str(), purpose), cached.base)
             }
         };

@@ -1,4 +1,4 @@
-//! A sandbox in a container, as drivers use it: made ready, tested, commands and files in it (sandbox.md 1).
+//! A sandbox in a container, as drivers use it: made ready, tested, commands and files in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

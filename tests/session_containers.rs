@@ -1,4 +1,4 @@
-//! Containers that sessions get without asking, on real engines (workspace.md 1 and 7).
+//! Containers that sessions get without asking, on real engines.
 
 mod ending;
 mod replacing;

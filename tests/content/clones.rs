@@ -1,4 +1,4 @@
-//! Repositories and dotfiles (containers.md 5.9, 5.10), by the git inside, from a real server.
+//! Repositories and dotfiles, by the git inside, from a real server.
 
 use std::time::Duration;
 

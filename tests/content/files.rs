@@ -1,4 +1,4 @@
-//! Files of the caller (containers.md 5.11), and dotfiles given as text.
+//! Files of the caller, and dotfiles given as text.
 
 use coracle_provision::{FileToPut, InlineFile, ProtectedBinds, Status, config_files, dotfiles_inline};
 

@@ -1,5 +1,4 @@
-//! A caller's content in a container, on real engines: files, repositories, dotfiles, setup commands (containers.md 5.9
-//! to 5.12). The fake has no users, and is tested in the crate itself.
+//! A caller's content in a container, on real engines: files, repositories, dotfiles, setup commands. The fake has no users, and is tested in the crate itself.
 
 mod clones;
 mod files;

@@ -1,4 +1,4 @@
-//! Setup commands (containers.md 5.12), by a guest and by the engine's own exec.
+//! Setup commands, by a guest and by the engine's own exec.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Files inside, by the link: the kernel decides who may (security.md 13).
+//! Files inside, by the link: the kernel decides who may.
 
 use coracle_runtime::link::WriteFile;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind};

@@ -1,4 +1,4 @@
-//! System calls that no command may make, whatever the engine allows (security.md 3.4, 13).
+//! System calls that no command may make, whatever the engine allows.
 
 use coracle_runtime::{Exec, Exit, Ids};
 

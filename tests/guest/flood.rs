@@ -1,4 +1,4 @@
-//! Much output: bounded everywhere, counted, and kept to be read (containers.md 9.3, 9.4, 10.6).
+//! Much output: bounded everywhere, counted, and kept to be read.
 
 use coracle_runtime::link::protocol::body::{Bytes, encode};
 use coracle_runtime::link::protocol::call::Call as _;

@@ -1,5 +1,4 @@
-//! The guest in real containers, and where it means something in the fake's: what containers.md 9 and 10 and security.md
-//! 13 promise of it.
+//! The guest in real containers, and where it means something in the fake's.
 
 mod bytes;
 mod ending;

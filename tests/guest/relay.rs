@@ -1,4 +1,4 @@
-//! A container without a network, and its relays to a proxy of the host: sandbox.md 4 and 5.
+//! A container without a network, and its relays to a proxy of the host.
 
 mod git;
 mod ways;

@@ -1,4 +1,4 @@
-//! Shared variables of all commands, and files on no disk (containers.md 6, security.md 4).
+//! Shared variables of all commands, and files on no disk.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

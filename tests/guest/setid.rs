@@ -1,5 +1,4 @@
-//! No command leaves a set-id file in a directory of the host, and the container's own files may be some (security.md 3.4
-//! and 15.5, "bind").
+//! No command leaves a set-id file in a directory of the host, and the container's own files may be some.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

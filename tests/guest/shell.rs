@@ -1,4 +1,4 @@
-//! A person's shell, started by the engine (containers.md 9.12).
+//! A person's shell, started by the engine.
 
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The files of a workspace, by the link: as the session's user, and never outside of it (workspace.md 2).
+//! The files of a workspace, by the link: as the session's user, and never outside of it.
 
 use coracle_runtime::link::protocol::workspace::{
     EntryKind, OpenMode, SearchLimits, TextRange, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply, WriteReport,

@@ -1,4 +1,4 @@
-//! Users as images have them, and images that want something else (containers.md 4.16).
+//! Users as images have them, and images that want something else.
 
 use std::fs::File;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The person's identity in a container: which parts are copied, and how (containers.md 5 and 6, security.md 4).
+//! The person's identity in a container: which parts are copied, and how.
 
 mod certs;
 mod git;

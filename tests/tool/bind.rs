@@ -1,4 +1,4 @@
-//! Changes that a container makes to a directory that is bound into it (containers.md 4.16).
+//! Changes that a container makes to a directory that is bound into it.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};

@@ -1,4 +1,4 @@
-//! Profiles and their images: built once, known by their key, made without a registry (containers.md 7, 8).
+//! Profiles and their images: built once, known by their key, made without a registry.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Secrets planted on the host and in calls, and every place where none of them may turn up (security.md 15.5).
+//! Secrets planted on the host and in calls, and every place where none of them may turn up.
 
 mod search;
 

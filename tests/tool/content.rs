@@ -1,4 +1,4 @@
-//! The caller's content: repositories, dotfiles, files, setup commands (containers.md 5.9 to 5.12).
+//! The caller's content: repositories, dotfiles, files, setup commands.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;

@@ -1,4 +1,4 @@
-//! Files in and out (containers.md 11).
+//! Files in and out.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Leftovers of a killed process, and concurrent calls (containers.md 14.8).
+//! Leftovers of a killed process, and concurrent calls.
 
 use std::path::PathBuf;
 use std::process::Stdio;

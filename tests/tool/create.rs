@@ -1,4 +1,4 @@
-//! Containers as they are made (containers.md 4, 5).
+//! Containers as they are made.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -32,7 +32,7 @@ async fn s18_made_as_asked_and_gone_when_destroyed() {
     .await;
 }
 
-/// Names of the report, in the order of execution (containers.md 5.4).
+/// Names of the report, in the order of execution.
 const STEPS: [&str; 14] = [
     "image",
     "compose",

@@ -1,4 +1,4 @@
-//! Variables: what of the host goes in, what a call sets, what a restart loses (containers.md 6).
+//! Variables: what of the host goes in, what a call sets, what a restart loses.
 
 use std::collections::BTreeSet;
 

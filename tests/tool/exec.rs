@@ -1,4 +1,4 @@
-//! Commands (containers.md 9).
+//! Commands.
 
 use std::time::{Duration, Instant};
 

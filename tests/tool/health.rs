@@ -1,4 +1,4 @@
-//! `wait_healthy`, and a container's state in `status` (containers.md 13, 14.2).
+//! `wait_healthy`, and a container's state in `status`.
 
 use serde_json::{Value, json};
 

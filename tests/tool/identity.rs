@@ -1,4 +1,4 @@
-//! The person inside: git, gh and ssh, and what of them stays outside (containers.md 5.6 to 5.8).
+//! The person inside: git, gh and ssh, and what of them stays outside.
 
 use std::collections::BTreeMap;
 use std::path::Path;

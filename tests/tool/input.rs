@@ -1,4 +1,4 @@
-//! Parsing of a call (containers.md 1).
+//! Parsing of a call.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Background jobs (containers.md 10).
+//! Background jobs.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Containers whose session does not come back (containers.md 14.8 to 14.11).
+//! Containers whose session does not come back.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Containers that are made to run a program (containers.md 4.18).
+//! Containers that are made to run a program.
 
 use serde_json::{Value, json};
 

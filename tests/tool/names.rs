@@ -1,4 +1,4 @@
-//! Names, ownership, sessions (containers.md 2).
+//! Names, ownership, sessions.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Networks that containers share (containers.md 12).
+//! Networks that containers share.
 
 use serde_json::json;
 

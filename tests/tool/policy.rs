@@ -1,4 +1,4 @@
-//! Refusals of the person's policy (containers.md 15.2).
+//! Refusals of the person's policy.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Preflight (containers.md 3).
+//! Preflight.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! `prune` (containers.md 14.7).
+//! `prune`.
 
 use serde_json::{Value, json};
 

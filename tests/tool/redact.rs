@@ -1,4 +1,4 @@
-//! `exec.redact`: what commands and jobs print, without live secrets (containers.md 1.7).
+//! `exec.redact`: what commands and jobs print, without live secrets.
 
 use serde_json::{Value, json};
 

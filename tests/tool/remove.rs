@@ -1,4 +1,4 @@
-//! `destroy_all` (containers.md 14).
+//! `destroy_all`.
 
 use std::os::unix::fs::symlink;
 

@@ -1,4 +1,4 @@
-//! Files that a container leaves in the person's directory (containers.md 4.10, security.md 5.3).
+//! Files that a container leaves in the person's directory.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;

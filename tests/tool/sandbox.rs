@@ -1,5 +1,5 @@
 //! Workflows from end to end: a real git server, a scripted model, the worker in a container without a network or a key
-//! (sandbox.md 8).
+//!.
 
 mod bridge;
 mod coding_agent;

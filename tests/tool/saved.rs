@@ -1,4 +1,4 @@
-//! Unsaved work, kept on the host when a container is removed (containers.md 14.6).
+//! Unsaved work, kept on the host when a container is removed.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! A person's terminal in a container, by the published command (containers.md 9.12).
+//! A person's terminal in a container, by the published command.
 
 use coracle_runtime::EngineKind;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Snapshots as OCI archives: written by one engine and read by another (containers.md 11.5).
+//! Snapshots as OCI archives: written by one engine and read by another.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The files of containers, kept and made into containers again (containers.md 11.5 to 11.8).
+//! The files of containers, kept and made into containers again.
 
 use coracle_runtime::{Capability, ImageRef, random_hex};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Forbidden features of compose files, and those of public projects (containers.md 12.5 to 12.7).
+//! Forbidden features of compose files, and those of public projects.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Stacks of services beside containers (containers.md 12).
+//! Stacks of services beside containers.
 
 use std::time::Duration;
 

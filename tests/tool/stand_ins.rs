@@ -1,4 +1,4 @@
-//! Images that are made where no registry answers behave like what they stand for (containers.md 7.4). Python's is built in
+//! Images that are made where no registry answers behave like what they stand for. Python's is built in
 //! `cache.rs`, and a workspace's in `work/network.rs`.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Commands for the person only: `start`, `adopt`, `audit verify` (containers.md 1.9, 2.9).
+//! Commands for the person only: `start`, `adopt`, `audit verify`.
 
 use serde_json::{Value, json};
 

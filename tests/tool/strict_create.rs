@@ -1,4 +1,4 @@
-//! `create` under `policy = "strict"`: the shape of security.md 3.2, the assertions of 15.5, and what it refuses.
+//! `create` under `policy = "strict"`: the shape of its containers, and what it refuses.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;

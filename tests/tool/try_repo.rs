@@ -1,4 +1,4 @@
-//! Trying a repository: what it is, without running anything of it here (containers.md 7.5, 7.6).
+//! Trying a repository: what it is, without running anything of it here.
 
 use std::collections::BTreeMap;
 use std::path::Path;

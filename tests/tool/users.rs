@@ -1,4 +1,4 @@
-//! Users of commands, in images of every kind (containers.md 4.15, 4.16).
+//! Users of commands, in images of every kind.
 
 use serde_json::{Value, json};
 

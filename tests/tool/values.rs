@@ -1,4 +1,4 @@
-//! Values that a shell, a template or an encoder would spoil: the same inside as outside (containers.md 5.5, 6.6).
+//! Values that a shell, a template or an encoder would spoil: the same inside as outside.
 
 use std::collections::BTreeMap;
 

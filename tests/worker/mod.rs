@@ -1,4 +1,4 @@
-//! The worker: in this process where the fake plays the container, and as the static program in real ones (sandbox.md 3, 7).
+//! The worker: in this process where the fake plays the container, and as the static program in real ones.
 
 mod apart;
 mod ending;

@@ -1,4 +1,4 @@
-//! The contract of every [`GuestFs`] (workspace.md 2.5): one function a property, on the fake and on real engines.
+//! The contract of every [`GuestFs`]: one function a property, on the fake and on real engines.
 
 /// Asserts that a call failed so.
 macro_rules! fails {

@@ -1,4 +1,4 @@
-//! Worktrees of workflows (sandbox.md 2), with the git of the host and the one inside, on each engine.
+//! Worktrees of workflows, with the git of the host and the one inside, on each engine.
 
 mod out;
 mod remove;

@@ -39,7 +39,7 @@ const BREAKS: usize = 5;
 const NOT_UNDERSTOOD: &str = "the guest said something that this version does not know";
 
 impl Link {
-    /// Runs a command and waits for it (containers.md 9).
+    /// Runs a command and waits for it.
     ///
     /// At a limit, or when `exec.cancel` fires, the guest ends the command's tree; to drop the future does it too. When
     /// the connection breaks the command is followed on the next one.

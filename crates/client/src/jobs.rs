@@ -1,4 +1,4 @@
-//! Jobs: commands that the guest remembers (containers.md 10), and what it is asked of a user.
+//! Jobs: commands that the guest remembers, and what it is asked of a user.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The normalised model of a stack, checked key by key and written anew (containers.md 12.7).
+//! The normalised model of a stack, checked key by key and written anew.
 //!
 //! Known keys are copied one by one, so an unknown key is never passed on.
 

@@ -1,4 +1,4 @@
-//! Stacks of services beside a container (containers.md 12, security.md 7).
+//! Stacks of services beside a container.
 //!
 //! [`read`] is our own first look at the text, before Compose sees it; what Compose makes of it goes through [`admit`],
 //! which copies what it knows into a new model, an [`AdmittedStack`]; [`claim`], [`up`], [`services`] and [`down`] act.

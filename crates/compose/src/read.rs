@@ -1,4 +1,4 @@
-//! Our own first reading of a Compose file, before Compose sees it (containers.md 12.5).
+//! Our own first reading of a Compose file, before Compose sees it.
 //!
 //! Compose opens files and starts programs while it *reads*. So what makes it do that is refused here or done by us, and
 //! Compose is given what we understood and not the text: two readers cannot be played off against each other.

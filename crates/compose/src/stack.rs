@@ -1,4 +1,4 @@
-//! Stacks: claimed, brought up, inspected, taken down (containers.md 12.8 to 12.12).
+//! Stacks: claimed, brought up, inspected, taken down.
 
 mod health_schedule;
 mod service;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a branch as `git check-ref-format --branch` takes it, and never an option (security.md 6).
+/// The name of a branch as `git check-ref-format --branch` takes it, and never an option.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BranchName(String);

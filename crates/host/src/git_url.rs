@@ -17,7 +17,7 @@ pub struct GitRules {
 }
 
 /// The location of a repository to clone: a URL that git takes for one, never for an option, a program or a path
-/// (containers.md 5.10).
+///.
 ///
 /// Its grammar is narrower than that of URLs, so that git, curl, ssh and this type cannot read one text differently.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +74,7 @@ pub enum InvalidGitUrl {
 }
 
 impl InvalidGitUrl {
-    /// The rule of the policy that is broken, if it is one (containers.md 15.2). The person can lift it.
+    /// The rule of the policy that is broken, if it is one. The person can lift it.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {
         matches!(self, Self::Http | Self::Private).then_some("repo.private")

@@ -1,5 +1,5 @@
 //! How git is started, on the host and inside: without foreign configuration, and without any program of the repository
-//! (security.md 6). Pure.
+//!. Pure.
 //!
 //! A repository's own configuration is still read, where there is one: settings that would start programs are overruled
 //! here, except filters, whose names are not known in advance ([`without_filters`]). That is why git on the host opens
@@ -138,7 +138,6 @@ mod tests {
         assert_eq!(without_filters(b"")["GIT_CONFIG_COUNT"], "0");
     }
 
-    /// security.md 6 and sandbox.md 2.1, word for word.
     #[test]
     fn the_host_says_all_that_security_asks_for() {
         let asked = "HOME=/nonexistent LC_ALL=C.UTF-8 GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \

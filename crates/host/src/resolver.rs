@@ -13,7 +13,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Why a host may not be connected to.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// One of its addresses is not public: the rule `repo.private` (containers.md 15.2).
+    /// One of its addresses is not public: the rule `repo.private`.
     #[error("`{host}` has the address {address}, which is not public")]
     Private {
         /// The host.

@@ -1,5 +1,5 @@
 //! The one way to an image with a recipe on it: a cached one, else its base with the recipe run in a build container, which
-//! is then committed (containers.md 7, 8).
+//! is then committed.
 
 mod installed_packages;
 mod output;

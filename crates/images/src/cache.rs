@@ -1,4 +1,4 @@
-//! Images with a recipe on them, kept so that the next container has them at once (containers.md 8).
+//! Images with a recipe on them, kept so that the next container has them at once.
 //!
 //! [`ImageBuilder`](crate::ImageBuilder) looks here first, which costs one engine call or two, and commits here what it
 //! builds.

@@ -1,4 +1,4 @@
-//! What a repository needs, by the file names in its top directory (containers.md 7.6). Pure.
+//! What a repository needs, by the file names in its top directory. Pure.
 
 use std::collections::BTreeSet;
 

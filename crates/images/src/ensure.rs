@@ -38,7 +38,7 @@ pub struct FetchSettings {
     pub fallback: Option<Box<Bootstrap>>,
 }
 
-/// When to fetch an image (containers.md 4.1).
+/// When to fetch an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {

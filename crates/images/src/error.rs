@@ -84,7 +84,7 @@ pub enum BaseStage {
 }
 
 impl BaseStage {
-    /// The word for answers (containers.md 1.6, `details.stage`).
+    /// The word for answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

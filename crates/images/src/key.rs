@@ -1,4 +1,4 @@
-//! What tells one cached image from another (containers.md 8.3). Pure.
+//! What tells one cached image from another. Pure.
 
 use coracle_runtime::EngineKind;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Which image is meant by a name that anybody may give to another one (workspace.md 6.3).
+//! Which image is meant by a name that anybody may give to another one.
 //!
 //! The id that a name had when it was first used is kept in a file of ours. From then on another image under that name is
 //! an error, until a person says that it is meant.

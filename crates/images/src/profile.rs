@@ -1,4 +1,4 @@
-//! What a purpose stands for: an image, what is put on it, and what of the person's it gets (containers.md 7).
+//! What a purpose stands for: an image, what is put on it, and what of the person's it gets.
 
 mod definition;
 mod error;

@@ -1,4 +1,4 @@
-//! The files of a container, kept as an image (containers.md 11.5 to 11.8).
+//! The files of a container, kept as an image.
 //!
 //! [`Snapshots::place`] makes sure of the name, [`SnapshotReservation::take`] makes the image; [`Snapshots::find`], [`list`],
 //! [`export`] and [`delete`] are about those that there are.

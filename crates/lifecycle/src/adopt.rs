@@ -1,4 +1,4 @@
-//! Containers of other origin that the person lets be used (containers.md 2.9).
+//! Containers of other origin that the person lets be used.
 //!
 //! **Invariant:** one that was adopted is never removed, stopped or started by us, but by the person's own word.
 

@@ -20,7 +20,7 @@ pub struct ExecContext {
     pub user: Ids,
     /// Where.
     pub workdir: ContainerPath,
-    /// Variables of every command (containers.md 6.5).
+    /// Variables of every command.
     pub env: BTreeMap<String, String>,
 }
 

@@ -1,4 +1,4 @@
-//! From what a caller wrote to a container that is proven ours (containers.md 2.6, 2.7).
+//! From what a caller wrote to a container that is proven ours.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

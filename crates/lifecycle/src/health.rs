@@ -1,4 +1,4 @@
-//! Waiting until what runs in a container is ready (containers.md 13).
+//! Waiting until what runs in a container is ready.
 
 use std::sync::Arc;
 use std::time::Duration;

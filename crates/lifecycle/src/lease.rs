@@ -1,4 +1,4 @@
-//! How long a container is kept for a session that may not come back (containers.md 14.10, 14.11).
+//! How long a container is kept for a session that may not come back.
 //!
 //! A container is let go of only when its time is over by the wall clock *and* by the time that the machine has run, so
 //! that a clock which is set forward ends nothing. What is noted for that lies in the record.

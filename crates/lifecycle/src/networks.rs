@@ -1,4 +1,4 @@
-//! Networks of ours, created and removed by name (containers.md 12.1 to 12.3): those that a caller requests, that of one
+//! Networks of ours, created and removed by name: those that a caller requests, that of one
 //! slot alone, and the one that all other containers share.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Packages that the snippets of all sessions share (workspace.md 6.4): a volume that they read, and what is in it.
+//! Packages that the snippets of all sessions share: a volume that they read, and what is in it.
 //!
 //! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
 //! place when it is whole: nobody sees half of them, and what one session does reaches no other.

@@ -1,4 +1,4 @@
-//! Unused resources of ours (containers.md 14.7).
+//! Unused resources of ours.
 //!
 //! **Invariant:** what is found here is proven ours, one by one; a label alone makes nothing a candidate.
 

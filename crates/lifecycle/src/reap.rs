@@ -1,5 +1,4 @@
-//! Lets go of containers whose session will not come back, and of records whose container is gone (containers.md 14.8,
-//! 14.10).
+//! Lets go of containers whose session will not come back, and of records whose container is gone.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Brings records and engines together again after something died (containers.md 14.8).
+//! Brings records and engines together again after something died.
 
 use std::time::Duration;
 

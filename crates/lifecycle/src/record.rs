@@ -1,4 +1,4 @@
-//! What we remember of a container (containers.md 2.12).
+//! What we remember of a container.
 
 mod fingerprints;
 mod guest;

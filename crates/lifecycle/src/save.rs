@@ -1,4 +1,4 @@
-//! Saves the work that exists only in a container, before that is removed (containers.md 14.6).
+//! Saves the work that exists only in a container, before that is removed.
 //!
 //! In a running container the guest finds the files, and git inside packs commits. Without a guest, or if the container is
 //! stopped, the engine copies whole trees. A caller with other means, such as a worktree manager, writes its saves with

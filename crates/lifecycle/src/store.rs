@@ -1,4 +1,4 @@
-//! The state directory: records, locks, and the key that signs labels (containers.md 2.11 to 2.14).
+//! The state directory: records, locks, and the key that signs labels.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};

@@ -1,4 +1,4 @@
-//! Settings of Amplifier, which may hold keys (containers.md 5.13).
+//! Settings of Amplifier, which may hold keys.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Files that the caller wants somewhere (containers.md 5.11).
+//! Files that the caller wants somewhere.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,7 +29,7 @@ impl fmt::Debug for FileToPut {
     }
 }
 
-/// What lies in a bind of the host and is not written: the host's own programs would trust it (containers.md 4.10).
+/// What lies in a bind of the host and is not written: the host's own programs would trust it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtectedBinds {
     /// Where host directories are bound.

@@ -1,4 +1,4 @@
-//! The person's dotfiles (containers.md 5.9).
+//! The person's dotfiles.
 
 mod links;
 mod request;

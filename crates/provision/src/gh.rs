@@ -1,4 +1,4 @@
-//! GitHub's token (containers.md 5.7).
+//! GitHub's token.
 
 use std::fmt;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Dotfiles given as text (containers.md 5.9).
+//! Dotfiles given as text.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The report: what was done, and what was seen to work (containers.md 5.2, 5.3).
+//! The report: what was done, and what was seen to work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Repositories (containers.md 5.10).
+//! Repositories.
 
 use std::time::Instant;
 

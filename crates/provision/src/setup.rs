@@ -1,4 +1,4 @@
-//! The caller's setup commands, each tracked (containers.md 5.12).
+//! The caller's setup commands, each tracked.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Keys for ssh (containers.md 5.8).
+//! Keys for ssh.
 
 use std::fmt;
 use std::path::Path;

@@ -10,7 +10,7 @@ use crate::ReportItem;
 /// A reason for the report: the container is there all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepError {
-    /// Of the codes of containers.md 1.6.
+    /// A code of the reference of errors.
     pub(crate) code: Option<&'static str>,
     pub(crate) error: String,
 }

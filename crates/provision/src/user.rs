@@ -1,4 +1,4 @@
-//! Who runs commands inside: what was asked for, and what the image knows (containers.md 4.15).
+//! Who runs commands inside: what was asked for, and what the image knows.
 
 use coracle_runtime::{ContainerId, ContainerPath, ContainerRuntime, Ids, archive};
 use serde::{Deserialize, Serialize};

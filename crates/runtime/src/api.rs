@@ -15,7 +15,7 @@ use crate::{
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
 ///
-/// Deadlines of single calls (containers.md 1.12) are kept by the implementation and end in
+/// Deadlines of single calls are kept by the implementation and end in
 /// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be asked for.
 #[async_trait]
 pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debug + Send + Sync {
@@ -75,7 +75,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Kills and removes it with its anonymous volumes. One that is gone is no error, so undo need not ask first.
     async fn remove(&self, id: &ContainerId) -> Result<RemovalOutcome>;
 
-    /// Runs a command through the engine's own exec and waits for it (containers.md 9.13).
+    /// Runs a command through the engine's own exec and waits for it.
     ///
     /// At a limit, or when `exec.cancel` fires, every process that carries the command's mark is ended and the output
     /// so far is given. A command that exits with any code is `Ok`.

@@ -1,4 +1,4 @@
-//! Labels that prove what is ours (containers.md 2.4 to 2.6).
+//! Labels that prove what is ours.
 
 use std::collections::BTreeMap;
 

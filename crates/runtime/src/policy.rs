@@ -51,7 +51,7 @@ pub struct Policy {
     pub images: PatternSet,
 }
 
-/// System directories that are never used on the host side of a mount or copy (containers.md 4.9).
+/// System directories that are never used on the host side of a mount or copy.
 const SYSTEM: &[&str] = &[
     "/etc", "/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/System",
     "/Library",
@@ -106,7 +106,7 @@ impl PatternSet {
 /// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The rule's name (containers.md 15.2).
+    /// The rule's name.
     pub rule: &'static str,
     /// The setting that the person could change.
     pub setting: Option<&'static str>,

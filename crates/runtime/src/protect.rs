@@ -1,4 +1,4 @@
-//! Host paths that lie read-only over a writable bind (containers.md 4.10, security.md 5.3), and names that nothing of a
+//! Host paths that lie read-only over a writable bind, and names that nothing of a
 //! container's is written to without the person's word.
 
 use std::ffi::OsStr;

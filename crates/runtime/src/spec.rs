@@ -157,10 +157,10 @@ impl Capabilities {
     }
 }
 
-/// Root's capabilities inside: enough for package managers, nothing that reaches the host (containers.md 4.17).
+/// Root's capabilities inside: enough for package managers, nothing that reaches the host.
 const FOR_PACKAGES: &[&str] = &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"];
 
-/// Capabilities that the guest uses itself (workspace.md 1.9).
+/// Capabilities that the guest uses itself.
 const FOR_GUEST: &[&str] = &["CHOWN", "DAC_OVERRIDE", "KILL", "SETGID", "SETUID"];
 
 /// Access to a mount.

@@ -1,4 +1,4 @@
-//! Which sandbox: that of a profile and of a domain of trust, on an engine (sandbox.md 1.2).
+//! Which sandbox: that of a profile and of a domain of trust, on an engine.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The shape that a result has to have (sandbox.md 3.4).
+//! The shape that a result has to have.
 
 mod error;
 #[cfg(not(feature = "schemas"))]

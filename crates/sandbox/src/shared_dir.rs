@@ -1,4 +1,4 @@
-//! A sandbox's files in a directory of this host, where the person's editor and git work on them too (sandbox.md 2.1).
+//! A sandbox's files in a directory of this host, where the person's editor and git work on them too.
 //!
 //! What git would run is written here, before there is a container, and lies read-only over itself in it. Git of ours does
 //! not open anything of it on the host.

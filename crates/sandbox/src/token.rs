@@ -1,4 +1,4 @@
-//! The tokens by which the proxy knows a container (sandbox.md 1.3, 4.1).
+//! The tokens by which the proxy knows a container.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

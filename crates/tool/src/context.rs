@@ -45,7 +45,7 @@ pub struct ConfigSource {
 /// Whose call it is, and who follows it.
 #[derive(Clone, Debug)]
 pub struct CallContext {
-    /// The session that it belongs to (containers.md 2.10).
+    /// The session that it belongs to.
     pub session: ContainerName,
     /// The session has no name that a caller chose, so it ends with its connection.
     pub is_anonymous: bool,

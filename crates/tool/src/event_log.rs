@@ -1,4 +1,4 @@
-//! The event log of a session (workspace.md 5.2): one JSON object a line, beside the audit trail.
+//! The event log of a session: one JSON object a line, beside the audit trail.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

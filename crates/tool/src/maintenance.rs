@@ -1,4 +1,4 @@
-//! What is done now and then for all containers of this person (containers.md 14.8 to 14.10).
+//! What is done now and then for all containers of this person.
 
 use std::time::Duration;
 

@@ -122,7 +122,7 @@ impl Event {
         }
     }
 
-    /// The line of `coracle call --stream` (containers.md 1.10).
+    /// The line of `coracle call --stream`.
     #[must_use]
     pub fn line(&self) -> Value {
         match self {

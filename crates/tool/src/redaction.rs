@@ -1,4 +1,4 @@
-//! What commands print without live secrets, where the person wants that (`exec.redact`, containers.md 1.7).
+//! What commands print without live secrets, where the person wants that (`exec.redact`).
 //!
 //! It keeps a secret from being told by accident. A command that means to tell one can always write it in another way.
 

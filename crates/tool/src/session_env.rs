@@ -1,5 +1,5 @@
 //! The variables that a guest holds: what is remembered of them, and how a guest that is new gets them again
-//! (containers.md 6.7).
+//!.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

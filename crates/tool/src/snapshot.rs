@@ -1,4 +1,4 @@
-//! `snapshot`: the files of a container, kept (containers.md 11.5, 11.6).
+//! `snapshot`: the files of a container, kept.
 
 mod secrets;
 

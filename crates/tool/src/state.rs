@@ -1,4 +1,4 @@
-//! The directory that we keep our things in (containers.md 2.11).
+//! The directory that we keep our things in.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};

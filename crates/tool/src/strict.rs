@@ -1,4 +1,4 @@
-//! How containers look under `policy = "strict"` (security.md 3.2): one user without privileges, PID 1 among them, on an
+//! How containers look under `policy = "strict"`: one user without privileges, PID 1 among them, on an
 //! image whose directories are that user's already. Root made them, in the building of the image and nowhere else.
 
 use std::fs::{DirBuilder, Permissions};

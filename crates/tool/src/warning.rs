@@ -13,7 +13,7 @@ use crate::humanize::count;
 /// A local file system answers in far less.
 const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
-/// Something that a successful call wants to be known (containers.md 1.8).
+/// Something that a successful call wants to be known.
 #[derive(Clone, Debug, JsonSchema, Serialize)]
 pub(crate) struct Warning {
     pub(crate) code: &'static str,

@@ -1,4 +1,4 @@
-//! Directories of the host for a session's workspace (workspace.md 1.10): found, allowed, and copied in or bound.
+//! Directories of the host for a session's workspace: found, allowed, and copied in or bound.
 
 use std::path::{Path, PathBuf};
 

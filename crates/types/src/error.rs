@@ -435,7 +435,7 @@ impl Capability {
         }
     }
 
-    /// Capabilities that an engine lacks whatever its version and configuration: workspace.md 6.5 for Apple's.
+    /// Capabilities that an engine lacks whatever its version and configuration.
     #[must_use]
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {

@@ -76,7 +76,7 @@ macro_rules! checked {
 }
 
 checked! {
-    /// A container's name: the one grammar that every engine accepts (containers.md 2.1).
+    /// A container's name: the one grammar that every engine accepts.
     ContainerName,
     "a container name",
     "letters, digits, `_`, `.` and `-`, first a letter or digit, at most 63, and not 12 or more hex digits",
@@ -226,7 +226,7 @@ impl ImageRef {
     }
 }
 
-/// A caller's reference to a container: a name, or an id of at least 12 digits (containers.md 2.7).
+/// A caller's reference to a container: a name, or an id of at least 12 digits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Handle {

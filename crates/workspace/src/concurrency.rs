@@ -1,4 +1,4 @@
-//! Limits how many calls of a session run at once (workspace.md 1.8).
+//! Limits how many calls of a session run at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Messages for errors of files, as models know them (workspace.md 2.1 to 2.4).
+//! Messages for errors of files, as models know them.
 
 use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceReply};
 

@@ -1,4 +1,4 @@
-//! Output of a command, cut to the size of an answer (workspace.md 3).
+//! Output of a command, cut to the size of an answer.
 
 use coracle_runtime::Capture;
 

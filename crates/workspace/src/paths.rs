@@ -1,4 +1,4 @@
-//! Converts a model's text to a path in the workspace, and back (workspace.md 2.1). Pure.
+//! Converts a model's text to a path in the workspace, and back. Pure.
 
 use coracle_runtime::ContainerPath;
 use serde::Deserialize;

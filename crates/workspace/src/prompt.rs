@@ -1,4 +1,4 @@
-//! The description of the workspace for a model's system prompt (workspace.md 5.3). Pure.
+//! The description of the workspace for a model's system prompt. Pure.
 
 use std::fmt::Write as _;
 

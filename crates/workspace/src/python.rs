@@ -1,4 +1,4 @@
-//! `evaluate_python`: a short script (workspace.md 4).
+//! `evaluate_python`: a short script.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The response of a tool (workspace.md 0.1).
+//! The response of a tool.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

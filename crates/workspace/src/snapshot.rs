@@ -1,4 +1,4 @@
-//! Files that were touched (workspace.md 5.1).
+//! Files that were touched.
 
 use coracle_runtime::link::protocol::workspace::{TrackedFile, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;

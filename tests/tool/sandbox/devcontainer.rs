@@ -1,4 +1,4 @@
-//! Sandboxes of a repository's `devcontainer.json` (sandbox.md 6.2).
+//! Sandboxes of a repository's `devcontainer.json`.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A key that a program of the person's prints (sandbox.md 5).
+//! A key that a program of the person's prints.
 
 use serde_json::json;
 

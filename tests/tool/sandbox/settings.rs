@@ -1,4 +1,4 @@
-//! Engine calls for an existing sandbox, and changes of its settings (sandbox.md 1.3).
+//! Engine calls for an existing sandbox, and changes of its settings.
 
 use std::process::Stdio;
 use std::time::Duration;

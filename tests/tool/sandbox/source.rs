@@ -1,4 +1,4 @@
-//! Locations of a workflow's repository (sandbox.md 2.2).
+//! Locations of a workflow's repository.
 
 use serde_json::json;
 

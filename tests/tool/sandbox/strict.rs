@@ -1,4 +1,4 @@
-//! A sandbox without root (sandbox.md 1.2, X11).
+//! A sandbox without root.
 
 use serde_json::{Value, json};
 

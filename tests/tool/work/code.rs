@@ -1,4 +1,4 @@
-//! `run_code` and `evaluate_python` (workspace.md 4, 6).
+//! `run_code` and `evaluate_python`.
 
 mod ended;
 mod host;

@@ -1,4 +1,4 @@
-//! The file tools (workspace.md 2).
+//! The file tools.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Limits of a workspace in resources and time (workspace.md 1.3, 1.7, 1.9).
+//! Limits of a workspace in resources and time.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Records of a session: its event log, and the block for a system prompt (workspace.md 5.2, 5.3).
+//! Records of a session: its event log, and the block for a system prompt.
 
 use coracle::{Context, Frontend, Host, Options, Process};
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! The tools of a session on its containers (workspace.md 7).
+//! The tools of a session on its containers.
 
 pub(super) mod code;
 mod files;

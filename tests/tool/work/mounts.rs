@@ -1,4 +1,4 @@
-//! Directories of the host in a workspace, and the way back (workspace.md 1.10, 1.11).
+//! Directories of the host in a workspace, and the way back.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

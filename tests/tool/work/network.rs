@@ -1,4 +1,4 @@
-//! A way out of a workspace to the names of a list (workspace.md 1.9).
+//! A way out of a workspace to the names of a list.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};

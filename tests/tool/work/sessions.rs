@@ -1,4 +1,4 @@
-//! Sessions and their containers (workspace.md 1).
+//! Sessions and their containers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The shell (workspace.md 3).
+//! The shell.
 
 use std::time::{Duration, Instant};
 

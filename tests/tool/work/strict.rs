@@ -1,4 +1,4 @@
-//! The tools of a session under `policy = "strict"` (security.md 3.2, 15.5).
+//! The tools of a session under `policy = "strict"`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Authority over an image's labels (workspace.md 6.3).
+//! Authority over an image's labels.
 
 use coracle_runtime::{ImageRef, random_hex};
 use serde_json::{Value, json};

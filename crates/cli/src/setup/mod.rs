@@ -1,4 +1,4 @@
-//! `coracle setup`: an engine on a machine that has none (containers.md 3.1, 3.4).
+//! `coracle setup`: an engine on a machine that has none.
 //!
 //! **Invariant:** each command and each file is shown before anything happens, and nothing happens without a yes.
 //! **Invariant:** what a person wrote into Podman's settings stays: one file with our mark is ours, no other.

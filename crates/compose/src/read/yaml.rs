@@ -1,4 +1,4 @@
-//! YAML text to data, within bounds (security.md 7.1).
+//! YAML text to data, within bounds.
 
 use serde_json::Value;
 use serde_saphyr::granit_parser::{Event, Parser};

@@ -1,4 +1,4 @@
-//! A container of a stack, as callers see it (containers.md 12.9).
+//! A container of a stack, as callers see it.
 
 use coracle_runtime::{ContainerId, ContainerStatus, Health, PublishedPort};
 use serde::Serialize;

@@ -78,7 +78,7 @@ impl Users {
         Ok((ids, account))
     }
 
-    /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory (containers.md 4.16).
+    /// Makes sure of an entry for the uid and one for the gid, of a home, and of the directory.
     /// Existing files keep their owner, except a work directory or a volume at the home that belongs to root: the user
     /// could not write there. Bind mounts keep it in any case. On a read-only root the image's own files stay as they
     /// are, and only the directory is made sure of.

@@ -1,4 +1,4 @@
-//! Git on the host, where neither a repository nor a container decides what runs (security.md 6).
+//! Git on the host, where neither a repository nor a container decides what runs.
 //!
 //! **Invariant:** git works in our own directories only, never in one that a container could write; there only
 //! `git config` lists what is configured.
@@ -36,7 +36,7 @@ pub trait HostGit: fmt::Debug + Send + Sync {
     /// [`ConfigError`].
     async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError>;
 
-    /// The names at the top of a repository, seen without running or trusting anything of it (containers.md 7.5). What
+    /// The names at the top of a repository, seen without running or trusting anything of it. What
     /// is fetched for it lies below `temp_dir` in the meantime, also when the caller withdraws: not for long.
     ///
     /// # Errors

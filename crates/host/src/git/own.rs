@@ -1,4 +1,4 @@
-//! Git on our own bare repositories, which no container can write (security.md 6.2).
+//! Git on our own bare repositories, which no container can write.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! A base where no registry answers: a Debian that is made here, once, and imported (containers.md 7.4).
+//! A base where no registry answers: a Debian that is made here, once, and imported.
 
 mod alternatives;
 mod apt;

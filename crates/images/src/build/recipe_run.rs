@@ -1,4 +1,4 @@
-//! Runs a recipe in a container: packages, then commands, each with its result (containers.md 8.1, 8.2).
+//! Runs a recipe in a container: packages, then commands, each with its result.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

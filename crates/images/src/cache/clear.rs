@@ -1,4 +1,4 @@
-//! Listing and removing cached images and bases (containers.md 8.9).
+//! Listing and removing cached images and bases.
 
 use coracle_runtime::{ContainerRuntime, Image, ImageId, ImageRef, LabelFilter};
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! From a container in which a recipe was run to a cached image (containers.md 8.2, 8.3, 8.7, 8.8).
+//! From a container in which a recipe was run to a cached image.
 
 use coracle_runtime::{ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageId, LabelFilter};
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Which variables of the host go in (containers.md 6.2): a word, or names.
+/// Which variables of the host go in: a word, or names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passthrough {
     /// Those that match the person's patterns.

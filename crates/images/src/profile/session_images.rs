@@ -1,4 +1,4 @@
-//! The images of sessions' containers and of sandboxes (workspace.md 1.3, 6.3).
+//! The images of sessions' containers and of sandboxes.
 
 use coracle_runtime::ImageRef;
 

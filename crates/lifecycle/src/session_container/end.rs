@@ -1,4 +1,4 @@
-//! The end of a session, and of those whose process came to its own (workspace.md 1.7).
+//! The end of a session, and of those whose process came to its own.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A slot that can be used: the one that is there, or a new one (workspace.md 1.3).
+//! A slot that can be used: the one that is there, or a new one.
 
 use std::pin::Pin;
 use std::sync::Arc;

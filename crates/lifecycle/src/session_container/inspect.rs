@@ -1,4 +1,4 @@
-//! What became of a slot's container (the table of workspace.md 1.3).
+//! The state of a slot's container.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who uses a slot, and whose it is (workspace.md 1.6, 1.7).
+//! Who uses a slot, and whose it is.
 
 use std::time::Duration;
 

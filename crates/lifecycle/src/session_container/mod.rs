@@ -1,4 +1,4 @@
-//! The containers that a session gets without a request, one for each [slot](crate::SlotRole) (workspace.md 1).
+//! The containers that a session gets without a request, one for each [slot](crate::SlotRole).
 //!
 //! [`SessionContainers::ensure`] returns a link to the slot's container, and creates or replaces it first if necessary.
 //! The caller describes the container by a [`ContainerTemplate`], which is requested only then. The volume outlives the

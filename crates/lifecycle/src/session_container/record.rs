@@ -1,4 +1,4 @@
-//! What is remembered of a slot: one file for each session and role (workspace.md 1.2).
+//! What is remembered of a slot: one file for each session and role.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The host's own certificate authorities (containers.md 5.14).
+//! The host's own certificate authorities.
 
 mod additions;
 mod family;

@@ -1,4 +1,4 @@
-//! Which variables of the host go in, and what all commands of a container get (containers.md 6).
+//! Which variables of the host go in, and what all commands of a container get.
 
 mod restore;
 mod select;

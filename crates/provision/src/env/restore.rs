@@ -1,4 +1,4 @@
-//! What a record keeps of a session, and what can be had again after the container was restarted (containers.md 6.7).
+//! What a record keeps of a session, and what can be had again after the container was restarted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

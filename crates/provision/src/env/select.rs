@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_runtime::{PatternSet, PolicyRefusal, Problem, Secret};
 
-/// Names that `auto` takes when the person sets none (containers.md 6.3).
+/// Names that `auto` takes when the person sets none.
 pub const DEFAULT_PATTERNS: &[&str] = &[
     "*_API_KEY",
     "*_TOKEN",
@@ -25,7 +25,7 @@ pub const DEFAULT_PATTERNS: &[&str] = &[
     "no_proxy",
 ];
 
-/// Names that never leave the host (containers.md 6.4).
+/// Names that never leave the host.
 pub const NEVER: &[&str] = &[
     "PATH",
     "HOME",

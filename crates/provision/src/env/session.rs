@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::{Excess, SelectedEnv, token};
 use crate::{ReportItem, Status, StepReport};
 
-/// All variables together, at most (containers.md 6.1).
+/// All variables together, at most.
 const MAX_ALL: usize = 1 << 20;
 
-/// Words in a name that say its value is a secret (containers.md 6.7).
+/// Words in a name that say its value is a secret.
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
 /// A value of fewer bytes occurs in others by chance.
@@ -48,7 +48,7 @@ impl VariableSource {
     }
 }
 
-/// What a session is made of; what comes later wins (containers.md 6.5).
+/// What a session is made of; what comes later wins.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// What commands have without a session, which is what `${NAME}` stands for: the image's variables and `HOME`. `PATH`
@@ -216,7 +216,7 @@ fn expanded(value: &str, before: &BTreeMap<String, String>) -> String {
 }
 
 /// Whether a value may be kept in a record: its name is not that of a secret, and no live secret is in it
-/// (containers.md 6.7).
+///.
 #[must_use]
 pub fn is_plain<'a>(name: &str, value: &str, mut secrets: impl Iterator<Item = &'a Secret>) -> bool {
     let upper = name.to_ascii_uppercase();

@@ -1,4 +1,4 @@
-//! The person's git configuration (containers.md 5.6).
+//! The person's git configuration.
 
 mod file;
 mod identity;

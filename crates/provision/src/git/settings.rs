@@ -106,7 +106,7 @@ impl fmt::Display for Settings {
 }
 
 impl Settings {
-    /// Reads what `git config --global --list --includes -z` printed, and keeps what containers.md 5.6 allows.
+    /// Reads what `git config --global --list --includes -z` printed, and keeps the keys that a container may have.
     /// `git_keys` are the person's own: they are kept whatever they are, but for control characters.
     #[must_use]
     pub fn read(printed: &[u8], git_keys: &[String]) -> Self {

@@ -1,4 +1,4 @@
-//! The words of Apple's `container` (workspace.md 6.5).
+//! The words of Apple's `container`.
 //!
 //! Its parser takes a value as the next word, knows no `--` before a name, and reads commas, equals signs and colons of
 //! a mount as its own. So a value that cannot be encoded is refused here, before any program starts.

@@ -1,4 +1,4 @@
-//! The output of Apple's `container` (workspace.md 6.5), in its present form and the one before.
+//! The output of Apple's `container`, in its present form and the one before.
 //!
 //! Unknown fields are passed over, and those that may be missing are.
 

@@ -65,7 +65,7 @@ verbs! {
 }
 
 impl Verb {
-    /// Limit of an answer (containers.md 1.12); `None` where the call brings its own limit or has none.
+    /// Limit of an answer; `None` where the call brings its own limit or has none.
     fn deadline(self) -> Option<Duration> {
         let seconds = match self {
             Self::Exec

@@ -137,7 +137,7 @@ fn network_problems(spec: &CreateSpec, policy: &Policy) -> Vec<Problem> {
     problems
 }
 
-/// Properties that contradict `strict` (security.md 3.2), whatever single settings grant.
+/// Properties that contradict `strict`, whatever single settings grant.
 fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
     let refused = [
         (spec.capabilities != Capabilities::None || spec.exec_user.is_root(), "root.init", "PID 1 would be root"),

@@ -1,4 +1,4 @@
-//! Deadlines of engine calls (containers.md 1.12).
+//! Deadlines of engine calls.
 
 use std::time::Duration;
 

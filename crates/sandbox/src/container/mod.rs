@@ -1,4 +1,4 @@
-//! The container of a sandbox, ready for use (sandbox.md 1.3).
+//! The container of a sandbox, ready for use.
 //!
 //! **Invariant:** nobody gets a container whose start was not tested: what is remembered says `proven` after the last step.
 //! **Invariant:** the host keeps no token, only what it needs to know one again.

@@ -1,4 +1,4 @@
-//! A repository's `devcontainer.json`: the request of a stranger, read whole before anything is done (sandbox.md 6.2).
+//! A repository's `devcontainer.json`: the request of a stranger, read whole before anything is done.
 //!
 //! [`read`] makes a [`Devcontainer`] of a file, or says what cannot be granted. The caller that makes images
 //! and containers carries it out; its commands run by [`run`], as the agent, inside.

@@ -1,4 +1,4 @@
-//! The host's side of a worker: one run after the other, each a stream of events (sandbox.md 7).
+//! The host's side of a worker: one run after the other, each a stream of events.
 //!
 //! **Invariant:** what a run says is held against its protocol; a worker that breaks it is closed, so that no later run
 //! sees a frame of an earlier one.

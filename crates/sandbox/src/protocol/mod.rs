@@ -1,4 +1,4 @@
-//! What a worker and the host say to each other: requests one way, lines the other (sandbox.md 3.2, 3.3).
+//! What a worker and the host say to each other: requests one way, lines the other.
 //!
 //! **Invariant:** a size is looked at before anything of that size is kept.
 //! **Invariant:** what a worker sends is a claim: it is counted and held against what was asked.

@@ -1,4 +1,4 @@
-//! Where sandboxes come from: the seam between what drives a worker and who makes containers (sandbox.md 1.1).
+//! Where sandboxes come from: the seam between what drives a worker and who makes containers.
 
 mod contract;
 mod frame;

@@ -1,4 +1,4 @@
-//! What a program in a sandbox says, as it says it (sandbox.md 1.4).
+//! What a program in a sandbox says, as it says it.
 
 use coracle_runtime::{Exit, LimitKind};
 use futures_util::Stream;

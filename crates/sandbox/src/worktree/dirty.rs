@@ -1,4 +1,4 @@
-//! What is not committed in a directory of the person's, as a commit of ours (sandbox.md 2.3).
+//! What is not committed in a directory of the person's, as a commit of ours.
 //!
 //! The directory is looked at with a repository of ours and a copy of its index: the person's index, files and
 //! references stay as they are, nothing that their repository configures runs, and git enters no repository within it.

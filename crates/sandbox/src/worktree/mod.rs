@@ -1,4 +1,4 @@
-//! One repository for many agents: a worktree and a branch for each workflow (sandbox.md 2).
+//! One repository for many agents: a worktree and a branch for each workflow.
 //!
 //! [`WorktreeManager`] keeps a mirror of each repository on the host, fills the bare repository of a container from it,
 //! and gives each workflow a worktree there. Commits come out as bundles, into a repository of ours that holds nothing

@@ -1,4 +1,4 @@
-//! What the person's git would act on, where files are shared and nothing could be laid over it (sandbox.md 2.1).
+//! What the person's git would act on, where files are shared and nothing could be laid over it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -60,7 +60,7 @@ enum OnTimeout {
     Keep,
 }
 
-/// The answer of `exec` (containers.md 9.2).
+/// The answer of `exec`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecResponse {
     returncode: Option<u8>,

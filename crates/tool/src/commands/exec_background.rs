@@ -31,7 +31,7 @@ pub(crate) struct ExecBackground {
     timeout: Option<Seconds>,
 }
 
-/// The answer (containers.md 10.2).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecBackgroundResponse {
     #[schemars(with = "String")]

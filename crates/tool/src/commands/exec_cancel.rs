@@ -32,7 +32,7 @@ pub(crate) struct ExecCancel {
     grace: Option<Seconds>,
 }
 
-/// The answer (containers.md 10.5).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecCancelResponse {
     #[schemars(with = "String")]

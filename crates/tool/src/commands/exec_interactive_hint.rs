@@ -27,7 +27,7 @@ pub(crate) struct ExecInteractiveHint {
     as_root: Option<bool>,
 }
 
-/// The answer (containers.md 9.12).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct InteractiveHintResponse {
     command: String,

@@ -31,7 +31,7 @@ pub(crate) struct ExecPoll {
     lines: Option<u32>,
 }
 
-/// The answer (containers.md 10.4).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecPollResponse {
     #[schemars(with = "String")]

@@ -55,7 +55,7 @@ pub(crate) struct JobPage<'a> {
     pub(crate) selection: &'a OutputSelection,
 }
 
-/// The answer (containers.md 10.6): either a page or matches.
+/// The answer: either a page or matches.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobOutput {
     #[schemars(with = "String")]

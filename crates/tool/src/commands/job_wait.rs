@@ -52,7 +52,7 @@ pub(crate) struct JobWait {
     timeout: Option<Seconds>,
 }
 
-/// The answer (containers.md 10.7).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobWaitResponse {
     #[schemars(with = "String")]

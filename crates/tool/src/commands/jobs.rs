@@ -32,7 +32,7 @@ pub(crate) struct Jobs {
     container: Option<Handle>,
 }
 
-/// The answer (containers.md 10.8).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct JobsResponse {
     jobs: Vec<JobRow>,

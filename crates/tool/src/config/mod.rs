@@ -1,4 +1,4 @@
-//! The configuration file: what the person decides (containers.md 15.1).
+//! The configuration file: what the person decides.
 //!
 //! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
 

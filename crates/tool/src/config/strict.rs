@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Config, DevcontainerFile, GitMode, Guest, MountMode, ProxyTransport, WorkspaceMode, WorktreeMode};
 
-/// The defaults that differ from those of `standard` (containers.md 15.1). They lie beneath what the person says.
+/// The defaults that differ from those of `standard`. They lie beneath what the person says.
 pub(super) fn defaults() -> Value {
     json!({
         "workspace": { "mode": "copy" },

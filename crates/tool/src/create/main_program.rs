@@ -1,4 +1,4 @@
-//! What a container is made to run, as its job `main` (containers.md 4.18).
+//! What a container is made to run, as its job `main`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

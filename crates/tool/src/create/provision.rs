@@ -1,4 +1,4 @@
-//! What is put into a container that runs, step by step (containers.md 5.1).
+//! What is put into a container that runs, step by step.
 
 use std::collections::BTreeMap;
 

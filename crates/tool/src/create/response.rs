@@ -1,4 +1,4 @@
-//! What `create` gives (containers.md 4.5).
+//! What `create` gives.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! A name that a container of ours has already (containers.md 4.20).
+//! A name that a container of ours has already.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The stack of a `create`: admitted before anything is made, brought up beside the container (containers.md 12).
+//! The stack of a `create`: admitted before anything is made, brought up beside the container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener, UdpSocket};

@@ -1,4 +1,4 @@
-//! A container under `policy = "strict"` (security.md 3.2): an image whose work directory is the user's, a volume there, and
+//! A container under `policy = "strict"`: an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
 use coracle_images::BuildFailure;

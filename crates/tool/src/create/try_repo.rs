@@ -1,4 +1,4 @@
-//! A repository that is tried: what it is for, how it comes in, and what is run in it (containers.md 7.5, 7.6).
+//! A repository that is tried: what it is for, how it comes in, and what is run in it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -17,7 +17,7 @@ impl From<PolicyRefusal> for Failure {
     }
 }
 
-/// What to ask for where a rule refuses, each rule by its name (containers.md 15.2).
+/// What to ask for where a rule refuses, each rule by its name.
 fn instead(rule: &str) -> &'static str {
     match rule {
         "mount.root" | "copy.root" | "compose.root" => "name a path below a directory that may be shared",

@@ -180,7 +180,7 @@ impl Failure {
         self
     }
 
-    /// The whole answer (containers.md 1.5).
+    /// The whole answer.
     #[must_use]
     pub fn answer(&self, operation: Option<&str>) -> Map<String, Value> {
         let mut answer = self.known.clone();

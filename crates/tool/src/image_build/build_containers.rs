@@ -1,5 +1,5 @@
 //! Build containers: recipes run in them as root, and they have nothing of the caller's. Where no image could be built, the
-//! recipe is run in the caller's own container (containers.md 8.1, 8.2).
+//! recipe is run in the caller's own container.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The image of a `create`, with its part of the report (containers.md 7, 8).
+//! The image of a `create`, with its part of the report.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ pub(crate) struct ResolvedImage {
     pub(crate) recipe: Recipe,
 }
 
-/// Where an image came from (containers.md 4.5).
+/// Where an image came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ImageSource {

@@ -1,4 +1,4 @@
-//! `cache_clear`: kept images go (containers.md 8.9).
+//! `cache_clear`: kept images go.
 
 use coracle_images::cache::{CacheClearReport, CachedImageInfo, Clear, RetainedImage};
 use coracle_images::profile::Purpose;

@@ -1,4 +1,4 @@
-//! `create_network`: containers that find each other by name (containers.md 12.1).
+//! `create_network`: containers that find each other by name.
 
 use coracle_lifecycle::{NetworkOwner, NewNetwork};
 use coracle_runtime::NetworkName;

@@ -41,7 +41,7 @@ pub(crate) struct Destroy {
     discard: Option<bool>,
 }
 
-/// The answer (containers.md 14.3).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DestroyResponse {
     #[schemars(with = "String")]

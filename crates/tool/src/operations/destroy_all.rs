@@ -46,7 +46,7 @@ enum Scope {
     All,
 }
 
-/// The answer (containers.md 14.5).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct DestroyAllResponse {
     destroyed: usize,

@@ -1,4 +1,4 @@
-//! `destroy_network`: a network that nothing uses goes (containers.md 12.2).
+//! `destroy_network`: a network that nothing uses goes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `fork`: a container made from another as that is now (containers.md 11.8).
+//! `fork`: a container made from another as that is now.
 
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;

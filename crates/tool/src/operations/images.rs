@@ -1,4 +1,4 @@
-//! `images`: what is kept for the next containers (containers.md 8.9).
+//! `images`: what is kept for the next containers.
 
 use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;

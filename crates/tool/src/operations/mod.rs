@@ -79,7 +79,7 @@ pub async fn release_network(cx: &Context) {
     }
 }
 
-/// What a session leaves behind when its connection ends: containers that are to outlive it stay (containers.md 14.9).
+/// What a session leaves behind when its connection ends: containers that are to outlive it stay.
 pub async fn end_session(cx: &Context) {
     let busy = if cx.config.lifecycle.keep_jobs { busy(cx).await } else { Vec::new() };
     let mine = |it: &coracle_lifecycle::ContainerEntry| {

@@ -1,4 +1,4 @@
-//! `networks`: those that containers share (containers.md 12.3).
+//! `networks`: those that containers share.
 
 use coracle_lifecycle::OwnNetwork;
 use coracle_runtime::ProjectName;

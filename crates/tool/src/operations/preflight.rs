@@ -1,4 +1,4 @@
-//! `preflight` (containers.md 3): can containers be made here, and what to do if not.
+//! `preflight`: can containers be made here, and what to do if not.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

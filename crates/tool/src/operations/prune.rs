@@ -1,4 +1,4 @@
-//! `prune`: what of ours nothing needs any more (containers.md 14.7).
+//! `prune`: what of ours nothing needs any more.
 
 use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};

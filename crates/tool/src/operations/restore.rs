@@ -1,4 +1,4 @@
-//! `restore`: a container made from a snapshot (containers.md 11.7).
+//! `restore`: a container made from a snapshot.
 
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `snapshot_delete`: a snapshot goes (containers.md 11.8).
+//! `snapshot_delete`: a snapshot goes.
 
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `snapshots`: what was kept (containers.md 11.8).
+//! `snapshots`: what was kept.
 
 use coracle_images::snapshot::SnapshotUse;
 use coracle_runtime::SnapshotName;

@@ -39,7 +39,7 @@ pub(crate) struct StatusOf {
     health_check: Option<bool>,
 }
 
-/// The answer (containers.md 14.2).
+/// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct StatusResponse {
     container: String,

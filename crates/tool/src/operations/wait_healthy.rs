@@ -1,4 +1,4 @@
-//! `wait_healthy`: until what runs in a container is ready (containers.md 13).
+//! `wait_healthy`: until what runs in a container is ready.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The checks of preflight, as a pure function of facts (containers.md 3.3).
+//! The checks of preflight, as a pure function of facts.
 
 use std::path::Path;
 

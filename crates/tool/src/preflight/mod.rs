@@ -1,4 +1,4 @@
-//! Can containers be made here, and what to do if not (containers.md 3): looked at, and kept for a while.
+//! Can containers be made here, and what to do if not: looked at, and kept for a while.
 
 mod checks;
 mod cluster;
@@ -22,7 +22,7 @@ use crate::host_system;
 use crate::humanize::count;
 use jiff::Timestamp;
 
-/// The answer of `preflight` (containers.md 3.2).
+/// The answer of `preflight`.
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct PreflightResponse {
     ready: bool,
@@ -40,7 +40,7 @@ pub(crate) struct PreflightResponse {
     checked_at: String,
 }
 
-/// What containers can have here (containers.md 3.6).
+/// What containers can have here.
 #[derive(Debug, JsonSchema, Serialize)]
 struct Capabilities {
     exec: bool,

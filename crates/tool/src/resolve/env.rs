@@ -1,4 +1,4 @@
-//! The `env` of a call (containers.md 6.1).
+//! The `env` of a call.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::failure::{Code, Failure};
 
-/// Words in a name that say its value is a secret (containers.md 6.7).
+/// Words in a name that say its value is a secret.
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
 /// The kernel takes no variable above 128 KiB, its name, `=` and the NUL at its end included.

@@ -1,4 +1,4 @@
-//! The network of a call, and names for its hosts file (containers.md 4.11, 4.13).
+//! The network of a call, and names for its hosts file.
 
 use coracle_runtime::{HostEntry, NetworkName, NetworkRequest};
 

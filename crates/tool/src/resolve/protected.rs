@@ -1,4 +1,4 @@
-//! Mounts that would go around the protected paths (containers.md 4.10).
+//! Mounts that would go around the protected paths.
 
 use std::path::Path;
 

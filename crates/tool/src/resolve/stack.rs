@@ -1,4 +1,4 @@
-//! The stack of a call: which file, which project, and where its relative paths start (containers.md 12.4, 12.5).
+//! The stack of a call: which file, which project, and where its relative paths start.
 
 use std::io::Read;
 use std::path::PathBuf;

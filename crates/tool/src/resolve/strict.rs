@@ -1,4 +1,4 @@
-//! What `policy = "strict"` has no place for in a `create` (security.md 3.2). All of it is told at once, before anything is
+//! What `policy = "strict"` has no place for in a `create`. All of it is told at once, before anything is
 //! made: nothing that was asked for is left out in silence.
 
 use coracle_provision::UserRequest;

@@ -1,4 +1,4 @@
-//! What a sandbox's container is made of (sandbox.md 1.2), with every default decided.
+//! What a sandbox's container is made of, with every default decided.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The repository that a workflow begins from, as it was said (sandbox.md 2.2).
+//! The repository that a workflow begins from, as it was said.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Removes sandboxes; their unsaved work is saved first (sandbox.md 1.4, 2.5).
+//! Removes sandboxes; their unsaved work is saved first.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Spaces attempts after a failed pull (workspace.md 1.3).
+//! Spaces attempts after a failed pull.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

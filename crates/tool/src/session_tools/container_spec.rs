@@ -1,4 +1,4 @@
-//! What a session's containers are made of (workspace.md 1.9, 6.4): from the configuration, with every default decided.
+//! What a session's containers are made of: from the configuration, with every default decided.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What became of the workspace, for the person: compared, packed, or applied to the host (workspace.md 1.11).
+//! What became of the workspace, for the person: compared, packed, or applied to the host.
 
 use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::Limits;

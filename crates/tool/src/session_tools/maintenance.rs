@@ -1,4 +1,4 @@
-//! What is done for session containers now and then, and at the end of a session (workspace.md 1.6, 1.7).
+//! What is done for session containers now and then, and at the end of a session.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Packages that the snippets of all sessions share (workspace.md 6.4): only a person adds or removes them.
+//! Packages that the snippets of all sessions share: only a person adds or removes them.
 
 use coracle_images::profile::session_images::{Manager, shared_packages};
 use coracle_images::{Base, BuildReport, ImageOrigin};

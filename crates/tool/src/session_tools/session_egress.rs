@@ -1,5 +1,4 @@
-//! The way out of a session's container: a list of names, by a proxy that this process keeps for it (workspace.md 1.9,
-//! sandbox.md 5).
+//! The way out of a session's container: a list of names, by a proxy that this process keeps for it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The search for secrets in files that are to be kept (containers.md 11.6).
+//! The search for secrets in files that are to be kept.
 
 use std::time::Duration;
 

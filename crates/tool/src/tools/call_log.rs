@@ -1,4 +1,4 @@
-//! The line of a tool's call in the event log of its session (workspace.md 5.2).
+//! The line of a tool's call in the event log of its session.
 
 use std::time::Duration;
 

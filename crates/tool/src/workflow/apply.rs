@@ -1,4 +1,4 @@
-//! `workflow_apply`: the work of a workflow into the checkout that it began from (sandbox.md 2.4, 7).
+//! `workflow_apply`: the work of a workflow into the checkout that it began from.
 
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport};

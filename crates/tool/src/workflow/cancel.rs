@@ -1,4 +1,4 @@
-//! `workflow_cancel`: an agent is told to stop (sandbox.md 7).
+//! `workflow_cancel`: an agent is told to stop.
 
 use coracle_sandbox::RunState;
 use schemars::JsonSchema;

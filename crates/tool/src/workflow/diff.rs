@@ -1,4 +1,4 @@
-//! `workflow_diff`: what a workflow changed, for the agent that started it (sandbox.md 7).
+//! `workflow_diff`: what a workflow changed, for the agent that started it.
 
 use coracle_sandbox::worktree::{Diff, DiffOptions};
 use schemars::JsonSchema;

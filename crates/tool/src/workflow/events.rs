@@ -1,4 +1,4 @@
-//! `workflow_events`: what an agent did (sandbox.md 7).
+//! `workflow_events`: what an agent did.
 
 use std::time::Duration;
 

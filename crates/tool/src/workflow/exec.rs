@@ -1,4 +1,4 @@
-//! `workflow_exec`: a command in the worktree of a workflow, for the agent that started it (sandbox.md 7).
+//! `workflow_exec`: a command in the worktree of a workflow, for the agent that started it.
 
 use coracle_runtime::{Exec, Exit};
 use coracle_sandbox::worktree::CreateRequest;

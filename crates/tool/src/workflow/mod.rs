@@ -1,4 +1,4 @@
-//! Workflows for agents: tools that start another agent in a sandbox, and look after it (sandbox.md 7).
+//! Workflows for agents: tools that start another agent in a sandbox, and look after it.
 
 mod apply;
 mod cancel;

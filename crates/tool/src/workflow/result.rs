@@ -1,4 +1,4 @@
-//! `workflow_result`: what came of an agent's work (sandbox.md 7).
+//! `workflow_result`: what came of an agent's work.
 
 use coracle_sandbox::RunState;
 use coracle_sandbox::protocol::Usage;

@@ -1,4 +1,4 @@
-//! `workflow_start`: another agent begins to work (sandbox.md 7).
+//! `workflow_start`: another agent begins to work.
 
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;

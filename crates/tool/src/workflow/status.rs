@@ -1,4 +1,4 @@
-//! `workflow_status`: how an agent's work stands (sandbox.md 7).
+//! `workflow_status`: how an agent's work stands.
 
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::{ProfileName, RunState, SandboxLiveness};

@@ -1,4 +1,4 @@
-//! `worktree_apply`: the work of a workflow into a checkout of this host (sandbox.md 2.4).
+//! `worktree_apply`: the work of a workflow into a checkout of this host.
 
 use std::path::PathBuf;
 

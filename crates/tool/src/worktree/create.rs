@@ -1,4 +1,4 @@
-//! `worktree_create`: a repository's worktree in the sandbox of a workflow (sandbox.md 2.3).
+//! `worktree_create`: a repository's worktree in the sandbox of a workflow.
 
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;

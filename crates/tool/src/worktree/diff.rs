@@ -1,4 +1,4 @@
-//! `worktree_diff`: what a workflow changed (sandbox.md 2.4).
+//! `worktree_diff`: what a workflow changed.
 
 use coracle_runtime::ByteSize;
 use coracle_sandbox::worktree::{DiffOptions, FileChange};

@@ -1,4 +1,4 @@
-//! `worktree_export`: the work of a workflow as a file of this host (sandbox.md 2.4).
+//! `worktree_export`: the work of a workflow as a file of this host.
 
 use std::path::PathBuf;
 

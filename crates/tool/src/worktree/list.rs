@@ -1,4 +1,4 @@
-//! `worktree_list`: the worktrees of all workflows (sandbox.md 2.4).
+//! `worktree_list`: the worktrees of all workflows.
 
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::WorktreeStatus;

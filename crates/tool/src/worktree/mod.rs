@@ -1,4 +1,4 @@
-//! Worktrees of workflows, each an operation of its own: `coracle worktree …` (sandbox.md 2).
+//! Worktrees of workflows, each an operation of its own: `coracle worktree …`.
 
 mod apply;
 mod create;

@@ -1,4 +1,4 @@
-//! `worktree_push`: the commits of a workflow to its remote (sandbox.md 2.4).
+//! `worktree_push`: the commits of a workflow to its remote.
 
 use coracle_sandbox::worktree::{PushReport, PushRequest};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! `worktree_remove`: a workflow is over (sandbox.md 2.5).
+//! `worktree_remove`: a workflow is over.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Takes secrets out of what we write: errors, reports, logs, audit (security.md 4.7, containers.md 1.7).
+//! Takes secrets out of what we write: errors, reports, logs, audit.
 
 mod stream_redactor;
 mod tokens;

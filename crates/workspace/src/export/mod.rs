@@ -1,4 +1,4 @@
-//! Changes of a workspace since its import: compared, packed, or applied to the host (workspace.md 1.11).
+//! Changes of a workspace since its import: compared, packed, or applied to the host.
 //!
 //! The guest lists the files. Its replies are untrusted data: names are checked, the host follows no link, and set-id bits
 //! are dropped.

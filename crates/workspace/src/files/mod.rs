@@ -1,4 +1,4 @@
-//! The files of the workspace: one file for each tool (workspace.md 2.2, 2.3).
+//! The files of the workspace: one file for each tool.
 
 mod edit;
 mod info;

@@ -1,4 +1,4 @@
-//! The files of a workspace, for programs (workspace.md 2.5).
+//! The files of a workspace, for programs.
 //!
 //! [`GuestFs`] works over the link of a session's container, or over the socket that a guest has for its worker.
 //!

@@ -1,4 +1,4 @@
-//! Directories of the host that are copied into a workspace that is new (workspace.md 1.10).
+//! Directories of the host that are copied into a workspace that is new.
 //!
 //! A plan is made first, from names and sizes only. Then files are read and sent in a few large pieces into a staging
 //! directory, which is moved into the workspace in one step at the end.

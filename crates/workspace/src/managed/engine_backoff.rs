@@ -1,4 +1,4 @@
-//! Spaces checks for a missing engine (workspace.md 5.3).
+//! Spaces checks for a missing engine.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! `run_code`: a snippet in a container of its own (workspace.md 6).
+//! `run_code`: a snippet in a container of its own.
 
 mod host_files;
 mod preload;

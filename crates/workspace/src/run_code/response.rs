@@ -9,7 +9,7 @@ use crate::persistent::{self, KernelState};
 use crate::shell::{CommandResult, Termination, millis, rest_text, stream_text};
 use crate::{Code, Failure, Mode, Preload, Reason, RunFile, RunOutput, RunSettings, SessionHandle, Warning};
 
-/// The result of a snippet (workspace.md 6.1).
+/// The result of a snippet.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 // The schema that clients know has this title.

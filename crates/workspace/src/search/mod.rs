@@ -1,4 +1,4 @@
-//! Looking for files and for lines (workspace.md 2.4).
+//! Looking for files and for lines.
 
 mod glob;
 mod grep;

@@ -1,4 +1,4 @@
-//! `shell_execute`: one program with its arguments (workspace.md 3).
+//! `shell_execute`: one program with its arguments.
 
 pub(crate) mod check;
 mod path_hints;

@@ -1,4 +1,4 @@
-//! Files that a program reports as changed (workspace.md 5.1).
+//! Files that a program reports as changed.
 
 use crate::paths::{Path, PathCharset, PathRoot, PathRules};
 

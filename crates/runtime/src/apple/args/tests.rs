@@ -1,4 +1,4 @@
-//! Each row of the table of workspace.md 6.5, word by word.
+//! The command lines for Apple's `container`, argument by argument.
 
 use insta::assert_snapshot;
 

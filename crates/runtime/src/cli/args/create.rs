@@ -1,4 +1,4 @@
-//! The words that make a container: the whole table of containers.md 4.6.
+//! The arguments of `create` for Docker and Podman.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a container gets at each start, and has to pass, before anybody may use it (sandbox.md 1.3, 5.3).
+//! What a container gets at each start, and has to pass, before anybody may use it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Sandboxes that are made as their repository's `devcontainer.json` says (sandbox.md 6.2).
+//! Sandboxes that are made as their repository's `devcontainer.json` says.
 //!
 //! The file is read from the mirror before there is a container, and judged whole; then its image is made, and what was
 //! decided is written down beside the sandbox's record. A later `open` finds it there: a sandbox keeps the

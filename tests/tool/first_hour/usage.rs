@@ -4,8 +4,9 @@ use super::{Step, at_terminal, ends, step};
 
 pub(super) const FIRST: &[Step] = &[
     step("coracle --version", &["coracle 0.1"]),
-    step("coracle --help", &["create", "exec", "worktree"]),
-    at_terminal(step("coracle --help", &["create", "exec", "worktree"])),
+    step("coracle --help", &["create", "exec", "coracle help --all"]),
+    at_terminal(step("coracle --help", &["create", "exec", "coracle help --all"])),
+    step("coracle help --all", &["worktree"]),
     step("coracle help create", &["--purpose", "coracle create"]),
     step("coracle create -h", &["--port"]),
     step("coracle help exec", &["--timeout"]),

@@ -43,12 +43,12 @@ impl Contents {
         toolchain.into_iter().chain(system).collect()
     }
 
-    /// What it has of what the name promises: `python 3.11.2`, or the system.
+    /// What it has of what the name promises: `python 3.11.2 on Debian 12`, or the system alone.
     #[must_use]
     pub fn label(&self, image: &ImageRef) -> String {
         let toolchain = ImageExpectation::from_reference(image).toolchain;
         match toolchain.and_then(|it| Some((it.name(), self.toolchains.get(&it)?))) {
-            Some((name, installed)) => format!("{name} {}", installed.version),
+            Some((name, installed)) => format!("{name} {} on {}", installed.version, self.system.shown()),
             None => self.system.shown(),
         }
     }
@@ -60,8 +60,7 @@ impl Contents {
         if !gaps.is_empty() {
             return gaps.join("; ");
         }
-        let (label, system) = (self.label(image), self.system.shown());
-        if label == system { label } else { format!("{label} on {system}") }
+        self.label(image)
     }
 
     fn toolchain_gap(&self, toolchain: Toolchain, version: &Version, image: &ImageRef) -> Option<String> {

@@ -19,7 +19,10 @@ pub(super) fn assert_names(answer: &Value, words: &str) {
     let warning = warnings.iter().find(|it| it["code"] == "bootstrap_image");
     let warning = warning.unwrap_or_else(|| panic!("no warning: {answer:#}"))["message"].as_str().unwrap();
     let report = step(answer, "image")["detail"].as_str().unwrap();
-    assert!(warning.contains(words) && report.contains(" on Debian 1") && report.contains("(stand-in for "), "{words}\n{warning}\n{report}");
+    assert!(
+        warning.contains(words) && report.contains(" on Debian 1") && report.contains("(stand-in for "),
+        "{words}\n{warning}\n{report}"
+    );
 }
 
 #[tokio::test]

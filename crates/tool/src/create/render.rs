@@ -287,7 +287,7 @@ mod tests {
               | E: no� network
         web is made, but not everything worked (7.6 s)
           id       0123
-          image    ubuntu:24.04
+          image    ubuntu 24.04
           user     1000:1000
           workdir  /workspace
           ports    127.0.0.1:8080 -> 80, 127.0.0.1:53 -> 53/udp

@@ -177,6 +177,7 @@ mod tests {
         std::fs::create_dir_all(&admin).unwrap();
         std::fs::create_dir(root.join("w")).unwrap();
         std::fs::write(admin.join("commondir"), "../..\n").unwrap();
+        std::fs::write(admin.join("gitdir"), format!("{}\n", root.join("w/.git").display())).unwrap();
         std::os::unix::fs::symlink(root.join("main"), root.join("link")).unwrap();
         let read = |pointer: &Path| {
             std::fs::write(root.join("w/.git"), format!("gitdir: {}\n", pointer.display())).unwrap();
@@ -189,6 +190,8 @@ mod tests {
             assert_eq!(read(&root.join("w").join(pointer)), Some((repository.clone(), None)), "{pointer}");
         }
         assert_eq!(read("../none".as_ref()), None);
+        std::fs::write(admin.join("gitdir"), "/elsewhere/.git\n").unwrap();
+        assert_eq!(read(&admin), Some((repository, None)), "it names another worktree");
         std::fs::create_dir(root.join("w/inner")).unwrap();
         assert_eq!(read("inner".as_ref()), None);
         std::fs::remove_file(admin.join("commondir")).unwrap();

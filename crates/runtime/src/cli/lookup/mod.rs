@@ -70,8 +70,9 @@ impl EngineLookup {
         if !self.may_ask(api).await {
             return Ok(false);
         }
+        let verb = if method == Method::DELETE { "remove" } else { "start" };
         let changed = tokio::time::timeout(within, api.client.change(method, path)).await;
-        let changed = changed.map_err(|_| Error::TimedOut { verb: "change", after: within })?;
+        let changed = changed.map_err(|_| Error::TimedOut { verb, after: within })?;
         Ok(changed.inspect_err(|fault| api.client.report(fault)).unwrap_or(false))
     }
 

@@ -1,9 +1,10 @@
 //! A call that the command line stands for, from its words to its exit code.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command};
-use coracle::{Audience, Failure, Host, Options, Process};
+use coracle::{Audience, Failure, Host, Options, Process, operations};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -15,6 +16,9 @@ use crate::render;
 
 /// Exit code of a container that is made, and not all that was asked for is in it.
 const INCOMPLETE: u8 = 3;
+
+/// Between two looks whether a forwarded port still leads somewhere.
+const FORWARD_LOOK: Duration = Duration::from_secs(2);
 
 const STRICT_HELP: &str = "Exit with 3 when a step of the report failed";
 
@@ -103,8 +107,7 @@ impl OperationCall {
             }
         };
         if stays {
-            // The port ends with this process.
-            process.context.call.cancel.cancelled().await;
+            return until_the_port_closes(&process, code).await;
         }
         if incomplete && !strict && !json {
             render::note("some steps failed; with `--strict` the exit code would be 3");
@@ -130,4 +133,16 @@ impl OperationCall {
             answer.insert("hint".into(), consent::HINT.into());
         }
     }
+}
+
+/// A forwarded port ends with this process, or with what it leads to.
+async fn until_the_port_closes(process: &Process, code: ExitCode) -> ExitCode {
+    let cancel = &process.context.call.cancel;
+    while operations::close_unused_forwards(process) {
+        if tokio::time::timeout(FORWARD_LOOK, cancel.cancelled()).await.is_ok() {
+            return code;
+        }
+    }
+    render::note("the port is closed: what it led to was removed");
+    ExitCode::FAILURE
 }

@@ -58,10 +58,12 @@ pub(crate) fn complain(answer: &Map<String, Value>) {
 }
 
 /// Warnings of an answer, on standard error. `no_guest` holds for every container of this release, so people are told
-/// once, by `preflight`.
+/// once, by `preflight`. That an image stands in for another is said by the report of `create`.
 pub(crate) fn warnings(answer: &Map<String, Value>) {
     let warnings = answer.get("warnings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    for warning in warnings.iter().filter(|it| it["code"] != "no_guest") {
+    let is_reported = answer.contains_key("provisioning_report");
+    let is_news = |it: &&Value| it["code"] != "no_guest" && (!is_reported || it["code"] != "bootstrap_image");
+    for warning in warnings.iter().filter(is_news) {
         let (code, message) = (text(warning, "code"), text(warning, "message"));
         note(&format!("{DOUBTFUL}warning[{code}]{DOUBTFUL:#}: {message}"));
     }

@@ -81,6 +81,7 @@ const OPTIONS_OF_DOCKER: &[(&str, &[&str], &str)] = &[
     ("create", &["--net"], "did you mean `--network`?"),
     ("exec", &["-u", "--user", "--privileged"], "commands run as the container's user; `--as-root` runs one as root"),
     ("exec", &["-d", "--detach"], "`coracle exec-background` starts a command without waiting for it"),
+    ("exec", &["--rm"], "leave it out; the container stays until `coracle destroy NAME`"),
     ("exec", &["--env-file"], "give each variable as `--env KEY=VALUE`"),
     (
         "exec-background",

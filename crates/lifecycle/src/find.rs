@@ -39,7 +39,8 @@ pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Op
 /// Finds a container of ours by name or id.
 ///
 /// # Errors
-/// [`Error::NotManaged`] for one that Coracle did not make; [`Error::NotFound`], also for what an engine made after the
+/// [`Error::NotManaged`] for one that Coracle did not make; [`Error::Belongs`] for one of a session's tools or of a sandbox;
+/// [`Error::NotFound`], also for what an engine made after the
 /// process that wanted it was killed: it is removed by the next call.
 pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Result<ManagedContainer> {
     if let Some(record) = recorded(store, handle)? {
@@ -56,6 +57,9 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
                 None => rebuild(&*runtime, store, &container).await?,
             };
             let Some(record) = record else {
+                if is_session_container(store, &*runtime, &container) {
+                    return Err(Error::Belongs { kind: ResourceKind::Container, name: handle.to_string() });
+                }
                 let leftover = read_labels(&*runtime, store, &container, Role::Primary);
                 return Err(match leftover {
                     Some(leftover) if is_abandoned(store, &leftover)? => not_found(store, handle),
@@ -69,11 +73,20 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
     }
 }
 
+/// Whether it is proven to be a slot of a session.
+pub(crate) fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
+    let role = container.labels.get(&store.signer().key("role"));
+    let slots = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
+    role.is_some_and(|it| slots.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
+}
+
 pub(crate) fn not_found(store: &Store, handle: &Handle) -> Error {
     let wanted = handle.as_str().to_ascii_lowercase();
     let alike = |it: &String| strsim::jaro_winkler(&wanted, &it.to_ascii_lowercase());
     let names = store.records().unwrap_or_default().into_iter().map(|it| it.name.to_string());
-    let mut near: Vec<String> = names.filter(|it| alike(it) > 0.8).collect();
+    // Two letters that changed places make a short name another one for the former measure.
+    let is_near = |it: &String| alike(it) > 0.8 || strsim::osa_distance(&wanted, &it.to_ascii_lowercase()) <= 1;
+    let mut near: Vec<String> = names.filter(is_near).collect();
     near.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
     near.truncate(5);
     Error::NotFound { kind: ResourceKind::Container, name: handle.to_string(), near }

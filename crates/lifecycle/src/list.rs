@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
 
 use crate::compose_stack::service;
-use crate::find::{proven, rebuild};
+use crate::find::{is_session_container, proven, rebuild};
 use crate::record::{Record, Role};
 use crate::{Engines, ManagedContainer, Result, Store, StoreError};
 
@@ -155,13 +155,6 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
     listing.containers.sort_by_key(|it| it.record.created);
     listing.others.sort_by_key(|it| it.record.created);
     Ok(listing)
-}
-
-/// Whether it is proven to be a slot of a session whose record was not there when it was read.
-fn is_session_container(store: &Store, runtime: &dyn ContainerRuntime, container: &Container) -> bool {
-    let role = container.labels.get(&store.signer().key("role"));
-    let slots = [Role::Workspace, Role::Run, Role::Sandbox].map(Role::as_str);
-    role.is_some_and(|it| slots.contains(&it.as_str())) && store.signed(runtime.kind(), &container.labels)
 }
 
 /// The preferred engine, and every engine that a record names.

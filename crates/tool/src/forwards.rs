@@ -29,6 +29,11 @@ impl Forwards {
         self.all().len() >= MAX_FORWARDS
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
     /// Keeps one, in place of an earlier one from the same port inside.
     pub(crate) fn add(&self, target: ForwardTarget, inside: u16, forward: Forward) -> u16 {
         let port = forward.port;

@@ -6,7 +6,12 @@ const FEW: usize = 8;
 /// The most similar of some names, if any is similar.
 pub fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let name: String = name.chars().take(64).collect();
-    let alike = |it: &str| strsim::jaro_winkler(&name.to_lowercase(), &it.to_lowercase());
+    let alike = |it: &str| {
+        let (name, it) = (name.to_lowercase(), it.to_lowercase());
+        // Two letters that changed places make a short name another one for the former measure.
+        let is_one_slip = name.len() >= 3 && strsim::osa_distance(&name, &it) <= 1;
+        strsim::jaro_winkler(&name, &it).max(if is_one_slip { 0.81 } else { 0.0 })
+    };
     // `stat` begins `status`, however like `start` it is.
     let begun = known.iter().filter(|it| name.chars().count() >= 3 && it.starts_with(&name)).min_by_key(|it| it.len());
     let scored = known.iter().map(|it| (alike(it), it));

@@ -13,10 +13,11 @@ impl InstalledPackages {
     /// Takes a line of apt, apk, dnf or microdnf.
     pub(super) fn take(&mut self, line: &str) {
         let line = line.trim();
-        if let Some((_, rest)) = line.split_once("upgraded, ")
-            && let Some(count) = rest.split_once(" newly installed").and_then(|(count, _)| count.parse().ok())
+        if let Some((upgraded, rest)) = line.split_once(" upgraded, ")
+            && let Some((new, _)) = rest.split_once(" newly installed")
+            && let (Ok(upgraded), Ok(new)) = (upgraded.parse::<usize>(), new.parse::<usize>())
         {
-            self.total = count;
+            self.total = upgraded + new;
         } else if line.starts_with("Get:") {
             self.downloaded += 1;
         } else if line.starts_with("Unpacking ") {
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn every_manager_is_counted() {
-        let total = "0 upgraded, 57 newly installed, 0 to remove and 3 not upgraded.";
+        let total = "2 upgraded, 55 newly installed, 0 to remove and 3 not upgraded.";
         let (download, unpack) =
             ("Get:1 http://deb.debian.org/debian bookworm/main git 1:2.39", "Unpacking git (2.39) ...");
         for (lines, expected) in [

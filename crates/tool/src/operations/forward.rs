@@ -64,7 +64,7 @@ impl Operation<Process> for Forward {
         let cx = &process.context;
         outlives_the_call(cx)?;
         self.check(cx)?;
-        close_unused(process);
+        close_unused_forwards(process);
         match (&self.container, &self.workflow) {
             (Some(container), None) => self.to_container(process, container).await,
             (None, Some(workflow)) => self.to_workflow(process, workflow).await,
@@ -190,14 +190,15 @@ impl ContainerPort {
     }
 }
 
-/// Closes the ports whose container or workflow is gone.
-fn close_unused(process: &Process) {
+/// Closes the ports whose container or workflow is gone. Returns whether one is left.
+pub fn close_unused_forwards(process: &Process) -> bool {
     let cx = &process.context;
     let records = cx.store().ok().and_then(|it| it.records().ok());
     process.forwards().retain(|target| match target {
         ForwardTarget::Container(id) => records.as_ref().is_none_or(|all| all.iter().any(|it| it.record_id == *id)),
         ForwardTarget::Workflow { sandbox, id } => has_workflow(cx, sandbox, id).unwrap_or(true),
     });
+    !process.forwards().is_empty()
 }
 
 /// Whether a port of this host may lead to one inside: under `strict` none does.

@@ -62,7 +62,9 @@ impl Render for ImagesResponse {
             let (purpose, base) = (optional(it.purpose.as_ref()), optional(it.base.as_ref()));
             let (size, created) = (bytes(it.size_bytes), ago(&it.created, now));
             let in_use = if it.in_use { "yes" } else { "no" };
-            vec![it.image.to_string().into(), purpose.into(), base.into(), size.into(), created.into(), in_use.into()]
+            // With the registry, the column would show nothing else on a narrow terminal.
+            let name = it.image.as_str().rsplit('/').next().unwrap_or_default().to_owned();
+            vec![name.into(), purpose.into(), base.into(), size.into(), created.into(), in_use.into()]
         };
         Document::rows(&COLUMNS, &self.images, row, "no images are kept; `coracle create --purpose python` makes one")
     }

@@ -29,7 +29,7 @@ use crate::dispatch::OperationEntry;
 use crate::removal::removing;
 use crate::terminals;
 
-pub use self::forward::may_open_port;
+pub use self::forward::{close_unused_forwards, may_open_port};
 
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[

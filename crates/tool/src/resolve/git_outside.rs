@@ -138,7 +138,9 @@ impl GitOutside {
             None => format!("commit on the host, or in a clone: {clone}"),
             Some(AbsenceReason::Other(_)) => clone,
             Some(AbsenceReason::Refused(_)) => {
-                format!("add `{repository}` to `workspace.allow_roots`; then {clone}, and a linked worktree finds it")
+                format!(
+                    "{clone}; with `{repository}` in `workspace.allow_roots`, a linked worktree can read its history"
+                )
             }
         }
     }
@@ -155,7 +157,11 @@ impl GitOutside {
 
     /// A part of the step `workspace`.
     pub(crate) fn report_item(&self) -> ReportItem {
-        ReportItem::success(self.sentence()).with("hint", self.hint())
+        let item = match self.missing {
+            None => ReportItem::success(self.sentence()),
+            Some(_) => ReportItem::skipped(self.sentence()),
+        };
+        item.with("hint", self.hint())
     }
 
     /// A warning where git does not work.

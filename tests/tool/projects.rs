@@ -140,7 +140,9 @@ async fn made(tool: &Tool<'_>) -> Vec<Project> {
         if set_up(tool, &dir, project.setup).await {
             all.push(project);
         } else {
-            assert_eq!(project.name, "reftable", "only git before 2.45 cannot make one of them");
+            // Git before 2.45 cannot make the former, and only root gives files away.
+            let needs_root = ["foreign", "trusted"].contains(&project.name) && !rustix::process::geteuid().is_root();
+            assert!(project.name == "reftable" || needs_root, "{}", project.name);
         }
     }
     all

@@ -38,7 +38,7 @@ pub(super) const STEPS: &[Step] = &[
     step("coracle exec box -- yes | head -1", &["y"]),
     step("coracle exec box -- pwd", &["/workspace"]),
     step("coracle exec box -- ls", &["names.txt"]),
-    ends("coracle exec box ls -la", 2, &["--"]),
+    step("coracle exec box ls -la", &["."]),
     step("coracle exec box -- python3 -c 'print(6 * 7)'", &["42"]),
     step("coracle exec box --json -- true", &["\"exit_code\""]),
     step("coracle exec box --as-root -- id -u", &["0"]),

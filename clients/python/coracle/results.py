@@ -33,7 +33,7 @@ class PreflightResult(Result):
     checks: list[Result]
     summary: str
     engine: Result | None
-    #: What containers can have here (containers.md 3.6).
+    #: What containers can have here.
     capabilities: PreflightResultCapabilities
     policy: str
     allow_roots: list[str]

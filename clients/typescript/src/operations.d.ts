@@ -15,7 +15,7 @@ export interface PreflightResult {
   checks: Array<Record<string, unknown>>;
   summary: string;
   engine: Record<string, unknown> | null;
-  /** What containers can have here (containers.md 3.6). */
+  /** What containers can have here. */
   capabilities: {
     exec: boolean;
     guest: boolean;

@@ -345,7 +345,7 @@ async fn the_other_tool_neither_lists_nor_knows_them() {
     let [container] = &*bench.containers().await else { panic!("there is one") };
     for handle in [container.name.as_str(), id(&ready).as_str()] {
         let found = find(&engines, &store, &Handle::parse(handle).unwrap()).await;
-        assert!(matches!(found, Err(Error::NotManaged { .. })), "{found:?}");
+        assert!(matches!(found, Err(Error::Belongs { .. })), "{found:?}");
     }
     assert_eq!(reconcile(&engines, &store, Duration::ZERO).await.unwrap(), [""; 0]);
     assert_eq!(bench.containers().await.len(), 1);

@@ -34,12 +34,14 @@ impl From<lifecycle::Error> for Failure {
                 .detail("kind", kind.to_string())
                 .detail("containers", containers)
                 .hint("`destroy` these containers first"),
-            Error::Belongs { kind, .. } => Self::invalid("name", message).hint(match kind {
-                lifecycle::ResourceKind::Container => {
-                    "it goes with its session or sandbox; `coracle workspace end` ends that of this session"
-                }
-                _ => "it goes by itself: with its stack, or with the last container that needs it",
-            }),
+            Error::Belongs { kind: kind @ lifecycle::ResourceKind::Container, name } => {
+                Self::new(Code::NotManaged, message)
+                    .detail("kind", kind.to_string())
+                    .detail("name", name)
+                    .hint("it goes with its session or sandbox; `coracle workspace end` ends that of this session")
+            }
+            Error::Belongs { .. } => Self::invalid("name", message)
+                .hint("it goes by itself: with its stack, or with the last container that needs it"),
             Error::Busy { name } => {
                 Self::new(Code::Busy, message).detail("holder", name).hint("try again in a few seconds")
             }

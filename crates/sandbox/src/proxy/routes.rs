@@ -263,7 +263,8 @@ impl Drop for Entry {
         if self.charged {
             let usage = self.reader.as_mut().map_or_else(Usage::default, UsageReader::finish);
             let (bytes_in, bytes_out) = (self.line.bytes_in, self.line.bytes_out);
-            self.line.tokens = Some(self.shared.meter.add(&usage, bytes_in, bytes_out, self.whole));
+            let whole = self.whole || self.reader.as_ref().is_some_and(UsageReader::has_ended);
+            self.line.tokens = Some(self.shared.meter.add(&usage, bytes_in, bytes_out, whole));
         }
         self.shared.log.write(&self.line);
     }

@@ -24,13 +24,15 @@ pub(crate) struct UsageReader {
     /// What is kept is too long to be looked at.
     over: bool,
     usage: Usage,
+    /// The provider has sent all numbers.
+    has_ended: bool,
 }
 
 impl UsageReader {
     /// For an answer of that type.
     pub(crate) fn new(content_type: Option<&str>) -> Self {
         let lines = content_type.is_some_and(|it| it.trim_start().starts_with("text/event-stream"));
-        Self { lines, kept: Vec::new(), over: false, usage: Usage::default() }
+        Self { lines, kept: Vec::new(), over: false, usage: Usage::default(), has_ended: false }
     }
 
     /// Takes what passes.
@@ -43,6 +45,12 @@ impl UsageReader {
             bytes = &bytes[at + 1..];
         }
         self.keep(bytes);
+    }
+
+    /// Whether the answer came to its end as the provider marks it. Its client may close the connection before the end of the
+    /// body is read.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
     }
 
     /// What was said.
@@ -64,11 +72,13 @@ impl UsageReader {
             return;
         }
         let json = if self.lines { line.strip_prefix(b"data:").unwrap_or_default() } else { &line };
+        self.has_ended |= self.lines && is_last_event(json);
         // Most events say nothing of it.
         if !json.windows(6).any(|it| it == b"\"usage") {
             return;
         }
         if let Ok(said) = serde_json::from_slice::<UsageEvent>(json) {
+            self.has_ended |= !self.lines;
             let within = [said.message, said.response].into_iter().flatten().filter_map(|it| it.usage);
             for usage in said.usage.into_iter().chain(within) {
                 self.usage.take(&usage);
@@ -78,6 +88,19 @@ impl UsageReader {
             }
         }
     }
+}
+
+/// OpenAI's last line, Anthropic's last event, and that of OpenAI's responses.
+fn is_last_event(json: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct TypedEvent {
+        r#type: String,
+    }
+    let is_named = |name: &str| json.windows(name.len()).any(|it| it == name.as_bytes());
+    let last = ["message_stop", "response.completed"];
+    json.trim_ascii() == b"[DONE]"
+        || last.into_iter().any(is_named)
+            && serde_json::from_slice::<TypedEvent>(json).is_ok_and(|event| last.contains(&&*event.r#type))
 }
 
 impl Usage {
@@ -156,6 +179,29 @@ mod tests {
         let mut reader = UsageReader::new(Some(content_type));
         text.as_bytes().chunks(size).for_each(|it| reader.push(it));
         reader.finish()
+    }
+
+    #[test]
+    fn an_answer_ends_where_its_provider_says_so_and_not_where_its_text_does() {
+        let (json, events) = ("application/json", "text/event-stream");
+        for (content_type, text, has_ended) in [
+            (json, r#"{"usage":{"completion_tokens":5}}"#, true),
+            (json, r#"{"usage":{"completion_tokens":5}"#, false),
+            (events, "data: {\"usage\":{\"completion_tokens\":5}}\n", false),
+            (events, "data: {\"usage\":null}\n\ndata: [DONE]\n", true),
+            (events, "data: {\"type\":\"message_stop\"}\n", true),
+            (events, "data: {\"type\":\"response.completed\",\"response\":{}}\n", true),
+            (
+                events,
+                "data: {\"type\":\"content_block_delta\",\"text\":\"{\\\"type\\\":\\\"message_stop\\\"}\"}\n",
+                false,
+            ),
+        ] {
+            let mut reader = UsageReader::new(Some(content_type));
+            reader.push(text.as_bytes());
+            reader.finish();
+            assert_eq!(reader.has_ended(), has_ended, "{text}");
+        }
     }
 
     #[test]

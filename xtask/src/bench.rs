@@ -84,7 +84,7 @@ impl Bench {
         for engine in &engines {
             engines::up(Some(engine))?;
         }
-        guest::build_small(&[guest::GUEST, guest::WORKER])?;
+        guest::build_small(&guest::PROGRAMS)?;
         let packages = ["--package", "coracle-cli", "--package", "coracle-tests"];
         let programs = ["--bin", "coracle", "--example", self.example];
         sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;

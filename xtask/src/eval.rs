@@ -29,7 +29,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         engines::up(Some(engine))?;
     }
     clients::ensure();
-    guest::build_small(&[guest::GUEST, guest::WORKER])?;
+    guest::build_small(&guest::PROGRAMS)?;
     let packages = ["--package", "coracle-cli", "--package", "coracle-tests"];
     let programs = ["--bin", "coracle", "--example", "agent_eval"];
     sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;

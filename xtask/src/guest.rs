@@ -34,6 +34,8 @@ pub(crate) const WORKER: Program = Program {
     fast: Limits { bytes: 32 << 20, compressed: 10 << 20 },
 };
 
+pub(crate) const PROGRAMS: [Program; 2] = [GUEST, WORKER];
+
 /// A program, and what each of its builds may weigh.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program {
@@ -98,10 +100,16 @@ struct Machine {
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => build_small(&[GUEST, WORKER]),
+        [] => build_small(&PROGRAMS),
         ["--fast"] => build_for_tests(Compiler::Static),
         _ => bail!("usage: cargo xtask guest [--fast]"),
     }
+}
+
+/// Compiles each program alone, as a release does: with fewer features of our crates than the workspace has.
+pub(crate) fn check_each(compiler: Compiler) -> Result<()> {
+    let check = |it: String| compiler.cargo(&["check", "--package", &it, "--bin", &it])?.run();
+    PROGRAMS.iter().map(Program::package).try_for_each(check)
 }
 
 /// The optimised builds, for a release and for measurements.
@@ -119,7 +127,7 @@ pub(crate) fn build_small(programs: &[Program]) -> Result<()> {
 /// Both programs, of what the build of all programs and tests compiles too.
 pub(crate) fn build_for_tests(compiler: Compiler) -> Result<()> {
     // A small test, so that cargo chooses the features that dependencies have with tests.
-    build_among(&[GUEST, WORKER], compiler, &["build", "--workspace", "--test", "mux"], "debug")
+    build_among(&PROGRAMS, compiler, &["build", "--workspace", "--test", "mux"], "debug")
 }
 
 /// Programs of a build that has other packages too, by that compiler: `words` are for cargo, which puts them into that

@@ -11,8 +11,8 @@
 #[cfg(feature = "host")]
 mod apply_devcontainer;
 #[cfg(feature = "host")]
-#[cfg(feature = "host")]
 mod checkout_failure;
+#[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]
 pub mod devcontainer;
@@ -33,6 +33,7 @@ mod leftover;
 #[cfg(feature = "host")]
 mod local_repository;
 mod names;
+#[cfg(feature = "host")]
 mod near_names;
 #[cfg(feature = "host")]
 mod nested_repository;
@@ -63,7 +64,9 @@ mod token;
 mod workflow_records;
 #[cfg(feature = "host")]
 pub mod worktree;
+#[cfg(feature = "host")]
 mod worktree_processes;
+#[cfg(feature = "host")]
 mod worktree_settings;
 
 #[cfg(feature = "host")]

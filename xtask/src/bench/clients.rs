@@ -47,7 +47,7 @@ pub(super) fn run(containers: u32) -> Result<()> {
             engine => engines::up(Some(engine))?,
         }
     }
-    guest::build_small(&[guest::GUEST, guest::WORKER])?;
+    guest::build_small(&guest::PROGRAMS)?;
     let features = cluster.iter().flat_map(|_| ["--features", KUBERNETES]);
     sh("cargo", ["build", "--release", "--package", "coracle-cli", "--bin", "coracle"].into_iter().chain(features))
         .run()?;

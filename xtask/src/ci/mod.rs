@@ -20,6 +20,7 @@ const STEPS: &[Step] = &[
     ("licences and sources", licences::check),
     ("rules", || sh("cargo", ["test", "--package", "xtask"]).run()),
     ("guest", || guest::build_for_tests(COMPILER)), // before all that compiles `coracle`, which embeds it
+    ("guest and worker alone", || guest::check_each(COMPILER)),
     ("lints and documentation", || test::beside_the_clients(build)),
     ("budgets", budgets::print),
     ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules

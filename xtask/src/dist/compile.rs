@@ -17,7 +17,7 @@ pub(super) fn run(platform: Platform) -> Result<PathBuf> {
     let targets = sh("rustup", ["target", "list", "--installed"]).read().unwrap_or_default();
     ensure!(targets.lines().any(|it| it == triple), "the target is missing: rustup target add {triple}");
     if platform.is_linux {
-        guest::build_small(&[guest::GUEST, guest::WORKER])?;
+        guest::build_small(&guest::PROGRAMS)?;
         apt::ensure(&["musl-tools"])?; // a C compiler for the target
     }
     let sources = format!("--remap-path-prefix={}=/coracle", root().display());

@@ -77,8 +77,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     let args = json!({ "agent": task.agent.name, "workflow": workflow, "profile": task.profile, "model": task.model });
     let intent = audit::intent(cx, "agent", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
     let done = Box::pin(run_in_sandbox(&process, at, &task, matches.get_flag("json"))).await;
-    let told = done.as_ref().map(|it| Map::from_iter([("exit".to_owned(), json!(it.0.exit_code))]));
-    intent.finish(told.as_ref().map_err(|failure| *failure)).await;
+    intent.finish_program(done.as_ref().map(|it| Some(it.0.exit_code))).await;
     let (ended, report) = done?;
     match matches.get_flag("json") {
         true => render::print(&answer(&task, &workflow, &ended, &report).to_string()),

@@ -111,8 +111,7 @@ impl Terminal {
         let link = guest_link(cx, &mut found).await?;
         let intent = audit::intent(cx, self.act, Effect::Mutating, &self.audited_args()).await?;
         let done = terminal::run(&link, exec, &cx.host.terminal_kind).await;
-        let told = done.as_ref().map(|code| Map::from_iter([("exit".to_owned(), json!(code))]));
-        intent.finish(told.as_ref().map_err(|failure| *failure)).await;
+        intent.finish_program(done.as_ref().map(|code| Some(*code))).await;
         done.map(ExitCode::from)
     }
 

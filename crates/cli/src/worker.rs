@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use clap::ArgMatches;
 use coracle::document::sanitize;
 use coracle::sandbox::{self, Task};
-use coracle::{Context, Failure, Host, Options};
+use coracle::{Context, Effect, Failure, Host, Options, audit};
 use coracle_sandbox::{ProfileName, WorkflowId};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::reporter::{Reporter, with_events};
 use super::{exit, startup};
@@ -41,6 +41,8 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
     let task = requested(cx, matches, sandbox.profile.clone())?;
     let model = sandbox::model(cx, &task.profile, task.model.clone())?;
     sandbox::ensure_key(cx, &task.profile).await?;
+    let args = json!({ "workflow": id.as_str(), "profile": task.profile.as_str(), "model": model });
+    let intent = audit::intent(cx, "worker_run", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
     let json = matches.get_flag("json");
     let screen = Mutex::new(Reporter::new(&cx.host));
     let reporter = || screen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,6 +58,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
     let work = async |cx: &Context| Box::pin(sandbox::work(cx, &sandbox, &id, task, hear)).await;
     let done = with_events(cx, work, |event| reporter().show_event(&event)).await;
     reporter().clear();
+    intent.finish_program(done.as_ref().map(|()| None)).await;
     done
 }
 
@@ -145,8 +148,6 @@ fn schema(cx: &Context, file: &Path) -> Result<Value, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -141,8 +141,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
         if cx.call.cancel.is_cancelled() { Err(Failure::cancelled()) } else { Ok(exit) }
     };
     let result = done.await;
-    let told = result.as_ref().map(|exit| Map::from_iter([("exit".to_owned(), json!(exit_code(*exit)))]));
-    intent.finish(told.as_ref().map_err(|failure| *failure)).await;
+    intent.finish_program(result.as_ref().map(|exit| Some(exit_code(*exit)))).await;
     Ok(ExitCode::from(exit_code(result?)))
 }
 

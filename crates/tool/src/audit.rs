@@ -59,6 +59,12 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
 }
 
 impl Intent {
+    /// Records how a program of the user ended: its exit code, if it has one.
+    pub async fn finish_program(self, exit_code: Result<Option<u8>, &Failure>) {
+        let result = exit_code.map(|code| Map::from_iter([("exit_code".to_owned(), json!(code))]));
+        self.finish(result.as_ref().map_err(|failure| *failure)).await;
+    }
+
     /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
     pub async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
         let (code, rule) = match result {

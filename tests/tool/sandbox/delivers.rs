@@ -75,6 +75,11 @@ async fn what_an_agent_does_not_commit_is_committed_as_the_person_and_pushed() {
         let (code, printed) =
             text(&["exec", &id, "--", "sh", "-c", "cat new.txt; git config user.email; exit 7"]).await;
         assert_eq!((code, printed.as_str()), (Some(7), "new\nann@example.com\n"));
+        let trail = bench.tool.run(["audit", "log"], b"").await;
+        let trail = String::from_utf8(trail.stdout).unwrap();
+        let line = |act: &str| trail.lines().find(|it| it.contains(act)).unwrap_or_else(|| panic!("{act}: {trail}"));
+        assert!(line("worker_run").contains("done"), "{trail}");
+        assert!(line("worktree_exec").contains("exit 7"), "{trail}");
         let opened = bench.worktree(&["open", &id]).await;
         assert!(opened["path"].as_str().unwrap().ends_with(&id), "{opened:#}");
         assert_eq!(text(&["exec", "nobody", "--", "true"]).await.0, Some(125));

@@ -125,9 +125,7 @@ impl AttachCall {
         });
         let intent = audit::intent(cx, "attach", Effect::Mutating, args.as_object().unwrap_or(&Map::new())).await?;
         let done = Box::pin(self.on_terminal(cx, &found, &link, open, &terminals)).await;
-        let told =
-            done.as_ref().map(|end| Map::from_iter([("exit".to_owned(), json!(end.as_ref().map(|it| it.code)))]));
-        intent.finish(told.as_ref().map_err(|failure| *failure)).await;
+        intent.finish_program(done.as_ref().map(|end| end.as_ref().and_then(|it| it.code))).await;
         match done? {
             Some(end) => Ok(ExitCode::from(end.code.unwrap_or(1))),
             None => {

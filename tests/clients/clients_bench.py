@@ -22,8 +22,9 @@ AT_ONCE = 4
 
 def server():
     """The process of `coracle serve` that this one has started."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return next(it for it in children if b"serve" in Path(f"/proc/{it}/cmdline").read_bytes())
+    # The thread that started it has it as its child.
+    children = [it.read_text().split() for it in Path("/proc/self/task").glob("*/children")]
+    return next(it for of_thread in children for it in of_thread if b"serve" in Path(f"/proc/{it}/cmdline").read_bytes())
 
 
 def memory(process, field):

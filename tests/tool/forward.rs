@@ -101,6 +101,27 @@ async fn the_command_line_forwards_a_port_until_it_is_interrupted() {
 }
 
 #[tokio::test]
+async fn a_forwarded_port_ends_with_its_container() {
+    with_engine("", async |tool| {
+        let name = serving(tool).await;
+        let mut forward = tool.command(["forward", &name, "8000"]);
+        let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+        let address = lines.next_line().await.unwrap().unwrap();
+        leads(&address).await;
+        let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
+        assert_eq!(destroyed["success"], true, "{destroyed:#}");
+        let output = tokio::time::timeout(Duration::from_secs(20), forward.wait_with_output()).await;
+        let output = output.expect("it ends with the container").unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("what it led to was removed"), "{told}");
+        assert!(TcpStream::connect(&address).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_port_is_not_forwarded_by_a_call_that_ends_nor_where_none_may_be() {
     with_tool("", async |tool| {
         let name = tool.created(json!({})).await;

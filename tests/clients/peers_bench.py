@@ -58,8 +58,10 @@ def prepare():
                     container.write(f"/tmp/wheels/{wheel.name}", wheel.read_bytes())
             container.run([*words, "--no-index", "--find-links", "/tmp/wheels"], as_root=True)
             made = engine.containers.get(container.name).commit()
-    # A commit keeps the program that the container started with.
-    file = f'FROM {made.id}\nENTRYPOINT []\nCMD ["python3"]\n'
+    # The files alone: a commit keeps the program that the container started with, and labels that only their own state
+    # directory trusts.
+    environment = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8"
+    file = f'FROM {made.id} AS made\nFROM scratch\nCOPY --from=made / /\nENV {environment}\nCMD ["python3"]\n'
     engine.images.build(fileobj=io.BytesIO(file.encode()), tag=IMAGE)
 
 

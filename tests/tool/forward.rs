@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
+use tokio::process::Child;
 
 use super::mcp::Client;
 use super::{Tool, eventually, with_engine, with_rootful_engine, with_tool};
@@ -36,6 +37,16 @@ async fn read_from(address: &str) -> String {
 async fn leads(address: &str) {
     let answers = async || read_from(address).await == "of the container\n";
     eventually("the server answers at the port", Duration::from_secs(20), answers).await;
+}
+
+/// `coracle forward`, and the address at which the server answers.
+async fn forwarding(tool: &Tool<'_>, name: &str) -> (Child, String) {
+    let mut forward = tool.command(["forward", name, "8000"]);
+    let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
+    let address = lines.next_line().await.unwrap().unwrap();
+    leads(&address).await;
+    (forward, address)
 }
 
 #[tokio::test]
@@ -87,11 +98,7 @@ async fn a_forwarded_port_leads_to_a_container_that_was_started_again() {
 async fn the_command_line_forwards_a_port_until_it_is_interrupted() {
     with_engine("", async |tool| {
         let name = serving(tool).await;
-        let mut forward = tool.command(["forward", &name, "8000"]);
-        let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
-        let address = lines.next_line().await.unwrap().unwrap();
-        leads(&address).await;
+        let (mut forward, address) = forwarding(tool, &name).await;
         let pid = rustix::process::Pid::from_raw(forward.id().unwrap().cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         tokio::time::timeout(Duration::from_secs(20), forward.wait()).await.expect("it ends").unwrap();
@@ -104,11 +111,7 @@ async fn the_command_line_forwards_a_port_until_it_is_interrupted() {
 async fn a_forwarded_port_ends_with_its_container() {
     with_engine("", async |tool| {
         let name = serving(tool).await;
-        let mut forward = tool.command(["forward", &name, "8000"]);
-        let mut forward = forward.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(forward.stdout.take().unwrap()).lines();
-        let address = lines.next_line().await.unwrap().unwrap();
-        leads(&address).await;
+        let (forward, address) = forwarding(tool, &name).await;
         let destroyed = tool.call(json!({ "operation": "destroy", "container": name })).await;
         assert_eq!(destroyed["success"], true, "{destroyed:#}");
         let output = tokio::time::timeout(Duration::from_secs(20), forward.wait_with_output()).await;

@@ -28,12 +28,13 @@ pub(crate) const GUEST: Program = Program {
 };
 
 /// Size limit of the worker: half of it checks schemas, and the patterns in them.
-pub(crate) const WORKER: Program = Program {
+const WORKER: Program = Program {
     name: "worker",
     small: Limits { bytes: 12 << 20, compressed: 4 << 20 },
     fast: Limits { bytes: 32 << 20, compressed: 10 << 20 },
 };
 
+/// The programs that `coracle` contains.
 pub(crate) const PROGRAMS: [Program; 2] = [GUEST, WORKER];
 
 /// A program, and what each of its builds may weigh.

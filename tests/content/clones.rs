@@ -96,7 +96,10 @@ async fn an_image_without_git_says_so() {
     with_a_real_guest(async |running| {
         let place = place(running).await;
         let step = repos(&place, &[repo(&server, "web", "/workspace/web")], None).await;
-        assert_eq!((errors(&step), step.items[0].code), (vec!["git is not in the image"], Some("unsupported")));
+        assert_eq!(
+            (errors(&step), step.items[0].code.as_deref()),
+            (vec!["git is not in the image"], Some("unsupported"))
+        );
     })
     .await;
 }

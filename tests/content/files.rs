@@ -60,7 +60,7 @@ async fn a_file_that_the_user_may_not_write_fails_alone() {
         let step = config_files(&place, &files, &protected).await;
         let statuses: Vec<_> = step.items.iter().map(|it| it.status == Status::Success).collect();
         assert_eq!(statuses, [false, true, false, false, false, false], "{step:#?}");
-        assert_eq!((step.status, step.items[4].code), (Status::Partial, Some("policy_denied")));
+        assert_eq!((step.status, step.items[4].code.as_deref()), (Status::Partial, Some("policy_denied")));
         let inline = |path: &str| InlineFile { path: path.into(), content: b"mine".to_vec(), mode: 0o600 };
         let files = [inline(".config/a"), inline("roots/a"), inline("../roots")];
         let step = dotfiles_inline(&place, &files, &protected).await;

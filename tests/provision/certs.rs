@@ -59,7 +59,7 @@ async fn twice(place: &StepContext, seeds: &[u8], bundle: &str, new: usize) {
         let step = &trusted.step;
         assert_eq!(step.status, Status::Success, "{step:?}");
         assert_eq!(step.detail, format!("{} certificates of the host in {bundle}, {new} of them new", seeds.len()));
-        assert_eq!(step.probe, Some("the bundle, read back, holds each of them"));
+        assert_eq!(step.probe.as_deref(), Some("the bundle, read back, holds each of them"));
         assert!(trusted.variables.len() == VARIABLES.len() && trusted.variables.values().all(|it| it == bundle));
         eprintln!("{} ms for {bundle}, {new} new", step.duration_ms);
     }

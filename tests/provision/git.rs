@@ -122,7 +122,7 @@ async fn settings_go_in_and_what_is_secret_stays_out() {
             GitConfig { settings: Some(settings_of_host()), safe: vec![path("/workspace")], ..GitConfig::default() };
         let step = forward(&place, &config, GitSkipReason::NotRequested).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
-        assert!(step.probe.unwrap().contains("git inside says"), "{step:?}");
+        assert!(step.probe.as_ref().unwrap().contains("git inside says"), "{step:?}");
         let detail = "8 settings forwarded, 5 left out (3 credentials, 1 signing, 1 hooks)";
         assert_eq!(step.detail, detail);
         let seen = sh(&place, "git config --global --list -z").await;
@@ -206,7 +206,7 @@ async fn git_inside_asks_the_session_for_the_token() {
         let given = session.send(&place.link).await;
         let step = gh::forwarded(&place, &session, &given).await;
         assert_eq!(step.status, Status::Success, "{step:?}");
-        assert_eq!(step.probe, Some("a command of the exec user has it, and it is not empty"));
+        assert_eq!(step.probe.as_deref(), Some("a command of the exec user has it, and it is not empty"));
         let ask = "printf 'protocol=https\\nhost=%s\\n\\n' \"$1\" | GIT_TERMINAL_PROMPT=0 git credential fill 2>/dev/null || true";
         let fill = |host: &str| format!("fill() {{ {ask}; }}; fill {host}");
         let filled = sh(&place, &fill("git.example")).await;

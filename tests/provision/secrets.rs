@@ -25,7 +25,7 @@ async fn keys_are_the_exec_users_alone_and_on_no_disk() {
         for _ in 0..2 {
             let step = ssh::forward(&place, &keys_of_host(), b"github.com ssh-ed25519 A\n").await;
             assert_eq!(step.status, Status::Success, "{step:?}");
-            assert_eq!(step.probe, Some("the exec user can read each through `~/.ssh`"));
+            assert_eq!(step.probe.as_deref(), Some("the exec user can read each through `~/.ssh`"));
             let expected = [
                 "config success",
                 "id_ed25519 success",

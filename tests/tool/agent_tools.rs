@@ -44,7 +44,7 @@ impl Session {
 
 async fn respond(process: &Process, tool: &str, arguments: Value) -> coracle::CallResponse {
     let Value::Object(arguments) = arguments else { panic!("an object") };
-    coracle::tools::reply_by_name(process, tool, arguments).await.expect("there is such a tool")
+    coracle::tools::execute_named(process, tool, arguments).await.expect("there is such a tool")
 }
 
 /// Runs a check with a session, and ends it.

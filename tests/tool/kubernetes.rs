@@ -153,9 +153,9 @@ async fn k04_two_hundred_creates_at_once_keep_a_quota_and_leave_nothing() {
         let process = process_of(tool);
         let calls = (0..MANY).map(|_| {
             let call = tool.case.with_image(&tool.create_call(json!({})).to_string()).into_bytes();
-            coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call))
+            coracle::execute(coracle::operations::ALL, &process, CallInput::Text(call))
         });
-        let answers: Vec<Value> = join_all(calls).await.into_iter().map(Into::into).collect();
+        let answers: Vec<Value> = join_all(calls).await.into_iter().map(|response| response.json.into()).collect();
         let mut codes: BTreeMap<String, usize> = BTreeMap::new();
         for answer in &answers {
             *codes.entry(answer["code"].as_str().unwrap_or("made").to_owned()).or_default() += 1;

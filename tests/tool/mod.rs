@@ -264,7 +264,10 @@ impl<'a> Tool<'a> {
     pub(crate) async fn call_text(&self, call: String) -> Value {
         let call = self.case.with_image(&call);
         if let Some(process) = &self.library {
-            return coracle::answer(coracle::operations::ALL, process, CallInput::Text(call.into_bytes())).await.into();
+            return coracle::execute(coracle::operations::ALL, process, CallInput::Text(call.into_bytes()))
+                .await
+                .json
+                .into();
         }
         let output = self.run(["call", "-"], call.as_bytes()).await;
         let answer: Value = serde_json::from_slice(&output.stdout)

@@ -69,7 +69,9 @@ async fn s17_whatever_fails_preflight_only_reads() {
         }
         let call = json!({ "operation": "preflight", "refresh": true });
         let answer =
-            coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes())).await;
+            coracle::execute(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes()))
+                .await
+                .json;
         let answer = Value::from(answer);
         let well = !(ills.config || ills.silent_engine || ills.no_info || ills.open_state || ills.no_state);
         assert_eq!((&answer["success"], &answer["ready"]), (&true.into(), &well.into()), "{ills:?}: {answer:#}");
@@ -126,8 +128,9 @@ async fn a_configured_engine_that_is_not_there_is_named() {
     let options = Options { config: Some(config), ..Options::default() };
     let process = Process::open(Host::below(&root), &options, Frontend::Call).unwrap();
     let call = json!({ "operation": "preflight" }).to_string();
-    let answer =
-        Value::from(coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.into_bytes())).await);
+    let answer = Value::from(
+        coracle::execute(coracle::operations::ALL, &process, CallInput::Text(call.into_bytes())).await.json,
+    );
     assert_eq!(answer["ready"], false, "{answer:#}");
     let check = &answer["checks"][0];
     assert_eq!((&check["name"], &check["passed"]), (&"runtime_installed".into(), &false.into()), "{answer:#}");

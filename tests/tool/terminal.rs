@@ -231,7 +231,7 @@ async fn a_session_has_so_many_shells_and_a_single_call_has_none() {
         process.context.call.frontend = Frontend::Mcp;
         let call = async |call: Value| -> Value {
             let table = coracle::operations::ALL;
-            coracle::answer(table, &process, CallInput::Object(call.as_object().unwrap().clone())).await.into()
+            coracle::execute(table, &process, CallInput::Object(call.as_object().unwrap().clone())).await.json.into()
         };
         let none = call(json!({ "operation": "shell_read", "shell": "s1" })).await;
         assert_eq!(

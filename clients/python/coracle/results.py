@@ -402,6 +402,7 @@ class StatusResult(Result):
     limits: StatusResultLimits | None
     #: How commands run: by a guest (`bound` or `uploaded`), or `none`.
     guest: str
+    #: What it uses now, if it runs and the engine says so.
     usage: Result | None
     jobs_running: int
     #: Variables that were lost when the container was started anew.

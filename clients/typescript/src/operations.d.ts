@@ -631,6 +631,7 @@ export interface StatusResult {
   } | null;
   /** How commands run: by a guest (`bound` or `uploaded`), or `none`. */
   guest: string;
+  /** What it uses now, if it runs and the engine says so. */
   usage: Record<string, unknown> | null;
   jobs_running: number;
   /** Variables that were lost when the container was started anew. */

@@ -68,7 +68,7 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
         Err(err) => return Failure::internal(format!("cannot read standard input: {err}")).answer(None),
     };
     if !call.stream {
-        return frontend::drive(process, CallInput::Text(text), None).await;
+        return frontend::execute(operations::ALL, process, CallInput::Text(text), None).await.json;
     }
     let cancel = cx.call.cancel.clone();
     let mut on_event = move |event: Event| {
@@ -76,7 +76,7 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
             cancel.cancel();
         }
     };
-    result(frontend::drive(process, CallInput::Text(text), Some(&mut on_event)).await)
+    result(frontend::execute(operations::ALL, process, CallInput::Text(text), Some(&mut on_event)).await.json)
 }
 
 /// The last line of a stream.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::config::{Config, Engine};
-use coracle::{CallInput, CallResponse, Failure, Host, Options, Process, operations, reply};
+use coracle::{CallInput, CallResponse, Failure, Host, Options, Process, execute, operations};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -233,7 +233,7 @@ impl Doctor<'_> {
     async fn call(&self, operation: &str, fields: Value) -> CallResponse {
         let mut call = Map::from_iter([("operation".to_owned(), Value::from(operation))]);
         call.extend(fields.as_object().cloned().unwrap_or_default());
-        Box::pin(reply(operations::ALL, self.process, CallInput::Object(call))).await
+        Box::pin(execute(operations::ALL, self.process, CallInput::Object(call))).await
     }
 }
 

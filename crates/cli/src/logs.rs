@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{CallInput, CallResponse, Code, Failure, Host, Options, Process, operations, reply};
+use coracle::{CallInput, CallResponse, Code, Failure, Host, Options, Process, execute, operations};
 use coracle_runtime::JobId;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -203,7 +203,7 @@ async fn call_operation(process: &Process, operation: &'static str, call: Value)
         return Err(LogEnd::Failed(operation, Failure::internal("a call is no object").answer(Some(operation))));
     };
     call.insert("operation".into(), operation.into());
-    let reply = reply(operations::ALL, process, CallInput::Object(call)).await;
+    let reply = execute(operations::ALL, process, CallInput::Object(call)).await;
     if reply.response.is_some() { Ok(reply) } else { Err(LogEnd::Failed(operation, reply.json)) }
 }
 

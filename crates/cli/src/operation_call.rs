@@ -83,10 +83,10 @@ impl OperationCall {
     pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> CallResponse {
         let input = CallInput::Object(self.object.clone());
         match present {
-            None => frontend::drive_one_of(self.table, process, input, None).await,
+            None => frontend::execute(self.table, process, input, None).await,
             Some(present) => {
                 let mut on_event = |event| present.on_event(event, &process.context.call.cancel);
-                frontend::drive_one_of(self.table, process, input, Some(&mut on_event)).await
+                frontend::execute(self.table, process, input, Some(&mut on_event)).await
             }
         }
     }

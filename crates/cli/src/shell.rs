@@ -147,7 +147,7 @@ mod tests {
     use std::sync::Arc;
 
     use coracle::config::{Config, Preset};
-    use coracle::{CallInput, Frontend, Process, answer};
+    use coracle::{CallInput, Frontend, Process, execute};
     use coracle_runtime::FakeRuntime;
     use serde_json::json;
 
@@ -161,8 +161,9 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made =
-            answer(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into())).await;
+        let made = execute(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into()))
+            .await
+            .json;
         assert_eq!(made["success"], true, "{made:#?}");
         let handle = Handle::parse("usual").unwrap();
         let shell = |as_root| Terminal { as_root, ..Terminal::default() };

@@ -69,13 +69,13 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn call(process: &Process, entry: &OperationEntry, arguments: Map<String, Value>, json: bool) -> ExitCode {
     if json {
-        return exit::finish(&frontend::drive_tool(process, *entry, arguments, None).await.json);
+        return exit::finish(&frontend::execute_tool(process, *entry, arguments, None).await.json);
     }
     let (begun, host) = (Instant::now(), &process.context.host);
     let mut reporter = Reporter::new(host);
     // What a program prints is in its answer, whole.
     let mut on_event = |event| reporter.show_event(&event);
-    let response = frontend::drive_tool(process, *entry, arguments, Some(&mut on_event)).await;
+    let response = frontend::execute_tool(process, *entry, arguments, Some(&mut on_event)).await;
     reporter.clear();
     let code = show(entry, &response);
     let both = host.stdout_is_terminal && host.stderr_is_terminal;

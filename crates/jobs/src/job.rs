@@ -1,5 +1,7 @@
 //! A job as a caller sees it.
 
+use std::fmt;
+
 use coracle_runtime::link::protocol;
 use coracle_runtime::{JobId, Link};
 use serde::Serialize;
@@ -26,6 +28,18 @@ pub enum JobState {
     Cancelled,
     /// The container was restarted since: the job ended with an unknown status, and its output is gone.
     Lost,
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Exited => "exited",
+            Self::TimedOut => "timed_out",
+            Self::Cancelled => "cancelled",
+            Self::Lost => "lost",
+        })
+    }
 }
 
 /// A command that the guest remembers.

@@ -6,7 +6,6 @@ use coracle::Event;
 use coracle::document::is_deceptive;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -78,10 +77,7 @@ fn line(event: &Event) -> Option<String> {
     match event {
         Event::Message(message) => Some(message.clone()),
         Event::Amount(amount) => Some(amount.to_string()),
-        Event::Step(step) => {
-            let text = |key: &str| step.get(key).and_then(Value::as_str).unwrap_or_default();
-            Some(format!("{}: {}: {}", text("name"), text("status"), text("detail")))
-        }
+        Event::Step(step) => Some(format!("{}: {}: {}", step.name, step.status, step.detail)),
         Event::Output(chunk) => {
             let text = String::from_utf8_lossy(&chunk.bytes);
             let complete = text.rsplit_once('\n')?.0;
@@ -111,10 +107,8 @@ mod tests {
         let output = |text: &str| Event::Output(Chunk { stream: Stream::Stdout, bytes: text.into(), offset: 0 });
         check(&output("one\n\x1b[1mtwo\nthr"), Some("[1mtwo"));
         check(&output("thr"), None);
-        check(
-            &Event::Step(json!({ "name": "user", "status": "success", "detail": "1000" })),
-            Some("user: success: 1000"),
-        );
+        let step = serde_json::from_value(json!({ "name": "user", "status": "success", "detail": "1000" })).unwrap();
+        check(&Event::Step(Box::new(step)), Some("user: success: 1000"));
         check(&Event::Message("pulling".into()), Some("pulling"));
     }
 

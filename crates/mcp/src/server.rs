@@ -136,8 +136,8 @@ async fn drive(
 ) -> CallResponse {
     match called {
         ToolCall::Containers => {
-            frontend::drive_one_of(operations::ALL, process, CallInput::Object(arguments), on_event).await
+            frontend::execute(operations::ALL, process, CallInput::Object(arguments), on_event).await
         }
-        ToolCall::Tool(entry) => frontend::drive_tool(process, entry, arguments, on_event).await,
+        ToolCall::Tool(entry) => frontend::execute_tool(process, entry, arguments, on_event).await,
     }
 }

@@ -234,7 +234,7 @@ mod tests {
         ];
         let step = config_files(&trial.context, &files, &protected()).await;
         assert_eq!((step.status, step.detail.as_str()), (Status::Partial, "1/10 files written"));
-        let codes: Vec<_> = step.items.iter().map(|it| it.code.unwrap_or("-")).collect();
+        let codes: Vec<_> = step.items.iter().map(|it| it.code.as_deref().unwrap_or("-")).collect();
         insta::assert_snapshot!(codes.join(" "), @"- policy_denied invalid_input policy_denied policy_denied policy_denied invalid_input path_exists invalid_input invalid_input");
         assert_eq!(trial.read("workspace/ok"), "1");
         assert!(step.items[1].error.as_ref().unwrap().contains("`files.protected`"));
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!((step.items.len(), step.items[199].name.as_str()), (200, "/workspace/d/199"));
         trial.context.cancel.cancel();
         let step = config_files(&trial.context, &[file("/workspace/late", b"", 0o644)], &protected()).await;
-        assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("cancelled")));
+        assert_eq!((step.status, step.items[0].code.as_deref()), (Status::Failed, Some("cancelled")));
         assert!(!trial.root.join("workspace/late").exists());
     }
 }

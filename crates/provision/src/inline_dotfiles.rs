@@ -66,11 +66,11 @@ mod tests {
             paths.iter().map(|it| InlineFile { path: (*it).into(), content: b"x".to_vec(), mode: 0o600 }).collect();
         let step = dotfiles_inline(&trial.context, &files, &ProtectedBinds::default()).await;
         assert_eq!(
-            (step.name, step.status, step.detail.as_str()),
+            (&*step.name, step.status, step.detail.as_str()),
             ("dotfiles_inline", Status::Partial, "2/8 files written")
         );
         assert_eq!((trial.read("home/agent/.config/a/b"), trial.read("home/agent/.bashrc")), ("x".into(), "x".into()));
-        assert!(step.items[2..].iter().all(|it| it.code == Some("invalid_input")), "{step:#?}");
+        assert!(step.items[2..].iter().all(|it| it.code.as_deref() == Some("invalid_input")), "{step:#?}");
         assert!(!trial.root.join("home/x").exists() && !trial.root.join("etc/x").exists());
     }
 

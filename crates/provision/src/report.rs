@@ -1,13 +1,15 @@
 //! The report: what was done, and what was seen to work.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How a step ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Done, and the probe held.
@@ -20,11 +22,22 @@ pub enum Status {
     Failed,
 }
 
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Success => "success",
+            Self::Skipped => "skipped",
+            Self::Partial => "partial",
+            Self::Failed => "failed",
+        })
+    }
+}
+
 /// One entry of the report.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// Its name, by which consumers find it.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// How it ended.
     pub status: Status,
     /// One sentence.
@@ -32,33 +45,35 @@ pub struct StepReport {
     /// What went wrong.
     pub error: Option<String>,
     /// The error's code, where it has one.
-    pub code: Option<&'static str>,
+    pub code: Option<Cow<'static, str>>,
     /// What was checked to hold.
-    pub probe: Option<&'static str>,
+    pub probe: Option<Cow<'static, str>>,
     /// The parts of a step that has several.
+    #[serde(default)]
     pub items: Vec<ReportItem>,
     /// How long it took.
+    #[serde(default)]
     pub duration_ms: u64,
 }
 
 /// One part of a step: a command, a file, a repository.
 ///
 /// What parts of one kind have beside the common fields is in `about`, and stands among them in an answer.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportItem {
     /// What it is.
     pub name: String,
     /// How it ended.
     pub status: Status,
     /// The error's code, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Cow<'static, str>>,
     /// What went wrong.
     pub error: Option<String>,
     /// Fields of its kind: `command`, `exit_code`, `output`, `hint` and `instead_of` of a command; `path`, `commit` and `install` of a
     /// repository.
     #[serde(flatten)]
-    pub about: BTreeMap<&'static str, Value>,
+    pub about: BTreeMap<Cow<'static, str>, Value>,
 }
 
 impl ReportItem {
@@ -83,14 +98,14 @@ impl ReportItem {
     /// The same part with a field of its kind.
     #[must_use]
     pub fn with(mut self, field: &'static str, value: impl Into<Value>) -> Self {
-        self.about.insert(field, value.into());
+        self.about.insert(field.into(), value.into());
         self
     }
 
     /// The same part with the code of its error.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
-        self.code = Some(code);
+        self.code = Some(code.into());
         self
     }
 }
@@ -98,28 +113,37 @@ impl ReportItem {
 impl StepReport {
     /// A step that was done and seen to work.
     #[must_use]
-    pub fn success(name: &'static str, detail: impl Into<String>, probe: &'static str) -> Self {
-        Self { probe: Some(probe), ..Self::new(name, Status::Success, detail.into()) }
+    pub fn success(
+        name: impl Into<Cow<'static, str>>,
+        detail: impl Into<String>,
+        probe: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { probe: Some(probe.into()), ..Self::new(name, Status::Success, detail.into()) }
     }
 
     /// A step that was not asked for, or had nothing to do.
     #[must_use]
-    pub fn skipped(name: &'static str, detail: impl Into<String>) -> Self {
+    pub fn skipped(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self::new(name, Status::Skipped, detail.into())
     }
 
     /// A step that worked in part or not at all.
     #[must_use]
-    pub fn flawed(name: &'static str, status: Status, detail: impl Into<String>, error: impl Into<String>) -> Self {
+    pub fn flawed(
+        name: impl Into<Cow<'static, str>>,
+        status: Status,
+        detail: impl Into<String>,
+        error: impl Into<String>,
+    ) -> Self {
         Self { error: Some(error.into()), ..Self::new(name, status, detail.into()) }
     }
 
     /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is reported.
     #[must_use]
     pub fn of_items(
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         detail: impl Into<String>,
-        probe: &'static str,
+        probe: impl Into<Cow<'static, str>>,
         items: Vec<ReportItem>,
     ) -> Self {
         let failed = items.iter().filter(|it| it.status == Status::Failed).count();
@@ -154,14 +178,15 @@ impl StepReport {
         let good = self.items.iter().filter(|it| it.error.is_none()).count();
         let what = self.detail.split_once(' ').filter(|it| it.0.contains('/')).map_or("parts succeeded", |it| it.1);
         let detail = format!("{good}/{} {what}", self.items.len());
-        let step = Self::of_items(self.name, detail, self.probe.unwrap_or("each was seen to work"), self.items);
+        let step =
+            Self::of_items(self.name, detail, self.probe.unwrap_or(Cow::Borrowed("each was seen to work")), self.items);
         step.with_duration(Duration::from_millis(self.duration_ms))
     }
 
     /// The same step with the code of its error.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
-        self.code = Some(code);
+        self.code = Some(code.into());
         self
     }
 
@@ -172,13 +197,22 @@ impl StepReport {
         self
     }
 
-    fn new(name: &'static str, status: Status, detail: String) -> Self {
-        Self { name, status, detail, error: None, code: None, probe: None, items: Vec::new(), duration_ms: 0 }
+    fn new(name: impl Into<Cow<'static, str>>, status: Status, detail: String) -> Self {
+        Self {
+            name: name.into(),
+            status,
+            detail,
+            error: None,
+            code: None,
+            probe: None,
+            items: Vec::new(),
+            duration_ms: 0,
+        }
     }
 }
 
 /// All steps, in the order of execution.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Report(pub Vec<StepReport>);
 

@@ -260,7 +260,7 @@ mod tests {
         let wanted =
             ["full", "file", "empty", "empty", "empty/below"].map(|it| repo(&url, &format!("/workspace/{it}")));
         let step = repos(&trial.context, &wanted, None).await;
-        let codes: Vec<_> = step.items.iter().map(|it| it.code).collect();
+        let codes: Vec<_> = step.items.iter().map(|it| it.code.as_deref()).collect();
         let exists = Some("path_exists");
         assert_eq!(codes, [exists, exists, None, exists, None], "{step:#?}");
         assert_eq!((trial.read("workspace/full/kept"), trial.read("workspace/file")), ("kept".into(), "kept".into()));
@@ -292,7 +292,7 @@ mod tests {
         let trial = Trial::new().await;
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(127), "", "not found in the container");
         let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
-        assert_eq!((step.status, step.items[0].code), (Status::Failed, Some("unsupported")));
+        assert_eq!((step.status, step.items[0].code.as_deref()), (Status::Failed, Some("unsupported")));
         assert_eq!(errors(&step), ["git is not in the image"]);
     }
 
@@ -326,7 +326,7 @@ mod tests {
             cancel.cancel();
         };
         let (step, ()) = tokio::join!(repos(&trial.context, &wanted, None), withdraw);
-        assert!(step.items.iter().all(|it| it.code == Some("cancelled")), "{step:#?}");
+        assert!(step.items.iter().all(|it| it.code.as_deref() == Some("cancelled")), "{step:#?}");
         assert_eq!(begun(), AT_ONCE, "what waited for its turn was not begun");
     }
 

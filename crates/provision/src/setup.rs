@@ -233,7 +233,7 @@ mod tests {
         };
         let (step, ()) = tokio::join!(setup(&inside, &setup_of), watch);
         assert_eq!(step.status, Status::Failed);
-        assert!(step.items.iter().all(|it| it.code == Some("cancelled")), "{step:#?}");
+        assert!(step.items.iter().all(|it| it.code.as_deref() == Some("cancelled")), "{step:#?}");
         assert!(!trial.root.join("workspace/other").exists() && !trial.root.join("workspace/next").exists());
     }
 

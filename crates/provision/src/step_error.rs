@@ -36,7 +36,7 @@ impl StepError {
     /// A part that failed for this reason.
     pub(crate) fn into_item(self, name: impl Into<String>) -> ReportItem {
         let item = ReportItem::failed(name, self.error);
-        ReportItem { code: self.code, ..item }
+        ReportItem { code: self.code.map(Into::into), ..item }
     }
 }
 

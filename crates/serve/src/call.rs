@@ -61,9 +61,9 @@ impl CallTask {
         }
         let response = match (self.callee, self.arguments) {
             (Callee::Tool(entry), CallInput::Object(arguments)) => {
-                frontend::drive_tool(&process, entry, arguments, None).await
+                frontend::execute_tool(&process, entry, arguments, None).await
             }
-            (_, input) => frontend::drive_one_of(Catalog::operations(), &process, input, None).await,
+            (_, input) => frontend::execute(Catalog::operations(), &process, input, None).await,
         };
         response.json
     }

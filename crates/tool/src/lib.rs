@@ -19,7 +19,7 @@
 //!
 //! Below that is what the front ends are made of.
 //!
-//! [`operations::ALL`] is the table of operations, [`answer`] does what a call asks, a [`Context`] holds what an operation is given
+//! [`operations::ALL`] is the table of operations, [`execute`] does what a call asks, a [`Context`] holds what an operation is given
 //! (configuration, host, records, engines, whose call it is), and a [`Process`] what outlives a call. The front ends
 //! (`coracle call` and the command line in `coracle-cli`, MCP in `coracle-mcp`) differ in how they read a call and show its
 //! answer, and in nothing else.
@@ -57,6 +57,7 @@ pub mod humanize;
 mod image_build;
 mod last_seen;
 pub mod maintenance;
+mod model_text;
 mod new_file;
 pub mod operations;
 mod person_session;
@@ -98,7 +99,7 @@ pub use coracle_workspace::arguments as schema;
 pub use create::step_block;
 pub use dispatch::{
     Audience, CallInput, CallResponse, Effect, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields,
-    answer, parse_message, parse_object, reply, tool_schema,
+    execute, parse_message, parse_object, tool_schema,
 };
 pub use engines::{Choice, Engines};
 pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};

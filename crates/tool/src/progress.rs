@@ -1,7 +1,7 @@
 //! News of a call while it runs.
 
+use coracle_provision::StepReport;
 use coracle_runtime::{Chunk, Stream};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -11,7 +11,7 @@ use crate::humanize::bytes;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// An entry of the provisioning report.
-    Step(Value),
+    Step(Box<StepReport>),
     /// What is being done now.
     Message(String),
     /// How much of it is done.
@@ -82,11 +82,8 @@ impl Progress {
     }
 
     /// Tells an entry of the provisioning report.
-    pub async fn step(&self, step: &(impl Serialize + Sync)) {
-        match serde_json::to_value(step) {
-            Ok(step) => self.send(Event::Step(step)).await,
-            Err(err) => tracing::error!("a report entry cannot be written: {err}"),
-        }
+    pub async fn step(&self, step: &StepReport) {
+        self.send(Event::Step(Box::new(step.clone()))).await;
     }
 
     /// For `Exec::live`: output as it comes, or nothing without a listener.

@@ -221,12 +221,12 @@ mod tests {
 
     use crate::config::{Config, Preset};
     use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });
         call.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-        answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await
+        execute(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await.json
     }
 
     #[tokio::test]
@@ -240,7 +240,8 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made = answer(operations::ALL, &Process::new(open()), CallInput::Text(create.to_string().into())).await;
+        let made =
+            execute(operations::ALL, &Process::new(open()), CallInput::Text(create.to_string().into())).await.json;
         let id = ContainerId::parse(made["id"].as_str().unwrap()).unwrap();
         let inspected = || fake.calls().iter().filter(|it| **it == Verb::Inspect).count();
         let before = inspected();
@@ -266,8 +267,9 @@ mod tests {
         let create = json!({
             "operation": "create", "name": "usual", "image": coracle_runtime::fake::LOCAL_IMAGE, "mount_cwd": false,
         });
-        let made =
-            answer(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into())).await;
+        let made = execute(operations::ALL, &Process::new(usual.clone()), CallInput::Text(create.to_string().into()))
+            .await
+            .json;
         assert_eq!(made["success"], true, "{made:#?}");
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
         // Its link is held by the one, and asked for by the other.

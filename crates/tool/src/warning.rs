@@ -1,11 +1,12 @@
 //! What a successful call wants to be known.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use coracle_lifecycle::{Change, Record, RecordedMount, Review};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::humanize::count;
@@ -14,16 +15,16 @@ use crate::humanize::count;
 const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
 /// Something that a successful call wants to be known.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct Warning {
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     pub(crate) message: String,
 }
 
 impl Warning {
     /// With its code and one sentence.
-    pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+    pub(crate) fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { code: code.into(), message: message.into() }
     }
 }
 

@@ -50,7 +50,7 @@ impl fmt::Display for EngineKind {
 }
 
 /// State of a container, in the words that both engines share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerStatus {
     /// Made, never started.

@@ -65,12 +65,12 @@ impl PageCall {
         if TOOLS.contains(&self.operation.as_str())
             && let Some(entry) = tools::ALL.iter().find(|it| it.name == self.operation)
         {
-            return Ok(frontend::drive_tool(process, *entry, self.arguments, on_event).await.json);
+            return Ok(frontend::execute_tool(process, *entry, self.arguments, on_event).await.json);
         }
         let table = table(&self.operation).ok_or_else(|| unknown(&self.operation))?;
         let mut call = self.arguments;
         call.insert("operation".into(), self.operation.into());
-        Ok(frontend::drive_one_of(table, process, CallInput::Object(call), on_event).await.json)
+        Ok(frontend::execute(table, process, CallInput::Object(call), on_event).await.json)
     }
 }
 

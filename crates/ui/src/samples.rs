@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle::humanize::image_label;
-use coracle::{CallInput, Code, Failure, Process, READ_AT_ONCE, operations, reply};
+use coracle::operations::{ContainerRow, List, ListResponse, OtherRow, StatusOf, StatusResponse};
+use coracle::{Code, Failure, Process, READ_AT_ONCE};
+use coracle_runtime::Handle;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -47,12 +50,68 @@ pub(crate) struct UsageHistory {
 struct HistoryState {
     looked: Option<Instant>,
     kept: Option<Instant>,
-    answer: Map<String, Value>,
+    last: Option<Machines>,
     samples: BTreeMap<String, ContainerSamples>,
     /// Missing where another page writes it, or where it cannot be opened.
     log: Option<UsageLog>,
     /// The last write to it failed, and that was said.
     is_log_refused: bool,
+}
+
+/// The containers at one time, as the page shows them, or why they are not known.
+type Machines = Result<Arc<MachineList>, Failure>;
+
+/// `list`, with what `status` adds of each container.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct MachineList {
+    containers: Vec<MachineRow>,
+    count: usize,
+    unverified: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<OtherMachineRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<String>,
+    success: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct MachineRow {
+    #[serde(flatten)]
+    row: ContainerRow,
+    image_label: String,
+    cpu_percent: Option<f64>,
+    memory_bytes: Option<u64>,
+    memory_limit: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct OtherMachineRow {
+    #[serde(flatten)]
+    row: OtherRow,
+    image_label: String,
+}
+
+/// What is kept of a container.
+#[derive(Clone, Debug, Default)]
+struct MachineReading {
+    name: String,
+    id: String,
+    is_running: bool,
+    cpu_percent: Option<f64>,
+    memory_bytes: Option<u64>,
+}
+
+impl MachineList {
+    fn readings(&self) -> Vec<MachineReading> {
+        let reading = |machine: &MachineRow| MachineReading {
+            name: machine.row.name.clone(),
+            id: machine.row.id.clone().unwrap_or_default(),
+            is_running: machine.row.running,
+            cpu_percent: machine.cpu_percent,
+            memory_bytes: machine.memory_bytes,
+        };
+        self.containers.iter().map(reading).collect()
+    }
 }
 
 impl UsageHistory {
@@ -75,36 +134,45 @@ impl UsageHistory {
 
     /// The containers as they are now, with what they use. `changed` looks anew in any case.
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
-        self.refresh(changed, inspect(process)).await
+        let machines = self.refresh(changed, inspect(process)).await;
+        let json = machines.and_then(|list| serde_json::to_value(&*list).map_err(Failure::internal));
+        match json {
+            Ok(Value::Object(fields)) => fields,
+            Ok(_) => Failure::internal("the list of machines is no object").answer(Some("list")),
+            Err(failure) => failure.answer(Some("list")),
+        }
     }
 
     /// While another request looks, and for an engine that does not answer in time, this is the last answer.
-    async fn refresh(&self, changed: bool, inspect: impl Future<Output = Map<String, Value>>) -> Map<String, Value> {
+    async fn refresh(&self, changed: bool, inspect: impl Future<Output = Machines>) -> Machines {
         let (is_fresh, last) = {
             let state = self.state();
-            (state.looked.is_some_and(|at| at.elapsed() < FRESH), state.answer.clone())
+            (state.looked.is_some_and(|at| at.elapsed() < FRESH), state.last.clone())
         };
-        if is_fresh && !changed {
-            return last;
-        }
-        let turn = match self.looks.try_lock() {
-            Ok(turn) => turn,
-            Err(_) if !changed && !last.is_empty() => return last,
-            Err(_) => match timeout(LOOK_TIMEOUT, self.looks.lock()).await {
+        let turn = match (last, self.looks.try_lock()) {
+            (Some(last), _) if is_fresh && !changed => return last,
+            (_, Ok(turn)) => turn,
+            (Some(last), Err(_)) if !changed => return last,
+            (last, Err(_)) => match timeout(LOOK_TIMEOUT, self.looks.lock()).await {
                 Ok(turn) => turn,
-                Err(_) => return slow(last),
+                Err(_) => return last.unwrap_or_else(no_engine),
             },
         };
-        let Ok(answer) = timeout(LOOK_TIMEOUT, inspect).await else { return slow(last) };
+        let Ok(machines) = timeout(LOOK_TIMEOUT, inspect).await else {
+            return self.state().last.clone().unwrap_or_else(no_engine);
+        };
         let mut state = self.state();
-        state.answer = answer;
+        state.last = Some(machines.clone());
         state.looked = Some(Instant::now());
         if state.kept.is_none_or(|at| at.elapsed() >= EVERY - FRESH) {
-            state.keep(Timestamp::now().as_millisecond());
+            // An engine that did not answer says nothing of containers.
+            if let Ok(list) = &machines {
+                state.keep(Timestamp::now().as_millisecond(), &list.readings());
+            }
             state.kept = Some(Instant::now());
         }
         drop(turn);
-        state.answer.clone()
+        machines
     }
 
     /// Samples of one container, oldest first.
@@ -121,16 +189,14 @@ impl UsageHistory {
 
 impl HistoryState {
     /// Keeps a sample of each container that runs, and none of one that is gone.
-    fn keep(&mut self, at: i64) {
-        let Some(rows) = self.answer.get("containers").and_then(Value::as_array) else { return };
-        let word = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
-        self.samples.retain(|name, _| rows.iter().any(|it| word(it, "name") == *name));
-        let running = rows.iter().filter(|it| it["running"] == true);
+    fn keep(&mut self, at: i64, seen: &[MachineReading]) {
+        self.samples.retain(|name, _| seen.iter().any(|reading| reading.name == *name));
+        let running = seen.iter().filter(|reading| reading.is_running);
         let new: Vec<_> = running
-            .map(|row| {
-                let (cpu_percent, memory_bytes) = (row["cpu_percent"].as_f64(), row["memory_bytes"].as_u64());
+            .map(|reading| {
+                let MachineReading { cpu_percent, memory_bytes, .. } = *reading;
                 let sample = UsageSample { at, cpu_percent, memory_bytes };
-                ContainerSample { container: word(row, "name"), id: word(row, "id"), sample }
+                ContainerSample { container: reading.name.clone(), id: reading.id.clone(), sample }
             })
             .collect();
         let written = self.log.as_mut().map_or(Ok(()), |it| it.append(&new, at));
@@ -160,45 +226,38 @@ impl HistoryState {
     }
 }
 
-/// `list`, with what `status` adds of each.
-async fn inspect(process: &Process) -> Map<String, Value> {
-    let mut listed = call(process, json!({ "operation": "list" })).await;
-    for key in ["containers", "others"] {
-        for row in listed.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
-            let label = image_label(row["image"].as_str().unwrap_or_default(), row["purpose"].as_str());
-            row["image_label"] = label.into();
+/// Lists the containers, with what each uses.
+async fn inspect(process: &Process) -> Machines {
+    let ListResponse { containers, others, as_of, unverified, .. } = Box::pin(process.read(List {})).await?;
+    let machines = futures_util::stream::iter(containers).map(|row| async {
+        let status = if row.running { status(process, &row.name).await } else { None };
+        let usage = status.as_ref().and_then(|status| status.usage.as_ref());
+        MachineRow {
+            image_label: image_label(&row.image, row.purpose.as_deref()),
+            cpu_percent: usage.map(|usage| usage.cpu_percent),
+            memory_bytes: usage.map(|usage| usage.memory_bytes),
+            memory_limit: status.as_ref().and_then(StatusResponse::memory_limit),
+            row,
         }
-    }
-    let Some(rows) = listed.get_mut("containers").and_then(Value::as_array_mut) else { return listed };
-    let running: Vec<Option<Value>> =
-        rows.iter().map(|row| (row["running"] == true).then(|| row["name"].clone())).collect();
-    let statuses = futures_util::stream::iter(running).map(|name| async {
-        let Some(name) = name else { return Map::new() };
-        let status = call(process, json!({ "operation": "status", "container": name }));
-        timeout(STATUS_TIMEOUT, status).await.unwrap_or_default()
     });
-    let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
-    for (row, status) in rows.iter_mut().zip(statuses) {
-        let status = Value::Object(status);
-        row["cpu_percent"] = status["usage"]["cpu_percent"].clone();
-        row["memory_bytes"] = status["usage"]["memory_bytes"].clone();
-        row["memory_limit"] = status["limits"]["memory"].clone();
-    }
-    listed
+    let containers: Vec<_> = machines.buffered(READ_AT_ONCE).collect().await;
+    let others = others.into_iter().map(|row| {
+        let image_label = image_label(&row.image, row.purpose.as_deref());
+        OtherMachineRow { row, image_label }
+    });
+    let (count, others) = (containers.len(), others.collect());
+    Ok(Arc::new(MachineList { containers, count, unverified, others, as_of, success: true }))
 }
 
-/// The last answer; without one, what a page shows for an engine that does not answer.
-fn slow(last: Map<String, Value>) -> Map<String, Value> {
-    if !last.is_empty() {
-        return last;
-    }
+async fn status(process: &Process, name: &str) -> Option<StatusResponse> {
+    let request = StatusOf { container: Handle::parse(name).ok()?, health_check: None };
+    timeout(STATUS_TIMEOUT, Box::pin(process.read(request))).await.ok()?.ok()
+}
+
+/// What a page shows for an engine that has not answered yet.
+fn no_engine() -> Machines {
     let message = format!("no engine answered within {} s", LOOK_TIMEOUT.as_secs());
-    Failure::new(Code::EngineUnavailable, message).hint("see `coracle preflight`").answer(Some("list"))
-}
-
-async fn call(process: &Process, call: Value) -> Map<String, Value> {
-    let Value::Object(call) = call else { return Map::new() };
-    Box::pin(reply(operations::ALL, process, CallInput::Object(call))).await.json
+    Err(Failure::new(Code::EngineUnavailable, message).hint("see `coracle preflight`"))
 }
 
 #[cfg(test)]
@@ -207,53 +266,48 @@ mod tests {
 
     use super::*;
 
-    fn state(containers: Value) -> HistoryState {
-        let answer = Map::from_iter([("containers".to_owned(), containers)]);
-        HistoryState { answer, ..HistoryState::default() }
+    fn running(id: &str) -> MachineReading {
+        let (name, id) = ("web".to_owned(), id.to_owned());
+        MachineReading { name, id, is_running: true, memory_bytes: Some(7), ..MachineReading::default() }
     }
 
     #[test]
     fn an_hour_of_a_running_container_is_kept() {
-        let running = |id: &str| json!([{ "name": "web", "id": id, "running": true, "memory_bytes": 7 }]);
-        let mut history = state(running("1"));
+        let mut history = HistoryState::default();
         for at in [0, 5000, KEPT_MS + 1] {
-            history.keep(at);
+            history.keep(at, &[running("1")]);
         }
-        let kept = |it: &HistoryState| it.samples["web"].samples.iter().map(|it| it.at).collect::<Vec<_>>();
+        let kept = |state: &HistoryState| state.samples["web"].samples.iter().map(|it| it.at).collect::<Vec<_>>();
         assert_eq!(kept(&history), [5000, KEPT_MS + 1]);
         assert_eq!(history.samples["web"].samples[0].memory_bytes, Some(7));
-        history.answer = state(json!([{ "name": "web", "id": "1", "running": false }])).answer;
-        history.keep(KEPT_MS + 2);
+        history.keep(KEPT_MS + 2, &[MachineReading { is_running: false, ..running("1") }]);
         assert_eq!(kept(&history).len(), 2);
-        history.answer = state(running("2")).answer;
-        history.keep(KEPT_MS + 3);
+        history.keep(KEPT_MS + 3, &[running("2")]);
         assert_eq!(kept(&history), [KEPT_MS + 3], "another container of that name");
-        history.answer = state(json!([])).answer;
-        history.keep(KEPT_MS + 4);
+        history.keep(KEPT_MS + 4, &[]);
         assert!(history.samples.is_empty());
-        // An engine that did not answer says nothing of them.
-        history.answer = Map::new();
-        history.keep(KEPT_MS + 5);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_engine_that_does_not_answer_holds_no_request_up() {
         let history = UsageHistory::default();
-        let answer = |name: &str| Map::from_iter([("containers".to_owned(), json!([{ "name": name }]))]);
-        let at_once = async |name: &str, changed| history.refresh(changed, async { answer(name) }).await;
-        assert_eq!(at_once("first", false).await, answer("first"));
+        let list = |count| -> Machines { Ok(Arc::new(MachineList { count, ..MachineList::default() })) };
+        let count = |machines: Machines| machines.unwrap().count;
+        let at_once = async |number, changed| count(history.refresh(changed, async { list(number) }).await);
+        assert_eq!(at_once(1, false).await, 1);
         tokio::time::advance(FRESH).await;
         let hangs = history.refresh(false, std::future::pending());
         tokio::pin!(hangs);
         assert!(hangs.as_mut().now_or_never().is_none());
         let began = Instant::now();
-        assert_eq!(at_once("second", false).await, answer("first"), "another request looks");
+        assert_eq!(at_once(2, false).await, 1, "another request looks");
         assert_eq!(began.elapsed(), Duration::ZERO);
-        assert_eq!(hangs.await, answer("first"));
+        assert_eq!(count(hangs.await), 1);
         assert_eq!(began.elapsed(), LOOK_TIMEOUT);
-        assert_eq!(at_once("third", true).await, answer("third"));
+        assert_eq!(at_once(3, true).await, 3);
         let never = UsageHistory::default();
-        assert_eq!(never.refresh(false, std::future::pending()).await["code"], "engine_unavailable");
+        let failure = never.refresh(false, std::future::pending()).await.unwrap_err();
+        assert_eq!(failure.code.word(), "engine_unavailable");
     }
 
     #[test]
@@ -263,10 +317,9 @@ mod tests {
         let at = Timestamp::now().as_millisecond();
         {
             let mut state = first.state();
-            state.answer =
-                self::state(json!([{ "name": "web", "id": "1", "running": true, "cpu_percent": 1.5 }])).answer;
-            state.keep(at - KEPT_MS - 1000);
-            state.keep(at);
+            let seen = [MachineReading { cpu_percent: Some(1.5), memory_bytes: None, ..running("1") }];
+            state.keep(at - KEPT_MS - 1000, &seen);
+            state.keep(at, &seen);
         }
         let beside = UsageHistory::open(dir.path());
         assert!(beside.state().log.is_none(), "two would write");

@@ -47,6 +47,7 @@ mod workspace;
 pub use concurrency::ConcurrencyLimit;
 pub use coracle_runtime::SlotRole;
 pub use coracle_runtime::failure::{Code, Failure};
+pub use coracle_runtime::link::protocol::workspace::OpenMode;
 pub use coracle_runtime::replacement::{Reason, Replacement};
 pub use export::{
     AppliedChanges, AppliedFile, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, FileDiff,

@@ -14,7 +14,7 @@ use crate::shell::{self, CommandLine, ShellCommand};
 use crate::{Code, Effect, Failure, Response, RunFile, RunOutput, SessionHandle, SlotRole, Tool, Warning, Workspace};
 
 /// Run a short Python script in the workspace, for at most 5 seconds. Print what you want to see.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvaluatePython {
     /// The script, at most 48000 characters.
@@ -37,7 +37,7 @@ pub struct EvaluatePython {
 }
 
 /// What came of a script.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Evaluated")]
 pub struct EvaluationResult {
     /// The last expression's value, if variables are kept.

@@ -163,7 +163,7 @@ impl Person {
         });
         let Value::Object(call) = call else { panic!("an object") };
         let begun = Instant::now();
-        let answer = coracle::answer(coracle::worktree::ALL, server, CallInput::Object(call)).await;
+        let answer = coracle::execute(coracle::worktree::ALL, server, CallInput::Object(call)).await.json;
         let took = begun.elapsed();
         assert_eq!(answer["success"], true, "{answer:#?}");
         took

@@ -221,7 +221,7 @@ impl Agent {
         // In a task, as a server's calls are: from the main thread each would change the thread twice.
         let called = tokio::spawn(async move {
             let begun = Instant::now();
-            let answer = coracle::tools::by_name(&process, &name, arguments).await.unwrap();
+            let answer = coracle::tools::execute_named(&process, &name, arguments).await.unwrap().json;
             (answer, begun.elapsed())
         });
         let (answer, took) = called.await.unwrap();

@@ -39,9 +39,13 @@ async fn health(it: &Recording<'_>) {
 async fn gone(it: &Recording<'_>) {
     for (name, act) in [("web", FakeRuntime::crash as fn(&FakeRuntime, &_)), ("kept", FakeRuntime::disappear)] {
         let status = json!({ "operation": "status", "container": name });
-        let answer =
-            coracle::answer(coracle::operations::ALL, &it.process, coracle::CallInput::Text(status.to_string().into()))
-                .await;
+        let answer = coracle::execute(
+            coracle::operations::ALL,
+            &it.process,
+            coracle::CallInput::Text(status.to_string().into()),
+        )
+        .await
+        .json;
         act(&it.fake, &coracle_runtime::ContainerId::parse(answer["id"].as_str().unwrap()).unwrap());
     }
     it.call("a container that ended", json!({ "operation": "status", "container": "web" })).await;

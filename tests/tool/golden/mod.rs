@@ -85,13 +85,13 @@ impl Recording<'_> {
     /// Makes a call from text that need not be JSON.
     async fn call_text(&self, what: &str, call: &str) {
         let input = CallInput::Text(call.as_bytes().to_vec());
-        let answer: Value = coracle::answer(coracle::operations::ALL, &self.process, input).await.into();
+        let answer: Value = coracle::execute(coracle::operations::ALL, &self.process, input).await.json.into();
         self.note(what, call, &format!("{answer:#}"));
     }
 
     async fn answer(&self, table: &[OperationEntry], (what, process): (&str, &Process), call: Value) -> Value {
         let input = CallInput::Text(call.to_string().into_bytes());
-        let answer: Value = coracle::answer(table, process, input).await.into();
+        let answer: Value = coracle::execute(table, process, input).await.json.into();
         self.note(what, &call.to_string(), &format!("{answer:#}"));
         answer
     }
@@ -101,7 +101,7 @@ impl Recording<'_> {
         let call = format!("{name} {arguments}");
         let Value::Object(arguments) = arguments else { panic!("an object") };
         let answer: Value =
-            coracle::tools::by_name(&self.process, name, arguments).await.expect("the tool is there").into();
+            coracle::tools::execute_named(&self.process, name, arguments).await.expect("the tool is there").json.into();
         self.note(what, &call, &format!("{answer:#}"));
         answer
     }
@@ -139,8 +139,9 @@ impl Recording<'_> {
         let mut call = json!({ "operation": "create", "image": LOCAL_IMAGE, "name": name, "mount_cwd": false });
         super::merge(call.as_object_mut().unwrap(), more);
         let answer =
-            coracle::answer(coracle::operations::ALL, &self.process, CallInput::Text(call.to_string().into_bytes()))
-                .await;
+            coracle::execute(coracle::operations::ALL, &self.process, CallInput::Text(call.to_string().into_bytes()))
+                .await
+                .json;
         assert_eq!(answer["success"], true, "{answer:#?}");
     }
 

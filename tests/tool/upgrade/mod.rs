@@ -62,13 +62,13 @@ impl Client<'_> {
     async fn try_call(&self, call: Value) -> Value {
         let is_of_worktree = call["operation"].as_str().is_some_and(|it| it.starts_with("worktree_"));
         let table = if is_of_worktree { coracle::worktree::ALL } else { coracle::operations::ALL };
-        coracle::answer(table, &self.process, CallInput::Text(call.to_string().into_bytes())).await.into()
+        coracle::execute(table, &self.process, CallInput::Text(call.to_string().into_bytes())).await.json.into()
     }
 
     /// Calls a tool of a session.
     async fn tool(&self, session: &Process, name: &str, arguments: Value) -> Value {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        coracle::tools::by_name(session, name, arguments).await.expect("the tool is there").into()
+        coracle::tools::execute_named(session, name, arguments).await.expect("the tool is there").json.into()
     }
 
     fn session(&self, name: &str) -> Process {
@@ -82,7 +82,7 @@ impl Client<'_> {
         let mut process = self.session("mcp-1");
         process.context.call.frontend = Frontend::Mcp;
         let call = json!({ "operation": "create", "name": "served", "image": LOCAL_IMAGE, "mount_cwd": false });
-        coracle::answer(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes())).await
+        coracle::execute(coracle::operations::ALL, &process, CallInput::Text(call.to_string().into_bytes())).await.json
     }
 
     /// Runs the program, which has to succeed and prints JSON. Its own fake engine has no containers.

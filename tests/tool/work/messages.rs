@@ -147,7 +147,8 @@ async fn w42_without_an_engine_the_tools_are_there_and_say_so() {
     assert!(told.starts_with("Workspace tools are unavailable: ") && told.trim_end().lines().count() == 1, "{told}");
     assert!(!told.contains("nonexistent") && told.trim_end().ends_with('.'), "{told}");
     let call = async || {
-        let answer: Value = coracle::tools::by_name(&process, "ls", Map::new()).await.expect("it is there").into();
+        let answer: Value =
+            coracle::tools::execute_named(&process, "ls", Map::new()).await.expect("it is there").json.into();
         assert_eq!((&answer["code"], &answer["retryable"]), (&"engine_unavailable".into(), &true.into()), "{answer:#}");
         answer["details"]["retry_after_ms"].clone()
     };

@@ -106,7 +106,7 @@ impl<'a> Agent<'a> {
 
     pub(super) async fn call(&self, name: &str, arguments: Value) -> Value {
         let Value::Object(arguments) = arguments else { panic!("an object") };
-        coracle::tools::by_name(&self.process, name, arguments).await.expect("the tool is there").into()
+        coracle::tools::execute_named(&self.process, name, arguments).await.expect("the tool is there").json.into()
     }
 
     /// A call that has to succeed: its value.

@@ -88,7 +88,7 @@ async fn a_container_that_is_named_is_ours_and_its_files_are_those_of_its_work_d
         let create = json!({ "operation": "create", "image": IMAGE, "mount_cwd": false });
         let Value::Object(create) = agent.tool.create_call(create) else { panic!("an object") };
         let call = coracle::CallInput::Text(Value::from(create).to_string().into());
-        let made = coracle::answer(coracle::operations::ALL, &agent.process, call).await;
+        let made = coracle::execute(coracle::operations::ALL, &agent.process, call).await.json;
         let name = made["container"].as_str().unwrap_or_else(|| panic!("{made:#?}"));
         for outside in ["/etc/passwd", "/workspaces/a"] {
             let refused = agent.call("read_file", within(name, json!({ "path": outside }))).await;
@@ -103,7 +103,7 @@ async fn a_container_that_is_named_is_ours_and_its_files_are_those_of_its_work_d
         );
         let destroy = json!({ "operation": "destroy", "container": name }).to_string();
         let call = coracle::CallInput::Text(destroy.into());
-        assert_eq!(coracle::answer(coracle::operations::ALL, &agent.process, call).await["success"], true);
+        assert_eq!(coracle::execute(coracle::operations::ALL, &agent.process, call).await.json["success"], true);
     })
     .await;
 }

@@ -165,7 +165,7 @@ async fn w37_the_shell_may_have_another_name() {
     with_agent("[workspace]\nshell_names = [\"podman_shell\"]\n", async |agent| {
         let answer = agent.call("podman_shell", json!({ "command": ["true"] })).await;
         assert_eq!(answer["message"], "`podman_shell` exited with 0.", "{answer:#}");
-        assert!(coracle::tools::by_name(&agent.process, "shell_execute", serde_json::Map::new()).await.is_none());
+        assert!(coracle::tools::execute_named(&agent.process, "shell_execute", serde_json::Map::new()).await.is_none());
         ran("w37", agent.engine());
     })
     .await;

@@ -2,7 +2,6 @@
 
 use coracle::Failure;
 
-use super::{FailureAnswer, own};
 use crate::keyboard::Keyboard;
 
 /// The keys of what was typed: several come at once when they are typed fast. An end of the input is an empty one.
@@ -36,13 +35,13 @@ pub(super) async fn beside_keys<T>(
     keyboard: &mut Keyboard,
     leaves: impl Fn(&[u8]) -> bool,
     work: impl Future<Output = T>,
-) -> Result<Option<(T, Vec<u8>)>, FailureAnswer> {
+) -> Result<Option<(T, Vec<u8>)>, Failure> {
     let mut work = std::pin::pin!(work);
     let (mut typed, mut is_open) = (Vec::new(), true);
     loop {
         let read = tokio::select! {
             done = &mut work => return Ok(Some((done, typed))),
-            read = keyboard.next(), if is_open => read.map_err(|err| own(Failure::internal(err)))?,
+            read = keyboard.next(), if is_open => read.map_err(Failure::internal)?,
         };
         if keys(&read).into_iter().any(&leaves) {
             return Ok(None);

@@ -10,10 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use coracle::{CallInput, Failure, Host, Options, Process, READ_AT_ONCE, operations, reply};
+use coracle::operations::{ContainerRow, Destroy, ExecCancel, ExecPoll, Jobs, List, StatusOf, StatusResponse};
+use coracle::{Failure, Host, Options, Process, READ_AT_ONCE};
+use coracle_runtime::{Handle, JobId};
 use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::keys::{beside_keys, keys, leaves};
@@ -37,7 +39,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lines of output that are shown.
-const OUTPUT_LINES: u64 = 100;
+const OUTPUT_LINES: u32 = 100;
 
 /// The subcommand.
 pub(super) fn command() -> Command {
@@ -52,7 +54,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     let once = json || matches.get_flag("once") || !host.stdin_is_terminal || !host.stdout_is_terminal;
     let every = Duration::from_secs(matches.get_one::<u64>("interval").copied().unwrap_or(2));
     let watched = async {
-        let process = startup::open_configured(host, options).map_err(own)?;
+        let process = startup::open_configured(host, options)?;
         let mut top = Top {
             process: &process,
             model: TopModel::default(),
@@ -72,30 +74,20 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     };
     match Box::pin(watched).await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(answer) if json => exit::finish(&answer),
-        Err(answer) => {
-            render::complain(&answer);
+        Err(failure) if json => exit::finish(&failure.answer(Some("top"))),
+        Err(failure) => {
+            render::complain(&failure.answer(Some("top")));
             ExitCode::FAILURE
         }
     }
 }
 
-/// The answer of a call that failed, or one of `top` itself.
-type FailureAnswer = Map<String, Value>;
-
-fn own(failure: impl Into<Failure>) -> FailureAnswer {
-    failure.into().answer(Some("top"))
-}
-
-fn message_of(answer: &FailureAnswer) -> String {
-    answer.get("message").and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-/// What is asked before it is done.
+/// What the user confirms before it is done.
 #[derive(Clone, Debug)]
 struct TopQuestion {
-    operation: &'static str,
-    fields: Value,
+    container: String,
+    /// The job that is cancelled; without one the container is removed.
+    job: Option<String>,
     /// As in "removing web".
     doing: String,
     done: String,
@@ -155,7 +147,7 @@ fn put(text: &str) {
 
 impl Top<'_> {
     /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
-    async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
+    async fn watch(&mut self, every: Duration) -> Result<(), Failure> {
         loop {
             let Some(container) = self.until_attach(every).await? else {
                 if let Some(doing) = &self.unfinished {
@@ -174,9 +166,9 @@ impl Top<'_> {
     }
 
     /// Draws and takes keys. The container to attach to, or nothing at the end.
-    async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, FailureAnswer> {
-        let canvas = Canvas::open().map_err(own)?;
-        let mut keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
+    async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, Failure> {
+        let canvas = Canvas::open()?;
+        let mut keyboard = Keyboard::open().map_err(Failure::internal)?;
         let cancel = self.process.context.call.cancel.clone();
         let mut next = if self.model.is_loading { Instant::now() } else { Instant::now() + every };
         loop {
@@ -185,7 +177,7 @@ impl Top<'_> {
                 next = next.min(self.refreshed + BETWEEN);
             }
             let typed = tokio::select! {
-                typed = keyboard.next() => typed.map_err(|err| own(Failure::internal(err)))?,
+                typed = keyboard.next() => typed.map_err(Failure::internal)?,
                 () = sleep_until(next) => {
                     let Some(typed) = self.refresh_beside_keys(&mut keyboard).await? else { return Ok(None) };
                     next = Instant::now() + every;
@@ -270,9 +262,8 @@ impl Top<'_> {
             return;
         };
         let name = row.name.clone();
-        let fields = json!({ "container": name, "job_id": job });
         let (doing, done) = (format!("ending job {job} of {name}"), format!("job {job} is ended"));
-        let question = TopQuestion { operation: "exec_cancel", fields, doing, done };
+        let question = TopQuestion { container: name.clone(), job: Some(job.clone()), doing, done };
         self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
@@ -288,48 +279,42 @@ impl Top<'_> {
             return self.refuse();
         }
         let name = row.name.clone();
-        let fields = json!({ "container": name });
         let (doing, done) = (format!("removing {name}"), format!("{name} is removed"));
-        let question = TopQuestion { operation: "destroy", fields, doing, done };
+        let question = TopQuestion { container: name.clone(), job: None, doing, done };
         self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
     }
 
     /// Does what was asked, and looks at what came of it. Whether the person stays.
-    async fn act(
-        &mut self,
-        question: TopQuestion,
-        canvas: &Canvas,
-        keyboard: &mut Keyboard,
-    ) -> Result<bool, FailureAnswer> {
-        let TopQuestion { operation, fields, doing, done } = question;
+    async fn act(&mut self, question: TopQuestion, canvas: &Canvas, keyboard: &mut Keyboard) -> Result<bool, Failure> {
+        let TopQuestion { container, job, doing, done } = question;
         self.model.message = Some(format!("{doing}…"));
         canvas.draw(&self.model);
         // A terminal that is gone, or a signal, lets it end.
         let leaves = |key: &[u8]| matches!(key, b"q" | b"\x03");
-        let Some((answer, _)) = beside_keys(keyboard, leaves, self.call(operation, fields)).await? else {
+        let work = self.execute(&container, job.as_deref());
+        let Some((result, _)) = beside_keys(keyboard, leaves, work).await? else {
             self.unfinished = Some(doing);
             return Ok(false);
         };
-        self.model.message = Some(match answer {
-            Ok(_) => done,
-            Err(answer) => message_of(&answer),
-        });
+        self.model.message = Some(result.map_or_else(|failure| failure.into_inner().message, |()| done));
         Ok(self.refresh_beside_keys(keyboard).await?.is_some())
     }
 
     /// Looks anew. One that fails is a message: an engine may answer again. What was typed meanwhile; `None` when the person
     /// leaves.
-    async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, FailureAnswer> {
+    async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, Failure> {
         let (cancel, is_asked) = (self.process.context.call.cancel.clone(), self.question.is_some());
         let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
         let looked = cancel.run_until_cancelled(looked).await.transpose()?;
         let Some(Some((looked, typed))) = looked else { return Ok(None) };
         // Without anything to show, the failure is the result.
         if self.model.is_loading {
-            looked.as_ref().map_err(Clone::clone)?;
+            if let Err(failure) = looked {
+                return Err(failure);
+            }
             self.model.is_loading = false;
         }
-        let failed = looked.err().map(|answer| message_of(&answer));
+        let failed = looked.err().map(|failure| failure.into_inner().message);
         // A question stays until it is answered.
         if !is_asked && (failed.is_some() || self.look_failed) {
             self.look_failed = failed.is_some();
@@ -339,20 +324,15 @@ impl Top<'_> {
         Ok(Some(typed))
     }
 
-    /// All that is shown, anew.
-    async fn refresh(&mut self) -> Result<(), FailureAnswer> {
-        let answer = self.call("list", json!({})).await?;
-        let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
-        self.model.as_of = answer["as_of"].as_str().map(str::to_owned);
-        let (listed, others) = (list("containers"), list("others"));
-        let mut rows = Vec::with_capacity(listed.len() + others.len());
-        let statuses = stream::iter(listed.clone()).map(async |row| self.status_of(&row).await);
+    /// Reads everything that is shown.
+    async fn refresh(&mut self) -> Result<(), Failure> {
+        let listed = Box::pin(self.process.read(List {})).await?;
+        self.model.as_of = listed.as_of;
+        let statuses = stream::iter(&listed.containers).map(async |row| self.status_of(row).await);
         let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
-        for (it, status) in listed.iter().zip(&statuses) {
-            rows.push(TopRow::from_answers(it, status));
-        }
-        rows.extend(others.iter().map(|row| TopRow::from_other(row, &Value::Null)));
-        self.model.set_rows(rows);
+        let containers = listed.containers.iter().zip(&statuses);
+        let containers = containers.map(|(row, status)| TopRow::from_container(row, status.as_ref()));
+        self.model.set_rows(containers.chain(listed.others.iter().map(TopRow::from_other)).collect());
         // A busy engine would let each of these wait.
         if self.model.as_of.is_none() {
             self.look_at_jobs().await;
@@ -361,24 +341,23 @@ impl Top<'_> {
         Ok(())
     }
 
-    /// What a container uses. One that has gone meanwhile has nothing to tell.
-    async fn status_of(&self, listed: &Value) -> Value {
-        if listed["running"] != true || self.model.as_of.is_some() {
-            return Value::Null;
+    /// What a container uses. One that was removed meanwhile uses nothing.
+    async fn status_of(&self, listed: &ContainerRow) -> Option<StatusResponse> {
+        if !listed.running || self.model.as_of.is_some() {
+            return None;
         }
-        let status = Box::pin(self.call("status", json!({ "container": listed["name"] })));
-        timeout(STATUS_TIMEOUT, status).await.map_or(Value::Null, Result::unwrap_or_default)
+        let request = StatusOf { container: Handle::parse(&listed.name).ok()?, health_check: None };
+        timeout(STATUS_TIMEOUT, Box::pin(self.process.read(request))).await.ok()?.ok()
     }
 
     async fn look_at_jobs(&mut self) {
         let chosen = self.model.chosen_row().filter(|row| row.running && row.is_container());
-        let Some(name) = chosen.map(|row| row.name.clone()) else {
+        let Some(container) = chosen.and_then(|row| Handle::parse(&row.name).ok()) else {
             self.model.jobs.clear();
             return;
         };
-        let answer = self.call("jobs", json!({ "container": name })).await.unwrap_or_default();
-        let jobs = answer["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let mut jobs: Vec<TopJob> = jobs.iter().map(TopJob::from_answer).collect();
+        let listed = Box::pin(self.process.read(Jobs { container: Some(container) })).await;
+        let mut jobs: Vec<TopJob> = listed.iter().flat_map(|listed| &listed.jobs).map(TopJob::from_row).collect();
         // What runs stands first, and the newest of it before the others.
         jobs.sort_by(|a, b| (b.running, &b.started_at).cmp(&(a.running, &a.started_at)));
         self.model.jobs = jobs;
@@ -386,15 +365,28 @@ impl Top<'_> {
 
     async fn look_at_output(&mut self) {
         let (TopPane::Output { job, .. }, Some(row)) = (&self.model.pane, self.model.chosen_row()) else { return };
-        let fields = json!({ "container": row.name, "job_id": job, "lines": OUTPUT_LINES });
+        let (Ok(container), Ok(job_id)) = (Handle::parse(&row.name), JobId::parse(job)) else { return };
         let job = job.clone();
-        let answer = self.call("exec_poll", fields).await.unwrap_or_default();
-        let output = answer["output"].as_str().unwrap_or_default();
+        let request = ExecPoll { container, job_id, lines: Some(OUTPUT_LINES) };
+        let polled = Box::pin(self.process.read(request)).await;
+        let output = polled.map(|polled| polled.output).unwrap_or_default();
         // The newest lines are those that are seen.
         let room = usize::from(size().rows) / 3;
         let lines: Vec<String> = output.lines().map(str::to_owned).collect();
         let lines = lines[lines.len().saturating_sub(room)..].to_vec();
         self.model.pane = TopPane::Output { job, lines };
+    }
+
+    /// Cancels a job, or removes the container.
+    async fn execute(&self, name: &str, job: Option<&str>) -> Result<(), Failure> {
+        let container = Handle::parse(name).map_err(|err| Failure::name("container", err))?;
+        let Some(job) = job else {
+            let request = Destroy { container, force: None, compose_project: None, discard: None };
+            return Box::pin(self.process.execute(request, json!({ "container": name }))).await.map(drop);
+        };
+        let job_id = JobId::parse(job).map_err(|err| Failure::name("job_id", err))?;
+        let request = ExecCancel { container, job_id, grace: None };
+        Box::pin(self.process.execute(request, json!({ "container": name, "job_id": job }))).await.map(drop)
     }
 
     fn print(&self, json: bool) {
@@ -406,15 +398,5 @@ impl Top<'_> {
             return render::print("no containers");
         }
         render::print(&self.model.table(View::of_stdout().width(), Timestamp::now()).join("\n"));
-    }
-
-    async fn call(&self, operation: &'static str, fields: Value) -> Result<Value, FailureAnswer> {
-        let mut call = Map::from_iter([("operation".to_owned(), Value::from(operation))]);
-        call.extend(fields.as_object().cloned().unwrap_or_default());
-        let answer = Box::pin(reply(operations::ALL, self.process, CallInput::Object(call))).await;
-        if answer.is_success() {
-            return Ok(Value::Object(answer.json));
-        }
-        Err(answer.json)
     }
 }

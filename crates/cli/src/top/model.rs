@@ -2,6 +2,7 @@
 
 use coracle::document::{Column, sanitize};
 use coracle::humanize::{ago, bytes};
+use coracle::operations::{ContainerRow, JobRow, OtherRow, StatusResponse};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -90,28 +91,36 @@ pub(super) struct TopModel {
 }
 
 impl TopRow {
-    /// A row of `list`, with what `status` adds.
-    pub(super) fn from_answers(listed: &Value, status: &Value) -> Self {
-        let text = |key: &str| one_line(listed[key].as_str().unwrap_or_default());
+    /// A container of `list`, with what `status` adds.
+    pub(super) fn from_container(listed: &ContainerRow, status: Option<&StatusResponse>) -> Self {
+        let usage = status.and_then(|status| status.usage.as_ref());
         Self {
-            name: text("name"),
-            engine: text("engine"),
-            session: text("session"),
-            status: text("status"),
-            running: listed["running"] == true,
+            name: listed.name.clone(),
+            engine: listed.engine.to_string(),
+            session: listed.session.clone(),
+            status: listed.status.clone(),
+            running: listed.running,
             kind: CONTAINER.to_owned(),
-            cpu_percent: status["usage"]["cpu_percent"].as_f64(),
-            memory_bytes: status["usage"]["memory_bytes"].as_u64(),
-            memory_limit: status["limits"]["memory"].as_u64(),
-            jobs_running: listed["jobs_running"].as_u64().unwrap_or(0),
-            created: text("created"),
+            cpu_percent: usage.map(|usage| usage.cpu_percent),
+            memory_bytes: usage.map(|usage| usage.memory_bytes),
+            memory_limit: status.and_then(StatusResponse::memory_limit),
+            jobs_running: listed.jobs_running as u64,
+            created: listed.created.clone(),
         }
     }
 
-    /// A row of what `list` shows beside containers.
-    pub(super) fn from_other(listed: &Value, status: &Value) -> Self {
-        let kind = one_line(listed["kind"].as_str().unwrap_or_default());
-        Self { kind, ..Self::from_answers(listed, status) }
+    /// What `list` shows beside containers.
+    pub(super) fn from_other(listed: &OtherRow) -> Self {
+        Self {
+            name: listed.name.clone(),
+            kind: listed.kind.to_owned(),
+            engine: listed.engine.to_string(),
+            session: listed.session.clone(),
+            status: listed.status.clone(),
+            running: listed.running,
+            created: listed.created.clone(),
+            ..Self::default()
+        }
     }
 
     /// Whether it is a container that a person opens and removes by its name.
@@ -135,11 +144,11 @@ impl TopRow {
             _ => String::new(),
         };
         vec![
-            format!("{} {}", if is_chosen { '>' } else { ' ' }, self.name),
-            if with_kind { self.kind.clone() } else { String::new() },
+            format!("{} {}", if is_chosen { '>' } else { ' ' }, one_line(&self.name)),
+            if with_kind { one_line(&self.kind) } else { String::new() },
             self.engine.clone(),
-            self.session.clone(),
-            self.status.clone(),
+            one_line(&self.session),
+            one_line(&self.status),
             self.cpu_percent.map(|it| format!("{it:.1}")).unwrap_or_default(),
             memory,
             self.jobs_running.to_string(),
@@ -150,21 +159,20 @@ impl TopRow {
 
 impl TopJob {
     /// A row of `jobs`.
-    pub(super) fn from_answer(job: &Value) -> Self {
-        let text = |key: &str| one_line(job[key].as_str().unwrap_or_default());
+    pub(super) fn from_row(job: &JobRow) -> Self {
         Self {
-            id: text("job_id"),
-            state: text("state"),
-            running: job["running"] == true,
-            command: text("command"),
-            total_bytes: job["total_bytes"].as_u64().unwrap_or(0),
-            started_at: text("started_at"),
+            id: job.job_id.to_string(),
+            state: job.state.to_string(),
+            running: job.running,
+            command: job.command.clone(),
+            total_bytes: job.total_bytes,
+            started_at: job.started_at.clone().unwrap_or_default(),
         }
     }
 
     fn cells(&self, now: Timestamp) -> Vec<String> {
         let (id, output) = (format!("  {}", self.id), bytes(self.total_bytes));
-        vec![id, self.state.clone(), self.command.clone(), output, ago(&self.started_at, now)]
+        vec![id, self.state.clone(), one_line(&self.command), output, ago(&self.started_at, now)]
     }
 }
 
@@ -366,8 +374,8 @@ mod tests {
     #[test]
     fn sandboxes_and_builds_are_named_as_what_they_are() {
         let mut model = model();
-        let other = json!({ "name": "coracle-sbx-1a2b3c", "kind": "sandbox", "status": "running", "running": true });
-        model.rows.push(TopRow::from_other(&other, &Value::Null));
+        let (name, kind) = ("coracle-sbx-1a2b3c".to_owned(), "sandbox".to_owned());
+        model.rows.push(TopRow { name, kind, ..TopRow::default() });
         let screen = drawn(&model, 100, 10);
         assert!(
             screen.contains("coracle-sbx-1a2b3c    sandbox") && screen.contains("web                   container"),
@@ -421,13 +429,11 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_nothing_that_steers_it() {
-        let answer = json!({ "name": "web", "status": "\u{1b}[2Jx", "running": true });
-        let status = json!({ "usage": { "cpu_percent": 1.0, "memory_bytes": 5 }, "limits": { "memory": 7 } });
-        let row = TopRow::from_answers(&answer, &status);
-        assert!(!row.status.contains('\u{1b}') && (row.memory_bytes, row.memory_limit) == (Some(5), Some(7)));
         let mut model = model();
+        model.rows[0].status = "\u{1b}[2Jx".into();
         model.message = Some("\u{1b}]0;x\u{7}two\nlines".to_owned());
-        model.jobs = vec![TopJob::from_answer(&json!({ "job_id": "1a", "command": "cd src\n\tmake\u{1b}[2J" }))];
+        let command = "cd src\n\tmake\u{1b}[2J".into();
+        model.jobs = vec![TopJob { id: "1a".into(), command, ..TopJob::default() }];
         let screen = drawn(&model, 80, 10);
         assert!(screen.contains("  cd src make\u{fffd}[2J") && screen.contains("two lines"), "{screen}");
         model.pane = TopPane::Output { job: "1a".into(), lines: vec!["ok\tcoracle\u{1b}[2J".into()] };

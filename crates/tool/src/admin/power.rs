@@ -188,7 +188,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::config::{Config, Preset};
-    use crate::{CallInput, Context, Frontend, Host, Options, Process, admin, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, Process, admin, execute, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Cli).unwrap().with_fake(fake.clone())
@@ -196,7 +196,8 @@ mod tests {
 
     async fn call(cx: &Context, call: Value) -> Value {
         let table = if call["operation"] == "start" { admin::ALL } else { operations::ALL };
-        answer(table, &Process::new(cx.clone()), CallInput::Object(call.as_object().cloned().unwrap())).await.into()
+        let input = CallInput::Object(call.as_object().cloned().unwrap());
+        execute(table, &Process::new(cx.clone()), input).await.json.into()
     }
 
     #[tokio::test]

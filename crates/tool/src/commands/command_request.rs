@@ -22,26 +22,26 @@ const MAX_BYTES: usize = 4 << 20;
 pub(crate) struct CommandRequest {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    pub(super) container: Handle,
+    pub(crate) container: Handle,
     /// What to run: a text for `/bin/sh -c`, or a list of words that runs as it stands.
-    pub(super) command: Script,
+    pub(crate) command: Script,
     /// Seconds without any output before the command is ended; 0 is off.
     #[schemars(extend("default" = 0))]
-    pub(super) silence_timeout: Option<Seconds>,
+    pub(crate) silence_timeout: Option<Seconds>,
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
-    workdir: Option<String>,
+    pub(crate) workdir: Option<String>,
     /// Variables for the command or commands. Their values are kept in memory alone.
     #[serde(default, deserialize_with = "pairs")]
     #[schemars(with = "Option<Pairs>")]
-    env: Option<BTreeMap<String, Value>>,
+    pub(crate) env: Option<BTreeMap<String, Value>>,
     /// Text for the command's standard input. Without it there is an end of file at once.
-    stdin: Option<String>,
+    pub(crate) stdin: Option<String>,
     /// The same as base64, for any bytes.
-    stdin_base64: Option<String>,
+    pub(crate) stdin_base64: Option<String>,
     /// Run as root inside.
     #[schemars(extend("default" = false))]
-    as_root: Option<bool>,
+    pub(crate) as_root: Option<bool>,
 }
 
 impl CommandRequest {

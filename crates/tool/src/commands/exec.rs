@@ -24,6 +24,7 @@ use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
 use crate::failure::{Code, Failure, StoppedContainer};
 use crate::humanize::{duration, millis};
+use crate::model_text::CommandText;
 use crate::protected_paths;
 use crate::redaction;
 use crate::resolve::no_secret;
@@ -37,25 +38,38 @@ use jiff::Timestamp;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Exec {
     #[serde(flatten)]
-    request: CommandRequest,
+    pub(crate) request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
     /// is never).
     #[schemars(extend("default" = 300))]
-    timeout: Option<Seconds>,
+    pub(crate) timeout: Option<Seconds>,
     /// What to do at a limit: `kill`, or `keep` to leave it running as a job.
     #[schemars(with = "Option<String>", extend("default" = "kill", "enum" = ["kill", "keep"]))]
-    on_timeout: Option<OnTimeout>,
+    pub(crate) on_timeout: Option<OnTimeout>,
     /// Bytes answered of each stream; of more, both ends, as `base64` the first half.
     #[schemars(with = "Option<Size>")]
-    max_output: Option<ByteSize>,
+    pub(crate) max_output: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
     #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
-    encoding: Option<Encoding>,
+    pub(crate) encoding: Option<Encoding>,
+    /// How the caller reads what is left out of a stream.
+    #[serde(skip)]
+    pub(crate) rest: RestCall,
+}
+
+/// The call that reads what is left out of a stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RestCall {
+    /// The operation `job_read`.
+    #[default]
+    JobRead,
+    /// The tool `containers` of the toolset `agent`, whose tool `job` counts both streams together.
+    ContainersTool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum OnTimeout {
+pub(crate) enum OnTimeout {
     Kill,
     Keep,
 }
@@ -153,7 +167,7 @@ impl Operation for Exec {
         Ok(ExecResponse {
             workdir,
             warnings,
-            ..response(&output, encoding, (record.name.to_string(), session.user), &redactor)
+            ..response(&output, encoding, (record.name.to_string(), session.user), &redactor, self.rest)
         })
     }
 }
@@ -282,7 +296,7 @@ pub(crate) fn inline_bytes(cx: &Context, asked: Option<ByteSize>) -> usize {
 pub(crate) fn sandbox_response(output: &ExecOutput, container: String, exec: (Ids, ContainerPath)) -> ExecResponse {
     let (user, workdir) = exec;
     let warnings = noteworthy(output);
-    let answer = response(output, Encoding::Text, (container, user), &Redactor::default());
+    let answer = response(output, Encoding::Text, (container, user), &Redactor::default(), RestCall::JobRead);
     ExecResponse { workdir, warnings, ..answer }
 }
 
@@ -316,6 +330,7 @@ fn response(
     encoding: Encoding,
     (container, user): (String, Ids),
     redactor: &Redactor,
+    rest: RestCall,
 ) -> ExecResponse {
     let (code, kind) = match output.exit {
         Exit::Code(code) => (Some(code), None),
@@ -325,11 +340,14 @@ fn response(
         Exit::Cancelled => (Some(130), None),
     };
     let job = output.job.as_ref();
+    let rest = |stream| job.map(|job| StreamRest { call: rest, container: &container, job, stream });
+    let stdout = shown(&output.stdout, encoding, rest("stdout"), redactor);
+    let stderr = shown(&output.stderr, encoding, rest("stderr"), redactor);
     ExecResponse {
         returncode: code,
         exit_code: code,
-        stdout: shown(&output.stdout, encoding, job.map(|it| (it, "stdout")), redactor),
-        stderr: shown(&output.stderr, encoding, job.map(|it| (it, "stderr")), redactor),
+        stdout,
+        stderr,
         timed_out: kind.is_some(),
         timeout_kind: kind,
         signal: output.signal.map(coracle_jobs::signal_name).filter(|_| kind.is_none()),
@@ -349,6 +367,28 @@ fn response(
     }
 }
 
+/// What is left out of a stream, and how it is read.
+struct StreamRest<'a> {
+    call: RestCall,
+    container: &'a str,
+    job: &'a JobId,
+    stream: &'a str,
+}
+
+impl StreamRest<'_> {
+    /// The call that reads it from that byte of the stream on.
+    fn call_from(&self, offset: usize) -> String {
+        let Self { call, container, job, stream } = self;
+        match call {
+            RestCall::JobRead => format!("; job_read job_id={job} stream={stream} offset={offset}"),
+            RestCall::ContainersTool => {
+                let fields = format!(r#""job_id":"{job}","stream":"{stream}","offset":{offset}"#);
+                format!(r#": `containers` {{"operation":"job_read","container":"{container}",{fields}}}"#)
+            }
+        }
+    }
+}
+
 /// Base64 has no room for a line that says what is missing.
 fn cut_warning(name: &str, stream: &Capture, kept: Option<&JobId>) -> Option<Warning> {
     (stream.left_out() > 0).then(|| {
@@ -362,7 +402,7 @@ fn cut_warning(name: &str, stream: &Capture, kept: Option<&JobId>) -> Option<War
 
 /// A stream as it is answered: whole, or both ends with a line between them that counts what is missing. Base64 gives
 /// the start alone, since two ends would not decode as one.
-fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>, redactor: &Redactor) -> String {
+fn shown(capture: &Capture, encoding: Encoding, rest: Option<StreamRest<'_>>, redactor: &Redactor) -> String {
     let (left_out, tail) = (capture.left_out(), capture.tail());
     let clean = |bytes: &[u8]| redactor.clean_between(&[], bytes, &[]);
     if left_out == 0 {
@@ -379,9 +419,7 @@ fn shown(capture: &Capture, encoding: Encoding, kept: Option<(&JobId, &str)>, re
     }
     let (head, tail) = (whole_start(head), whole_end(&tail));
     let tail = &tail[redactor.left_over(tail)..];
-    let rest = kept.map_or_else(String::new, |(job, stream)| {
-        format!("; job_read job_id={job} stream={stream} offset={}", head.len())
-    });
+    let rest = rest.map_or_else(String::new, |rest| rest.call_from(head.len()));
     let (head, tail) = (clean(head), clean(tail));
     let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
     format!("{head}\n[… {left_out} bytes left out{rest} …]\n{tail}")
@@ -407,6 +445,19 @@ impl Render for ExecResponse {
         let exit_code = self.exit_code.unwrap_or(TIMED_OUT);
         let document = Document { exit_code, ..Document::of_output(output) };
         if self.timed_out { document.note(self.limit_note()) } else { document }
+    }
+
+    fn render_for_model(&self) -> String {
+        let text = CommandText {
+            stdout: self.stdout.clone(),
+            stderr: &self.stderr,
+            exit_code: self.exit_code,
+            signal: self.signal.as_deref(),
+            timed_out: self.timed_out,
+            running_as: self.job_id.as_ref().filter(|_| self.running).map(ToString::to_string),
+            duration_ms: self.duration_ms,
+        };
+        text.render()
     }
 }
 
@@ -447,7 +498,7 @@ mod tests {
         let rest =
             "; `job_read` with `job_id` 1f0c9a2e, `stream` stdout, `offset` 5 and `encoding` base64 reads the rest";
         assert_eq!(
-            (warning.code, warning.message),
+            (&*warning.code, warning.message),
             ("output_cut", format!("`stdout` has the first 5 of 12 bytes{rest}"))
         );
     }
@@ -464,8 +515,14 @@ mod tests {
         let cut = capture(10, text.as_bytes());
         assert_eq!(shown(&cut, Encoding::Text, None, &Redactor::default()), "ää\n[… 90 bytes left out …]\nää");
         let job = JobId::parse("0a1b2c3d").unwrap();
+        let with_rest = |call| {
+            let rest = StreamRest { call, container: "web", job: &job, stream: "stderr" };
+            shown(&cut, Encoding::Text, Some(rest), &Redactor::default())
+        };
         let rest = "; job_read job_id=0a1b2c3d stream=stderr offset=4 …]";
-        assert!(shown(&cut, Encoding::Text, Some((&job, "stderr")), &Redactor::default()).contains(rest));
+        assert!(with_rest(RestCall::JobRead).contains(rest));
+        let call = r#"{"operation":"job_read","container":"web","job_id":"0a1b2c3d","stream":"stderr","offset":4}"#;
+        assert!(with_rest(RestCall::ContainersTool).contains(&format!("left out: `containers` {call} …]")));
     }
 
     #[test]
@@ -474,7 +531,7 @@ mod tests {
         let (exit, duration) = (Exit::TimedOut(LimitKind::Silence), Duration::from_millis(1204));
         let output = ExecOutput::plain(exit, nothing, Some(true), duration);
         let container = || ("web".to_owned(), Ids::ROOT);
-        let mut ended = response(&output, Encoding::Text, container(), &Redactor::default());
+        let mut ended = response(&output, Encoding::Text, container(), &Redactor::default(), RestCall::JobRead);
         assert_eq!(
             ended.limit_note().to_string(),
             "timed out: ended after 1.2 s (`--silence-timeout`); nothing of the command is left running"

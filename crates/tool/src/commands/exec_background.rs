@@ -24,11 +24,11 @@ use jiff::Timestamp;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct ExecBackground {
     #[serde(flatten)]
-    request: CommandRequest,
+    pub(crate) request: CommandRequest,
     /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
     /// is never).
     #[schemars(extend("default" = 0))]
-    timeout: Option<Seconds>,
+    pub(crate) timeout: Option<Seconds>,
 }
 
 /// The answer.
@@ -102,6 +102,10 @@ fn shown(command: &Command) -> String {
 impl Render for ExecBackgroundResponse {
     fn render(&self, _: Timestamp) -> Document {
         Document::line(self.job_id.to_string())
+    }
+
+    fn render_for_model(&self) -> String {
+        format!("[job {} started]", self.job_id)
     }
 }
 

@@ -20,21 +20,21 @@ use jiff::Timestamp;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct ExecCancel {
+pub struct ExecCancel {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub container: Handle,
     /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
     #[schemars(with = "Name")]
-    job_id: JobId,
+    pub job_id: JobId,
     /// Seconds between the request to end (TERM) and the end by force (KILL), at most 60.
     #[schemars(extend("default" = 2))]
-    grace: Option<Seconds>,
+    pub grace: Option<Seconds>,
 }
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct ExecCancelResponse {
+pub struct ExecCancelResponse {
     #[schemars(with = "String")]
     job_id: JobId,
     cancelled: bool,

@@ -19,25 +19,25 @@ use jiff::Timestamp;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct ExecPoll {
+pub struct ExecPoll {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub container: Handle,
     /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
     #[schemars(with = "Name")]
-    job_id: JobId,
+    pub job_id: JobId,
     /// How many of the last lines of output are answered, at most 1000.
     #[schemars(extend("default" = 100))]
-    lines: Option<u32>,
+    pub lines: Option<u32>,
 }
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct ExecPollResponse {
+pub struct ExecPollResponse {
     #[schemars(with = "String")]
     job_id: JobId,
     running: bool,
-    output: String,
+    pub output: String,
     exit_code: Option<u8>,
     #[schemars(with = "String")]
     state: JobState,

@@ -21,30 +21,30 @@ use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Which part of kept output a call is for, beside the place where it begins.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct OutputSelection {
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.
     #[schemars(with = "Option<String>", extend("default" = "all", "enum" = ["all", "stdout", "stderr"]))]
-    stream: Option<StreamSelector>,
+    pub(crate) stream: Option<StreamSelector>,
     /// Line to begin at, from 1, in place of `offset`.
-    line: Option<u64>,
+    pub(crate) line: Option<u64>,
     /// Bytes of a page, 1 to 1m.
     #[schemars(with = "Option<Size>", extend("default" = 32768))]
-    limit: Option<ByteSize>,
+    pub(crate) limit: Option<ByteSize>,
     /// `text` (what is not UTF-8 becomes U+FFFD) or `base64`.
     #[schemars(with = "Option<String>", extend("default" = "text", "enum" = ["text", "base64"]))]
-    encoding: Option<Encoding>,
+    pub(crate) encoding: Option<Encoding>,
     /// Regular expression that a line has to match, at most 1 KiB.
-    pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// Letters match in either case.
     #[schemars(extend("default" = false))]
-    ignore_case: Option<bool>,
+    pub(crate) ignore_case: Option<bool>,
     /// Lines before and after each match, at most 20.
     #[schemars(extend("default" = 2))]
-    context: Option<u32>,
+    pub(crate) context: Option<u32>,
     /// Matches in one answer, 1 to 1000.
     #[schemars(extend("default" = 50))]
-    max_matches: Option<u32>,
+    pub(crate) max_matches: Option<u32>,
 }
 
 /// A page of a job's output, or the lines of it that match.

@@ -19,16 +19,16 @@ use crate::schema::result_schema;
 pub(crate) struct JobRead {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub(crate) container: Handle,
     /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
     #[schemars(with = "Name")]
-    job_id: JobId,
+    pub(crate) job_id: JobId,
     /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
     /// is given.
     #[schemars(extend("default" = 0))]
-    offset: Option<i64>,
+    pub(crate) offset: Option<i64>,
     #[serde(flatten)]
-    selection: OutputSelection,
+    pub(crate) selection: OutputSelection,
 }
 
 impl Operation for JobRead {

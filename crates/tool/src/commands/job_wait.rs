@@ -18,6 +18,7 @@ use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::{Code, Failure};
 use crate::humanize::{duration, millis};
+use crate::model_text::push_line;
 use crate::schema::result_schema;
 use crate::warning::Warning;
 use crate::{redaction, suggest};
@@ -29,27 +30,27 @@ use jiff::Timestamp;
 pub(crate) struct JobWait {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub(crate) container: Handle,
     /// The job: 8 hex digits, from `exec_background`, `exec` or `jobs`.
     #[schemars(with = "Name")]
-    job_id: JobId,
+    pub(crate) job_id: JobId,
     /// What to wait for, one or a list: `exit`, `regex` (a line matches `pattern`), `port` (it takes connections), `idle`
     /// (no output for `idle` seconds). The end of the job ends every wait.
     #[schemars(extend("default" = "exit"))]
-    until: Option<Until>,
+    pub(crate) until: Option<WaitConditions>,
     /// Regular expression that a line has to match, at most 1 KiB.
-    pattern: Option<String>,
+    pub(crate) pattern: Option<String>,
     /// Port inside that has to take connections: a number on the loopback, or `address:port`.
-    port: Option<PortRequest>,
+    pub(crate) port: Option<PortRequest>,
     /// Seconds without output, 0.1 to 600.
-    idle: Option<Seconds>,
+    pub(crate) idle: Option<Seconds>,
     /// Byte of the output to begin at; negative counts from its end. `job_wait` looks at what comes from now on unless it
     /// is given.
-    offset: Option<i64>,
+    pub(crate) offset: Option<i64>,
     /// Seconds (or `90s`, `10m`) before a wait ends, or a command and everything it started is ended (`exec_background`: 0
     /// is never).
     #[schemars(extend("default" = 60))]
-    timeout: Option<Seconds>,
+    pub(crate) timeout: Option<Seconds>,
 }
 
 /// The answer.
@@ -84,7 +85,7 @@ struct OutputLine {
 /// What a wait may be for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Condition {
+pub(crate) enum WaitCondition {
     Exit,
     Regex,
     Port,
@@ -94,9 +95,9 @@ enum Condition {
 /// One word, or a list of them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Value")]
-struct Until(Vec<Condition>);
+pub(crate) struct WaitConditions(pub(crate) Vec<WaitCondition>);
 
-impl TryFrom<Value> for Until {
+impl TryFrom<Value> for WaitConditions {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
@@ -124,7 +125,7 @@ fn meant(word: &str) -> Option<String> {
     suggest::nearest(word, &["exit", "regex", "port", "idle"].map(str::to_owned)).map(str::to_owned)
 }
 
-inline_schema!(Until, "Until", { "type": ["string", "array"], "items": { "type": "string" } });
+inline_schema!(WaitConditions, "Until", { "type": ["string", "array"], "items": { "type": "string" } });
 
 /// A number, or `address:port`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -181,7 +182,7 @@ impl Operation for JobWait {
             waited_ms: millis(waited),
             job_id: job.id,
             warnings: guided.warnings,
-            waits_for_exit: self.until.as_ref().is_none_or(|it| it.0.contains(&Condition::Exit)),
+            waits_for_exit: self.until.as_ref().is_none_or(|it| it.0.contains(&WaitCondition::Exit)),
         })
     }
 }
@@ -193,28 +194,30 @@ fn long_gone(job: Job) -> WaitResult {
 
 impl JobWait {
     fn resolve(&self, config: &Config) -> Result<Wait, Failure> {
-        let until = self.until.as_ref().map_or(&[Condition::Exit][..], |it| &it.0);
+        let until = self.until.as_ref().map_or(&[WaitCondition::Exit][..], |it| &it.0);
         self.check_fields(until)?;
         let mut events = Vec::new();
         for condition in until {
             events.extend(match condition {
-                Condition::Exit => None,
-                Condition::Regex => self.pattern.clone().map(|pattern| WaitFor::Line { pattern, from: self.offset }),
-                Condition::Port => self.port.map(|it| WaitFor::Port(it.0)),
-                Condition::Idle => self.idle.map(|it| WaitFor::Idle(it.0)),
+                WaitCondition::Exit => None,
+                WaitCondition::Regex => {
+                    self.pattern.clone().map(|pattern| WaitFor::Line { pattern, from: self.offset })
+                }
+                WaitCondition::Port => self.port.map(|it| WaitFor::Port(it.0)),
+                WaitCondition::Idle => self.idle.map(|it| WaitFor::Idle(it.0)),
             });
         }
         Ok(Wait { job: self.job_id.clone(), events, limit: self.limit(config)?, lines: config.jobs.poll_lines })
     }
 
     /// Each condition has its field, and no field is there for nothing: who gives one wants it waited for.
-    fn check_fields(&self, until: &[Condition]) -> Result<(), Failure> {
+    fn check_fields(&self, until: &[WaitCondition]) -> Result<(), Failure> {
         let fields = [
-            (Condition::Regex, "regex", "pattern", self.pattern.is_some()),
-            (Condition::Port, "port", "port", self.port.is_some()),
-            (Condition::Idle, "idle", "idle", self.idle.is_some()),
+            (WaitCondition::Regex, "regex", "pattern", self.pattern.is_some()),
+            (WaitCondition::Port, "port", "port", self.port.is_some()),
+            (WaitCondition::Idle, "idle", "idle", self.idle.is_some()),
         ];
-        let asked = |condition: Condition| until.contains(&condition);
+        let asked = |condition: WaitCondition| until.contains(&condition);
         let missing: Vec<_> = fields.iter().filter(|it| asked(it.0) && !it.3).map(|it| it.2).collect();
         if !missing.is_empty() {
             let named: Vec<_> = missing.iter().map(|it| format!("`{it}`")).collect();
@@ -266,6 +269,15 @@ impl Render for JobWaitResponse {
         };
         let document = Document::of_output(ProgramOutput::Job(self.output.clone().into_bytes())).note(line);
         Document { exit_code: self.command_line_code(), ..document }
+    }
+
+    /// The next wait for a line begins where this one ended, so that it does not find the same line.
+    fn render_for_model(&self) -> String {
+        let mut text = self.render(Timestamp::now()).for_model();
+        if self.running {
+            push_line(&mut text, &format!("[next offset {}]", self.next_offset));
+        }
+        text
     }
 }
 

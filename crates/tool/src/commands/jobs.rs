@@ -26,35 +26,35 @@ use jiff::Timestamp;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Jobs {
+pub struct Jobs {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Option<Name>")]
-    container: Option<Handle>,
+    pub container: Option<Handle>,
 }
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct JobsResponse {
-    jobs: Vec<JobRow>,
+pub struct JobsResponse {
+    pub jobs: Vec<JobRow>,
     count: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<Warning>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
-struct JobRow {
+pub struct JobRow {
     #[schemars(with = "String")]
-    job_id: JobId,
+    pub job_id: JobId,
     #[schemars(with = "String")]
     container: ContainerName,
-    command: String,
+    pub command: String,
     #[schemars(with = "String")]
-    state: JobState,
-    running: bool,
+    pub state: JobState,
+    pub running: bool,
     exit_code: Option<u8>,
-    started_at: Option<String>,
+    pub started_at: Option<String>,
     ended_at: Option<String>,
-    total_bytes: u64,
+    pub total_bytes: u64,
     as_root: bool,
     foreground: bool,
 }

@@ -13,19 +13,20 @@ mod job_read;
 mod job_wait;
 mod jobs;
 
+pub(crate) use self::command_request::CommandRequest;
 pub(crate) use self::connect_command::connect_command;
 pub(crate) use self::exec::{
-    Exec, ExecResponse, check_command, inline_bytes, limits, lost_with_container, sandbox_response,
+    Exec, ExecResponse, OnTimeout, RestCall, check_command, inline_bytes, limits, lost_with_container, sandbox_response,
 };
 pub(crate) use self::exec_background::ExecBackground;
-pub(crate) use self::exec_cancel::ExecCancel;
+pub use self::exec_cancel::{ExecCancel, ExecCancelResponse};
 pub(crate) use self::exec_interactive_hint::ExecInteractiveHint;
-pub(crate) use self::exec_poll::ExecPoll;
+pub use self::exec_poll::{ExecPoll, ExecPollResponse};
 pub(crate) use self::job::running;
 pub(crate) use self::job_page::{JobPage, OutputSelection};
 pub(crate) use self::job_read::JobRead;
-pub(crate) use self::job_wait::{JobWait, PortRequest};
-pub(crate) use self::jobs::Jobs;
+pub(crate) use self::job_wait::{JobWait, PortRequest, WaitCondition, WaitConditions};
+pub use self::jobs::{JobRow, Jobs, JobsResponse};
 
 /// What `timeout` of coreutils exits with.
 const TIMED_OUT: u8 = 124;

@@ -13,7 +13,7 @@ use coracle_runtime::{ByteSize, ContainerPath, Ids, Tmpfs};
 use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{Devcontainer, MountKind, RunAs, Variables, run};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::provision::ProvisionRun;
@@ -40,7 +40,7 @@ pub(crate) struct DevcontainerPlan {
 }
 
 /// What is answered of a file.
-#[derive(Clone, Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct DevcontainerAnswer {
     /// The file.
     file: String,

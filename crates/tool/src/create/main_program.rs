@@ -205,7 +205,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{CallInput, answer};
+    use crate::dispatch::{CallInput, execute};
     use crate::process::Process;
 
     #[test]
@@ -233,7 +233,9 @@ mod tests {
         let cx = Context::for_tests(dir.path());
         let call = async |call: Value| {
             let Value::Object(call) = call else { panic!("a call is an object") };
-            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await)
+            Value::Object(
+                execute(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await.json,
+            )
         };
         let begun = std::time::Instant::now();
         let made = call(json!({ "operation": "create", "name": "web", "image": LOCAL_IMAGE, "mount_cwd": false,

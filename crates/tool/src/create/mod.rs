@@ -21,15 +21,12 @@ use std::time::Instant;
 use coracle_lifecycle::{Creation, NewRecord, find_network};
 use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
-use serde::Serialize;
 use serde_json::Value;
 
 use self::devcontainer::DevcontainerPlan;
 pub use self::render::step_block;
-pub(crate) use self::render::{ServiceState, failed_steps, ports, services};
-use self::response::CreatedContainer;
-pub(crate) use self::response::LimitsAnswer;
-use self::reuse::ReusedContainer;
+pub(crate) use self::render::{failed_steps, ports, services};
+pub(crate) use self::response::{CreateResponse, LimitsAnswer, ServiceAnswer};
 pub(crate) use self::source::CreateSource;
 use self::source::ResolvedSource;
 use self::steps::{CreateInput, Creations};
@@ -49,7 +46,7 @@ use crate::target::{Access, check_session as allowed_to};
 impl Operation for Create {
     const NAME: &'static str = "create";
     const EFFECT: Effect = Effect::Mutating;
-    const RESULT: fn() -> Value = result_schema::<CreatedContainer>;
+    const RESULT: fn() -> Value = result_schema::<CreateResponse>;
     type Response = CreateResponse;
 
     async fn run(mut self, cx: &Context) -> Result<CreateResponse, Failure> {
@@ -109,7 +106,7 @@ async fn create_with(
     };
     allowed(&request, &policy(devcontainer, cx)?)?;
     if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
-        return Ok(CreateResponse::ReusedContainer(reused));
+        return Ok(reused);
     }
     let ready = crate::preflight::ensure_ready(cx).await?;
     if cx.config.is_strict() {
@@ -143,7 +140,7 @@ async fn create_with(
         // Another call may have created it since it was looked for.
         Err(err @ coracle_lifecycle::Error::NameTaken { .. }) => {
             let reused = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await?;
-            return reused.map(CreateResponse::ReusedContainer).ok_or_else(|| err.into());
+            return reused.ok_or_else(|| err.into());
         }
         Err(err) => return Err(err.into()),
     };
@@ -164,7 +161,7 @@ async fn create_with(
     match made {
         Ok(mut created) => {
             created.duration_ms = millis(begun.elapsed());
-            Ok(CreateResponse::CreatedContainer(Box::new(created)))
+            Ok(created)
         }
         Err(failure) => {
             cx.call.progress.message("undoing what was made").await;
@@ -190,14 +187,6 @@ async fn resolve_source(origin: Option<CreateSource>, cx: &Context) -> Result<Op
         Some(origin) => origin.resolve(cx).await.map(Some),
         None => Ok(None),
     }
-}
-
-/// A container that was made, or one that was there.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-pub(crate) enum CreateResponse {
-    CreatedContainer(Box<CreatedContainer>),
-    ReusedContainer(ReusedContainer),
 }
 
 /// Where there is no user but root, commands run as root, who is the person outside.

@@ -1,16 +1,18 @@
 //! What `create` gives.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use coracle_compose::Service;
 use coracle_images::profile::{ProfileServer, Purpose};
-use coracle_lifecycle::{ManagedContainer, Review, hint};
+use coracle_lifecycle::{ManagedContainer, Record, Review, hint};
 use coracle_provision::Report;
 use coracle_runtime::{
-    Capability, Container, ContainerName, ContainerPath, Ids, JobId, Limits, ProjectName, Protocol, PublishedPort,
+    Capability, Container, ContainerName, ContainerPath, ContainerStatus, Health, Ids, JobId, Limits, ProjectName,
+    Protocol, PublishedPort,
 };
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::devcontainer::{DevcontainerAnswer, DevcontainerPlan};
@@ -29,74 +31,94 @@ use crate::warning::Warning;
 use crate::warning::to_review;
 
 /// The answer.
-#[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct CreatedContainer {
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
+pub(crate) struct CreateResponse {
     #[schemars(with = "String")]
-    container: ContainerName,
-    container_id: String,
-    id: String,
-    image: String,
-    image_id: String,
+    pub(super) container: ContainerName,
+    pub(super) container_id: String,
+    pub(super) id: String,
+    pub(super) image: String,
+    pub(super) image_id: String,
     #[schemars(with = "String")]
-    image_source: ImageSource,
-    purpose: Option<String>,
-    requested_purpose: Option<String>,
-    connect_command: String,
-    coracle_command: String,
+    pub(super) image_source: ImageSource,
+    pub(super) purpose: Option<String>,
+    pub(super) requested_purpose: Option<String>,
+    pub(super) connect_command: String,
+    pub(super) coracle_command: String,
     #[schemars(with = "String")]
-    workdir: ContainerPath,
+    pub(super) workdir: ContainerPath,
     #[schemars(with = "String")]
-    home: ContainerPath,
+    pub(super) home: ContainerPath,
     #[schemars(with = "String")]
-    user: Ids,
-    env_vars_injected: usize,
-    persistent: bool,
-    cache_used: bool,
-    reused: bool,
+    pub(super) user: Ids,
+    pub(super) env_vars_injected: usize,
+    pub(super) persistent: bool,
+    pub(super) cache_used: bool,
+    pub(super) reused: bool,
     #[schemars(with = "Map<String, Value>")]
-    provisioning_report: Report,
-    provisioning_ok: bool,
-    network: String,
+    pub(super) provisioning_report: Report,
+    pub(super) provisioning_ok: bool,
+    pub(super) network: String,
     #[schemars(with = "Vec<Map<String, Value>>")]
-    ports: Vec<PublishedPort>,
+    pub(super) ports: Vec<PublishedPort>,
     #[schemars(with = "Option<String>")]
-    compose_project: Option<ProjectName>,
+    pub(super) compose_project: Option<ProjectName>,
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]
-    compose_services: Option<Vec<Service>>,
+    pub(super) compose_services: Option<Vec<ServiceAnswer>>,
     #[schemars(with = "Option<String>")]
-    main_job_id: Option<JobId>,
+    pub(super) main_job_id: Option<JobId>,
     /// What was made of its `devcontainer.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    devcontainer: Option<DevcontainerAnswer>,
+    pub(super) devcontainer: Option<DevcontainerAnswer>,
     /// What the purpose's server is reached by.
     #[serde(skip_serializing_if = "Option::is_none")]
-    server: Option<ServerAnswer>,
+    pub(super) server: Option<ServerAnswer>,
     #[schemars(with = "Option<String>")]
-    repo_path: Option<ContainerPath>,
-    limits: LimitsAnswer,
-    expires_at: Option<String>,
+    pub(super) repo_path: Option<ContainerPath>,
+    pub(super) limits: LimitsAnswer,
+    pub(super) expires_at: Option<String>,
     /// The container that it is a fork of.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
-    forked_from: Option<ContainerName>,
+    pub(super) forked_from: Option<ContainerName>,
     /// What of that one it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
-    not_included: Option<Vec<String>>,
-    warnings: Vec<Warning>,
+    pub(super) not_included: Option<Vec<String>>,
+    pub(super) warnings: Vec<Warning>,
     pub(super) duration_ms: u64,
 }
 
+/// A service of a stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServiceAnswer {
+    pub(super) service: String,
+    name: String,
+    container_id: String,
+    image: String,
+    pub(super) state: ContainerStatus,
+    pub(super) health: Option<Health>,
+    pub(super) exit_code: Option<i64>,
+    pub(super) ports: Vec<PublishedPort>,
+}
+
+impl From<Service> for ServiceAnswer {
+    fn from(it: Service) -> Self {
+        let Service { service, name, container_id, image, state, health, exit_code, ports, id: _ } = it;
+        Self { service, name, container_id, image, state, health, exit_code, ports }
+    }
+}
+
 /// How a client reaches the server of a purpose.
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct ServerAnswer {
     /// Absent if the port is not published.
     #[serde(skip_serializing_if = "Option::is_none")]
-    url: Option<String>,
+    pub(super) url: Option<String>,
     /// Inside.
-    port: u16,
+    pub(super) port: u16,
     /// Given by this answer alone.
     #[serde(skip_serializing_if = "Option::is_none")]
-    password: Option<String>,
+    pub(super) password: Option<String>,
 }
 
 impl ServerAnswer {
@@ -105,31 +127,72 @@ impl ServerAnswer {
     }
 }
 
+/// The field that a record has beside the answer that it keeps.
+const REPORT: &str = "provisioning_report";
+
+impl CreateResponse {
+    /// What the record of a container keeps: no secret, and not the report, which the record has beside it.
+    pub(super) fn for_record(&self) -> Result<Map<String, Value>, Failure> {
+        let mut kept = self.clone();
+        kept.provisioning_report = Report::default();
+        if let Some(server) = &mut kept.server {
+            server.password = None;
+        }
+        match serde_json::to_value(kept).map_err(Failure::internal)? {
+            Value::Object(mut fields) => {
+                fields.remove(REPORT);
+                Ok(fields)
+            }
+            _ => Err(Failure::internal("the answer of `create` is no object")),
+        }
+    }
+
+    /// What was answered then, with the ports of now. Nothing for a record without an answer that this version reads.
+    pub(super) fn from_record(record: &Record, ports: &[PublishedPort]) -> Option<Self> {
+        let mut fields = record.answer.clone();
+        fields.insert(REPORT.to_owned(), record.provisioning_report.clone());
+        let mut created: Self = serde_json::from_value(Value::Object(fields)).ok()?;
+        created.reused = true;
+        created.duration_ms = 0;
+        if let Some(server) = &mut created.server {
+            let path = server.url.as_deref().and_then(|url| url.splitn(4, '/').nth(3)).unwrap_or_default();
+            server.url = server_url(ports, server.port, &format!("/{path}"));
+        }
+        created.ports = ports.to_vec();
+        Some(created)
+    }
+}
+
 /// Where a page of a port inside is found on this host.
-pub(super) fn server_url(ports: &[PublishedPort], port: u16, path: &str) -> Option<String> {
+fn server_url(ports: &[PublishedPort], port: u16, path: &str) -> Option<String> {
     let published = ports.iter().find(|it| it.container == port && it.protocol == Protocol::Tcp)?;
     Some(format!("http://{}{path}", SocketAddr::new(published.address, published.host)))
 }
 
-#[derive(Debug, JsonSchema, Serialize)]
+#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub(crate) struct LimitsAnswer {
-    memory: Option<u64>,
+    pub(crate) memory: Option<u64>,
     cpus: Option<f64>,
     pids: Option<u32>,
-    enforced: Vec<&'static str>,
+    enforced: Vec<Cow<'static, str>>,
 }
 
 impl LimitsAnswer {
     /// A limit is enforced if the engine tells it back.
     pub(crate) fn from_limits(limits: &Limits) -> Self {
-        Self { memory: limits.memory.map(|it| it.0), cpus: limits.cpus, pids: limits.pids, enforced: names(limits) }
+        Self {
+            memory: limits.memory.map(|it| it.0),
+            cpus: limits.cpus,
+            pids: limits.pids,
+            enforced: names(limits).map(Cow::Borrowed).collect(),
+        }
     }
 }
 
 /// The limits that are given.
-fn names(limits: &Limits) -> Vec<&'static str> {
+fn names(limits: &Limits) -> impl Iterator<Item = &'static str> {
     let given = [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
-    given.into_iter().filter_map(|(name, is_given)| is_given.then_some(name)).collect()
+    given.into_iter().filter_map(|(name, is_given)| is_given.then_some(name))
 }
 
 impl LimitsAnswer {
@@ -161,7 +224,7 @@ pub(super) struct CreateOutcome<'a> {
 
 impl CreateOutcome<'_> {
     /// Tells it.
-    pub(super) fn answer(self) -> Result<CreatedContainer, Failure> {
+    pub(super) fn answer(self) -> Result<CreateResponse, Failure> {
         let request = self.request;
         let (forked_from, not_included) = self.forked.map(|it| (it.from, it.not_included)).unzip();
         let Container { id, ports, limits, networks, .. } = self.found.present()?.clone();
@@ -175,7 +238,7 @@ impl CreateOutcome<'_> {
         let swept = to_review(&self.swept).into_iter().collect();
         let warned = [self.imaged.warnings, self.stacked.warnings, swept, unsupported.unwrap_or_default()].concat();
         let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
-        Ok(CreatedContainer {
+        Ok(CreateResponse {
             container_id: id.short().to_owned(),
             id: id.to_string(),
             image: record.image.clone(),
@@ -202,7 +265,7 @@ impl CreateOutcome<'_> {
                 .map(|it| ServerAnswer::new(it, &ports, self.filled.password)),
             ports,
             compose_project: record.compose_project.clone(),
-            compose_services: self.stacked.services,
+            compose_services: self.stacked.services.map(|all| all.into_iter().map(ServiceAnswer::from).collect()),
             main_job_id: self.filled.main.then(JobId::main),
             repo_path: self.filled.repo_path,
             limits,
@@ -231,7 +294,7 @@ fn warnings(cx: &Context, guest: bool, request: &Request, of_image: Vec<Warning>
     }
     let engine = ready.runtime.kind();
     let is_ignored = |limit: &&str| ready.ignored_limits.iter().any(|ignored| ignored == limit);
-    let ignored = names(&request.asked_limits).into_iter().filter(is_ignored);
+    let ignored = names(&request.asked_limits).filter(is_ignored);
     let is_new = |limit: &&str| cx.is_first_report(&format!("limit-{engine}-{limit}"));
     warnings.extend(ignored.filter(is_new).map(|limit| {
         let message = format!(

@@ -3,20 +3,14 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::{MadeFrom, Record, RecordState, Role, find};
-use coracle_runtime::{Handle, PublishedPort};
-use serde::Serialize;
-use serde_json::{Map, Value};
+use coracle_runtime::Handle;
 
-use super::response::server_url;
+use super::response::CreateResponse;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::requests::{Create, IfExists};
 use crate::resolve::fingerprint;
 use crate::target::{Access, check_policy, check_session};
-
-/// The answer of an earlier `create`, given again.
-#[derive(Debug, Serialize)]
-pub(crate) struct ReusedContainer(Map<String, Value>);
 
 /// The container that is meant to be used again, if it is there and ready.
 ///
@@ -26,7 +20,7 @@ pub(super) async fn reused(
     args: &Create,
     snapshot: Option<&MadeFrom>,
     cx: &Context,
-) -> Result<Option<ReusedContainer>, Failure> {
+) -> Result<Option<CreateResponse>, Failure> {
     let (Some(IfExists::Reuse), Some(name)) = (args.if_exists, &args.name) else { return Ok(None) };
     let found = match find(cx.engines(), &cx.store()?, &Handle::Name(name.clone())).await {
         Ok(found) => found,
@@ -52,32 +46,14 @@ pub(super) async fn reused(
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());
     }
-    if !differs.is_empty() || found.record.answer.is_empty() {
+    let created = CreateResponse::from_record(&found.record, &container.ports);
+    let Some(created) = created.filter(|_| differs.is_empty()) else {
         return Err(taken(&found.record, container.running()).detail("differs", differs));
-    }
+    };
     if !container.running() && !found.record.persistent {
         return Err(taken(&found.record, false).hint("it has stopped: `destroy` it, and create it anew"));
     }
-    Ok(Some(ReusedContainer(again(&found.record, &container.ports))))
-}
-
-/// What was answered then, with the ports of now.
-fn again(record: &Record, ports: &[PublishedPort]) -> Map<String, Value> {
-    let mut answer = record.answer.clone();
-    answer.insert("provisioning_report".into(), record.provisioning_report.clone());
-    answer.insert("reused".into(), true.into());
-    answer.insert("duration_ms".into(), 0.into());
-    if let Some(server) = answer.get_mut("server").and_then(Value::as_object_mut) {
-        let port = server.get("port").and_then(Value::as_u64).and_then(|it| u16::try_from(it).ok()).unwrap_or_default();
-        let path =
-            server.get("url").and_then(Value::as_str).and_then(|it| it.splitn(4, '/').nth(3)).unwrap_or_default();
-        let url = server_url(ports, port, &format!("/{path}"));
-        server.insert("url".into(), url.into());
-    }
-    if let Ok(ports) = serde_json::to_value(ports) {
-        answer.insert("ports".into(), ports);
-    }
-    answer
+    Ok(Some(created))
 }
 
 fn taken(record: &Record, running: bool) -> Failure {
@@ -107,14 +83,14 @@ mod tests {
 
     use super::differing;
     use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
 
     fn context(dir: &std::path::Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap().with_fake(fake.clone())
     }
 
     async fn call(cx: &Context, call: Value) -> Map<String, Value> {
-        answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await
+        execute(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await.json
     }
 
     async fn create(cx: &Context) -> Map<String, Value> {

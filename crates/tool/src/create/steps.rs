@@ -5,13 +5,12 @@ use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Worksp
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
 use coracle_workspace::GuestFs;
-use serde_json::{Map, Value};
 
 use super::devcontainer::DevcontainerPlan;
 use super::no_guest::NoGuest;
 use super::provision::ProvisionRun;
 use super::report::ReportBuilder;
-use super::response::{CreateOutcome, CreatedContainer};
+use super::response::{CreateOutcome, CreateResponse};
 use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, policy, strict_spec};
@@ -45,7 +44,7 @@ pub(super) async fn run<'a>(
     Backend { ready, store }: Backend<'a>,
     Creations { container: making, build }: Creations<'_, 'a>,
     CreateInput { request, stack, source, devcontainer }: CreateInput<'_>,
-) -> Result<CreatedContainer, Failure> {
+) -> Result<CreateResponse, Failure> {
     let put_in = &request.provisioning;
     let asked = IdentityRequest {
         git: &put_in.git,
@@ -130,7 +129,7 @@ pub(super) async fn run<'a>(
         forked: source.and_then(|it| it.forked.clone()),
     };
     let created = outcome.answer()?;
-    making.ready(told, kept(&created)?)?;
+    making.ready(told, created.for_record()?)?;
     Ok(created)
 }
 
@@ -149,19 +148,6 @@ async fn copied(cx: &Context, link: &Link, making: &Creation<'_>) -> Result<Step
             StepReport::flawed("workspace", Status::Failed, "nothing was copied in", failure.into_inner().message)
         }
     })
-}
-
-/// The answer, for a later request for the same container. The report is kept beside it.
-fn kept(created: &CreatedContainer) -> Result<Map<String, Value>, Failure> {
-    match serde_json::to_value(created).map_err(Failure::internal)? {
-        Value::Object(mut fields) => {
-            fields.remove("provisioning_report");
-            // A secret is in no record.
-            fields.get_mut("server").and_then(Value::as_object_mut).map(|it| it.remove("password"));
-            Ok(fields)
-        }
-        _ => Err(Failure::internal("the answer of `create` is no object")),
-    }
 }
 
 /// Of what is tried the step says what it was taken for, too.

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
-use super::{CallResponse, OperationEntry, PreparedCall, fields, parse};
+use super::{CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
+use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
 
@@ -16,13 +17,16 @@ pub enum CallInput {
     Object(Map<String, Value>),
 }
 
-/// Does what a call asks and gives its answer, which has `success` in any case.
-pub async fn answer(table: &[OperationEntry], process: &Process, input: CallInput) -> Map<String, Value> {
-    reply(table, process, input).await.json
+/// A call whose fields were read: the only thing that is executed.
+pub(crate) struct ParsedCall {
+    pub(crate) entry: OperationEntry,
+    pub(crate) prepared: PreparedCall,
+    /// The fields, for the audit trail.
+    pub(crate) args: Map<String, Value>,
 }
 
-/// The same, with the response as a person reads it.
-pub async fn reply(table: &[OperationEntry], process: &Process, input: CallInput) -> CallResponse {
+/// Executes a call of one of these operations. The answer has `success` in any case.
+pub async fn execute(table: &[OperationEntry], process: &Process, input: CallInput) -> CallResponse {
     let object = match input {
         CallInput::Text(text) => parse::object(&text),
         CallInput::Object(object) => parse::within_levels(&object).map(|()| object),
@@ -31,63 +35,72 @@ pub async fn reply(table: &[OperationEntry], process: &Process, input: CallInput
         Ok(object) => object,
         Err(failure) => return CallResponse::of_failure(&failure, None),
     };
-    let word = object.get("operation").and_then(Value::as_str).map(str::to_owned);
-    match carry_out(table, process, object).await {
-        Ok(mut reply) => {
-            reply.json.entry("success").or_insert(true.into());
-            reply
+    let operation = object.get("operation").and_then(Value::as_str).map(str::to_owned);
+    let response = match ParsedCall::parse(table, process, object) {
+        Ok(call) => call.execute(process).await,
+        Err(failure) => Err(failure),
+    };
+    match response {
+        Ok(mut response) => {
+            response.json.entry("success").or_insert(true.into());
+            response
         }
-        Err(failure) => CallResponse::of_failure(&failure.for_reader(&process.context.reader()), word.as_deref()),
+        Err(failure) => CallResponse::of_failure(&failure.for_reader(&process.context.reader()), operation.as_deref()),
     }
 }
 
-/// Does what a call asks. The answer has no `success` yet.
-///
-/// # Errors
-/// What the caller gets in place of an answer, not yet in the words of its reader.
-pub(crate) async fn carry_out(
-    table: &[OperationEntry],
-    process: &Process,
-    object: Map<String, Value>,
-) -> Result<CallResponse, Failure> {
-    let cx = &process.context;
-    let table: Vec<OperationEntry> =
-        table.iter().filter(|it| it.audience.includes(cx.call.frontend)).copied().collect();
-    let (entry, prepared, args) = prepare(&table, object)?;
-    if !entry.diagnoses {
-        cx.configured()?;
+impl ParsedCall {
+    /// A request that our own code made. `args` are what the audit trail records of it.
+    pub(crate) fn new<T, S>(request: T, args: Map<String, Value>) -> Self
+    where
+        T: Operation<S, Response: Render + 'static>,
+        S: Sync + 'static,
+        Process: AsRef<S>,
+    {
+        Self { entry: OperationEntry::for_request::<T, S>(), prepared: super::prepared(request), args }
     }
-    if cx.call.cancel.is_cancelled() {
-        return Err(Failure::cancelled());
-    }
-    entry.run(prepared, process, &args).await
-}
 
-/// Checks a call's fields and does nothing.
-///
-/// # Errors
-/// As [`carry_out`], for what is wrong with the call itself.
-pub(crate) fn check(table: &[OperationEntry], object: Map<String, Value>) -> Result<(), Failure> {
-    prepare(table, object).map(drop)
-}
-
-fn prepare(
-    table: &[OperationEntry],
-    mut object: Map<String, Value>,
-) -> Result<(OperationEntry, PreparedCall, Map<String, Value>), Failure> {
-    let entry = fields::operation(table, &mut object)?;
-    let (args, mut problems) = fields::own(table, &entry, object);
-    match (entry.prepare)(entry.name, args.clone()) {
-        Ok(prepared) if problems.is_empty() => return Ok((entry, prepared, args)),
-        Ok(_) => {}
-        Err(typed) => {
-            // Missing fields are told already, by `own`, all at once.
-            let missing = |it: &Problem| it.field.is_empty() && !problems.is_empty();
-            let found: Vec<Problem> = typed.into_iter().filter(|it| !missing(it)).collect();
-            problems.extend(found);
+    /// Reads a call of one of these operations, as far as the front end of the process has them.
+    ///
+    /// # Errors
+    /// Everything that is wrong with its fields, in one failure.
+    pub(crate) fn parse(
+        table: &[OperationEntry],
+        process: &Process,
+        mut object: Map<String, Value>,
+    ) -> Result<Self, Failure> {
+        let frontend = process.context.call.frontend;
+        let table: Vec<OperationEntry> =
+            table.iter().filter(|entry| entry.audience.includes(frontend)).copied().collect();
+        let entry = fields::operation(&table, &mut object)?;
+        let (args, mut problems) = fields::own(&table, &entry, object);
+        match (entry.prepare)(entry.name, args.clone()) {
+            Ok(prepared) if problems.is_empty() => return Ok(Self { entry, prepared, args }),
+            Ok(_) => {}
+            Err(typed) => {
+                // `own` reports the missing fields already, all at once.
+                let is_missing = |problem: &Problem| problem.field.is_empty() && !problems.is_empty();
+                let found: Vec<Problem> = typed.into_iter().filter(|problem| !is_missing(problem)).collect();
+                problems.extend(found);
+            }
         }
+        Err(deserialize::failure(&problems))
     }
-    Err(deserialize::failure(&problems))
+
+    /// Executes it. The answer has no `success` yet.
+    ///
+    /// # Errors
+    /// What the caller gets in place of an answer, not yet in the words of its reader.
+    pub(crate) async fn execute(self, process: &Process) -> Result<CallResponse, Failure> {
+        let cx = &process.context;
+        if !self.entry.diagnoses {
+            cx.configured()?;
+        }
+        if cx.call.cancel.is_cancelled() {
+            return Err(Failure::cancelled());
+        }
+        self.entry.run(self.prepared, process, &self.args).await
+    }
 }
 
 #[cfg(test)]
@@ -97,7 +110,7 @@ mod tests {
     use serde::Deserialize;
     use serde_json::{Value, json};
 
-    use super::{CallInput, answer};
+    use super::{CallInput, execute};
     use crate::arg_types::{Name, Script, Seconds};
     use crate::context::{ConfigSource, Context, Frontend};
     use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
@@ -160,7 +173,8 @@ mod tests {
     /// The answer in a few lines: what it says, what to do, and all problems.
     async fn check(call: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let said = answer(TABLE, &Process::new(Context::for_tests(dir.path())), CallInput::Text(call.into())).await;
+        let process = Process::new(Context::for_tests(dir.path()));
+        let said = execute(TABLE, &process, CallInput::Text(call.into())).await.json;
         if said["success"] == true {
             return Value::Object(said).to_string();
         }
@@ -284,7 +298,10 @@ mod tests {
 
     async fn act(cx: &Context) -> Value {
         let text = br#"{"operation":"act"}"#.to_vec();
-        answer(&[OperationEntry::for_operation::<Act>()], &Process::new(cx.clone()), CallInput::Text(text)).await.into()
+        execute(&[OperationEntry::for_operation::<Act>()], &Process::new(cx.clone()), CallInput::Text(text))
+            .await
+            .json
+            .into()
     }
 
     #[tokio::test]
@@ -297,7 +314,7 @@ mod tests {
         {
             cx.call.frontend = frontend;
             let process = Process::new(cx.clone());
-            let listed = answer(crate::admin::ALL, &process, CallInput::Text(text.clone())).await;
+            let listed = execute(crate::admin::ALL, &process, CallInput::Text(text.clone())).await.json;
             assert_eq!(listed.get("code").and_then(Value::as_str).unwrap_or_default(), code, "{frontend:?}");
         }
         assert!(crate::operations::ALL.iter().all(|it| it.audience != Audience::Person));
@@ -327,6 +344,7 @@ mod tests {
         cx.settings = ConfigSource { fault: Some(fault), ..(*cx.settings).clone() }.into();
         assert_eq!(act(&cx).await["code"], "config_invalid");
         let text = br#"{"operation":"preflight"}"#.to_vec();
-        assert_eq!(answer(crate::operations::ALL, &Process::new(cx), CallInput::Text(text)).await["success"], true);
+        let checked = execute(crate::operations::ALL, &Process::new(cx), CallInput::Text(text)).await;
+        assert!(checked.is_success());
     }
 }

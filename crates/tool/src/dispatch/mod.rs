@@ -30,8 +30,8 @@ use crate::{audit, schema};
 
 pub use coracle_workspace::Effect;
 
-pub use self::call::{CallInput, answer, reply};
-pub(crate) use self::call::{carry_out, check};
+pub(crate) use self::call::ParsedCall;
+pub use self::call::{CallInput, execute};
 pub use self::deserialize::SharedFields;
 pub(crate) use self::deserialize::{Problems, failure as refusal, read_any};
 pub(crate) use self::fields::alone;
@@ -91,6 +91,8 @@ pub struct CallResponse {
     pub json: Map<String, Value>,
     /// What a model reads, where that differs.
     pub text: Option<String>,
+    /// The same for the toolset `agent`, which says nothing twice.
+    pub(crate) brief: Option<String>,
     /// The response as a person reads it, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
     /// Images beside the text, for a front end that shows them.
@@ -185,13 +187,20 @@ impl OperationEntry {
     /// The row of an operation.
     #[must_use]
     pub const fn for_operation<T: Operation<Response: Render + 'static>>() -> Self {
-        Self { prepare: prepare::<T, Context>, ..Self::given::<T, Context>() }
+        Self::for_request::<T, Context>()
     }
 
     /// The same of one that needs the whole process.
     #[must_use]
     pub const fn for_process<T: Operation<Process, Response: Render + 'static>>() -> Self {
-        Self { prepare: prepare::<T, Process>, ..Self::given::<T, Process>() }
+        Self::for_request::<T, Process>()
+    }
+
+    pub(crate) const fn for_request<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>() -> Self
+    where
+        Process: AsRef<S>,
+    {
+        Self { prepare: prepare::<T, S>, ..Self::given::<T, S>() }
     }
 
     /// The row of an operation that is a tool of its own.
@@ -251,8 +260,9 @@ impl OperationEntry {
         (self.value)()
     }
 
-    /// Carries a call out in a span `operation` with `name`, `session` and `code`. A forwarding tool has a span `tool_call`
-    /// instead: the operation that it calls has its own.
+    /// Executes a call in a span `operation` with `name`, `session` and `code`, and with its lines before and after in the
+    /// audit trail if it changes something. A forwarding tool has a span `tool_call` instead and no lines: what it calls has
+    /// its own.
     pub(crate) async fn run(
         &self,
         prepared: PreparedCall,
@@ -260,37 +270,55 @@ impl OperationEntry {
         args: &Map<String, Value>,
     ) -> Result<CallResponse, Failure> {
         let (name, session) = (self.name, process.context.call.session.as_str());
-        let span = match self.is_forwarded() {
+        let is_forwarded = matches!(self.shape, AnswerShape::Forwarded { .. });
+        let span = match is_forwarded {
             true => tracing::debug_span!("tool_call", name, session, code = tracing::field::Empty),
             false => tracing::debug_span!("operation", name, session, code = tracing::field::Empty),
         };
-        let result = self.run_audited(prepared, process, args).instrument(span.clone()).await;
+        let work = async {
+            if self.effect == Effect::ReadOnly || is_forwarded {
+                return prepared(process).await;
+            }
+            let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), self.effect, args).await?;
+            let result = prepared(process).await;
+            intent.finish(result.as_ref().map(|response| &response.json)).await;
+            result
+        };
+        let result = work.instrument(span.clone()).await;
         if !span.is_disabled() {
             span.record("code", result_code(&result));
         }
         result
     }
+}
 
-    fn is_forwarded(&self) -> bool {
-        matches!(self.shape, AnswerShape::Forwarded { .. })
+impl Process {
+    /// Executes a request that our own code made, like any other call. `fields` are those of it that the audit trail records.
+    ///
+    /// # Errors
+    /// Those of the operation, in the words of the front end.
+    pub async fn execute<T>(&self, request: T, fields: Value) -> Result<CallResponse, Failure>
+    where
+        T: Operation<Response: Render + 'static>,
+    {
+        let Value::Object(args) = fields else { return Err(Failure::internal("the fields of a call are no object")) };
+        let call = ParsedCall::new::<T, Context>(request, args);
+        call.execute(self).await.map_err(|failure| failure.for_reader(&self.context.reader()))
     }
 
-    /// Carries a call out, with its lines before and after in the audit trail if it changes something.
-    async fn run_audited(
-        &self,
-        prepared: PreparedCall,
-        process: &Process,
-        args: &Map<String, Value>,
-    ) -> Result<CallResponse, Failure> {
-        // What a forwarding tool calls has lines of its own.
-        let is_audited = self.effect != Effect::ReadOnly && !self.is_forwarded();
-        if !is_audited {
-            return prepared(process).await;
-        }
-        let intent = audit::intent(&process.context, &self.name.replace(' ', "_"), self.effect, args).await?;
-        let result = prepared(process).await;
-        intent.finish(result.as_ref().map(|it| &it.json)).await;
-        result
+    /// The typed answer of a request that changes nothing.
+    ///
+    /// # Errors
+    /// Those of the operation, in the words of the front end.
+    pub async fn read<T: Operation>(&self, request: T) -> Result<T::Response, Failure> {
+        const { assert!(matches!(T::EFFECT, Effect::ReadOnly), "what changes something is executed, and audited") };
+        let cx = &self.context;
+        let span = tracing::debug_span!("operation", name = T::NAME, session = cx.call.session.as_str());
+        let work = async {
+            cx.configured()?;
+            request.run(cx).await
+        };
+        work.instrument(span).await.map_err(|failure| failure.for_reader(&cx.reader()))
     }
 }
 
@@ -320,17 +348,24 @@ fn prepare<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>(
 where
     Process: AsRef<S>,
 {
-    let args: T = deserialize::read(args, T::SHARED)?;
-    Ok(Box::new(move |process| {
+    Ok(prepared::<T, S>(deserialize::read(args, T::SHARED)?))
+}
+
+/// The call of a request that our own code made.
+fn prepared<T: Operation<S, Response: Render + 'static>, S: Sync + 'static>(request: T) -> PreparedCall
+where
+    Process: AsRef<S>,
+{
+    Box::new(move |process| {
         Box::pin(async move {
-            let response = args.run(process.as_ref()).await?;
+            let response = request.run(process.as_ref()).await?;
             let json = fields_of::<T, S>(&response)?;
             Ok(CallResponse { json, response: Some(Box::new(response)), ..CallResponse::default() })
         })
-    }))
+    })
 }
 
-/// The same of an operation that no person reads.
+/// The same as [`prepare`] for an operation that no person reads.
 fn prepare_bare<T: Operation<S>, S: Sync + 'static>(
     _: &'static str,
     args: Map<String, Value>,

@@ -8,6 +8,8 @@ mod text;
 
 use jiff::Timestamp;
 
+use crate::model_text::push_line;
+
 pub use self::table::{Column, DocumentTable};
 pub use self::text::{Span, Style, StyledText, Symbol};
 pub(crate) use self::text::{joined, optional, word};
@@ -17,6 +19,12 @@ pub use coracle_runtime::{is_deceptive, sanitize, shell_word};
 pub trait Render {
     /// The document, as it reads at that time.
     fn render(&self, now: Timestamp) -> Document;
+
+    /// What a model reads in the toolset `agent`: the output as it is, then what the model has to know, in brackets.
+    fn render_for_model(&self) -> String {
+        let text = self.render(Timestamp::now()).for_model();
+        if text.trim().is_empty() { "[done]".to_owned() } else { text }
+    }
 }
 
 /// What a person reads of one response.
@@ -143,6 +151,22 @@ impl Document {
         Self { duration: DurationPlace::FirstLine, ..self }
     }
 
+    /// Everything as one text, which a model reads.
+    pub(crate) fn for_model(&self) -> String {
+        let mut text = match &self.output {
+            Some(ProgramOutput::Job(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
+            Some(ProgramOutput::Patch(text)) => text.clone(),
+            Some(ProgramOutput::Command { stdout, .. }) => String::from_utf8_lossy(stdout).into_owned(),
+            None => String::new(),
+        };
+        push_line(&mut text, &self.to_string());
+        for note in &self.notes {
+            // Notes name options of the command line.
+            push_line(&mut text, &format!("[{note}]").replace("`--offset`", "`offset`"));
+        }
+        text
+    }
+
     /// The same, with the duration of the call at the end of the last line.
     #[must_use]
     pub fn timed_at_the_end(self) -> Self {
@@ -184,5 +208,16 @@ pub(crate) fn rendered(response: &impl Render, now: &str) -> String {
 impl Render for serde_json::Value {
     fn render(&self, _: Timestamp) -> Document {
         Document::line(self.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Document, ProgramOutput};
+
+    #[test]
+    fn notes_for_a_model_name_fields_and_not_options() {
+        let page = Document::of_output(ProgramOutput::Job(b"hi".to_vec())).note("go on with `--offset` 99");
+        assert_eq!(page.for_model(), "hi\n[go on with `offset` 99]");
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::answers::CallFields;
 use super::container::{ClientContainer, ContainerOptions};
 use crate::context::{Frontend, Options};
-use crate::dispatch;
+use crate::dispatch::ParsedCall;
 use crate::failure::{Code, Failure};
 use crate::host::Host;
 use crate::operations;
@@ -96,11 +96,15 @@ impl Client {
         let name = name.to_owned();
         let work = async move {
             if let Some(tool) = tools::ALL.iter().chain(tools::CONTENT).find(|it| it.name == name) {
-                return value_of(tools::call(tool, &process, fields).await.json);
+                return value_of(tools::execute(tool, &process, fields).await.json);
             }
             fields.insert("operation".into(), name.into());
-            let answer = dispatch::carry_out(operations::ALL, &process, fields).await;
-            answer.map(|it| it.json).map_err(|it| it.for_reader(&process.context.reader()))
+            let call = ParsedCall::parse(operations::ALL, &process, fields);
+            let response = match call {
+                Ok(call) => call.execute(&process).await,
+                Err(failure) => Err(failure),
+            };
+            response.map(|response| response.json).map_err(|failure| failure.for_reader(&process.context.reader()))
         };
         // Beside its caller: what must not be abandoned half way goes on until it may end.
         tokio::spawn(work).await.map_err(Failure::internal)?

@@ -9,7 +9,7 @@ use coracle_provision::StepReport;
 use coracle_provision::certs::ExtraCertificates;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{Image, ImageRef};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::build_containers::LifecycleContainers;
 use super::builder::{self, Builder};
@@ -37,7 +37,7 @@ pub(crate) struct ResolvedImage {
 }
 
 /// Where an image came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ImageSource {
     Local,

@@ -107,7 +107,7 @@ mod tests {
 
     use crate::config::{Config, NetworkGrant, Preset};
     use crate::process::Process;
-    use crate::{CallInput, Context, answer, operations};
+    use crate::{CallInput, Context, execute, operations};
 
     #[tokio::test]
     async fn a_name_that_a_network_of_a_sandbox_could_have_is_refused() {
@@ -115,7 +115,7 @@ mod tests {
         let mut cx = Context::for_tests(dir.path());
         let make = async |cx: &Context, name: &str| {
             let call = json!({ "operation": "create_network", "name": name, "internal": true });
-            answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await
+            execute(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await.json
         };
         for name in ["coracle-sbx-0123456789abcdef", "coracle-lone-0a", "coracle-mine"] {
             let refused = make(&cx, name).await;
@@ -138,8 +138,9 @@ mod tests {
             let mut cx = usual.clone();
             cx.config = Arc::new(config);
             let call = json!({ "operation": "create_network", "name": "n", "internal": internal });
-            let answer =
-                answer(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into())).await;
+            let answer = execute(operations::ALL, &Process::new(cx.clone()), CallInput::Text(call.to_string().into()))
+                .await
+                .json;
             answer.get("details").map_or(Value::Null, |it| it["rule"].clone())
         };
         let closed: fn(&mut Config) = |it| it.security.network = NetworkGrant::Proxy;

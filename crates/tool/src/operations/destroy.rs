@@ -25,25 +25,25 @@ use jiff::Timestamp;
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct Destroy {
+pub struct Destroy {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub container: Handle,
     /// End its commands at once, without a chance to clean up. Work is saved all the same.
     #[schemars(extend("default" = false))]
-    force: Option<bool>,
+    pub force: Option<bool>,
     /// The stack's project. With a file it is the name that it gets, without one a running project that the container
     /// joins; to `destroy`, the stack that goes with the container.
     #[schemars(with = "Option<String>")]
-    compose_project: Option<ProjectName>,
+    pub compose_project: Option<ProjectName>,
     /// Save no work: what only the container has is lost. The person has to grant it.
     #[schemars(extend("default" = false))]
-    discard: Option<bool>,
+    pub discard: Option<bool>,
 }
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct DestroyResponse {
+pub struct DestroyResponse {
     #[schemars(with = "String")]
     container: ContainerName,
     detail: &'static str,
@@ -195,7 +195,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{CallInput, answer};
+    use crate::dispatch::{CallInput, execute};
     use crate::process::Process;
 
     /// A container that runs and was adopted.
@@ -221,8 +221,9 @@ pub(super) mod tests {
         let Value::Object(call) = json!({ "operation": "destroy", "container": "theirs", "force": true }) else {
             panic!()
         };
-        let gone =
-            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await);
+        let gone = Value::Object(
+            execute(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await.json,
+        );
         assert_eq!(gone["warnings"][0]["code"], "adopted_stays", "{gone:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

@@ -221,7 +221,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::dispatch::{CallInput, answer};
+    use crate::dispatch::{CallInput, execute};
     use crate::operations::destroy::tests::adopted;
     use crate::process::Process;
 
@@ -232,8 +232,9 @@ mod tests {
         let handle = adopted(&cx, &fake).await;
         let call = json!({ "operation": "destroy_all", "confirm": true, "include_persistent": true });
         let Value::Object(call) = call else { panic!("a call is an object") };
-        let all =
-            Value::Object(answer(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await);
+        let all = Value::Object(
+            execute(crate::operations::ALL, &Process::new(cx.clone()), CallInput::Object(call)).await.json,
+        );
         assert_eq!((&all["destroyed"], &all["results"][0]["detail"]), (&0.into(), &FORGOTTEN.into()), "{all:#}");
         assert!(fake.inspect(&handle).await.unwrap().running());
     }

@@ -29,14 +29,14 @@ use crate::worktree::Workflow;
 pub(crate) struct Forward {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Option<Name>", extend("x-first" = true))]
-    container: Option<Handle>,
+    pub(crate) container: Option<Handle>,
     /// The workflow whose sandbox has the server, in place of a container.
-    workflow: Option<Workflow>,
+    pub(crate) workflow: Option<Workflow>,
     /// Port that the server has inside, on the container's loopback.
     #[schemars(range(min = 1))]
-    container_port: u16,
+    pub(crate) container_port: u16,
     /// Port of 127.0.0.1 on this machine; without it a free one.
-    host_port: Option<u16>,
+    pub(crate) host_port: Option<u16>,
 }
 
 /// The answer.
@@ -246,6 +246,10 @@ impl Render for ForwardResponse {
     fn render(&self, _: Timestamp) -> Document {
         Document::line(self.address.clone())
     }
+
+    fn render_for_model(&self) -> String {
+        self.url.clone()
+    }
 }
 
 #[cfg(test)]
@@ -256,7 +260,7 @@ mod tests {
 
     use super::MAX_FORWARDS;
     use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, answer, operations};
+    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
 
     #[tokio::test]
     async fn ports_of_containers_that_are_gone_are_given_back() {
@@ -269,7 +273,7 @@ mod tests {
             json!({ "operation": "destroy", "container": "web" }),
         ];
         for call in calls.iter().cycle().take(calls.len() * (MAX_FORWARDS + 1)) {
-            let answered = answer(operations::ALL, &process, CallInput::Text(call.to_string().into())).await;
+            let answered = execute(operations::ALL, &process, CallInput::Text(call.to_string().into())).await.json;
             assert_eq!(answered["success"], true, "{answered:#?}");
         }
         assert!(!process.forwards().is_full());

@@ -23,18 +23,18 @@ use jiff::Timestamp;
 
 /// List the containers of this session, and those of others that it may see.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct List {}
+pub struct List {}
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct ListResponse {
-    containers: Vec<ContainerRow>,
-    count: usize,
-    unverified: Vec<String>,
+pub struct ListResponse {
+    pub containers: Vec<ContainerRow>,
+    pub count: usize,
+    pub unverified: Vec<String>,
     /// For people: those that sessions, sandboxes and builds of images have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
-    others: Vec<OtherRow>,
+    pub others: Vec<OtherRow>,
     /// For people: those of `unverified` that another state directory made.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(skip)]
@@ -42,49 +42,49 @@ pub(crate) struct ListResponse {
     /// For people: when this was seen, where the engine is busy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
-    as_of: Option<String>,
+    pub as_of: Option<String>,
 }
 
 /// A container that has no name to call it by.
 #[derive(Debug, Serialize)]
-struct OtherRow {
-    name: String,
-    kind: &'static str,
-    status: String,
-    running: bool,
-    image: String,
-    purpose: Option<String>,
-    created: String,
-    session: String,
-    engine: EngineKind,
+pub struct OtherRow {
+    pub name: String,
+    pub kind: &'static str,
+    pub status: String,
+    pub running: bool,
+    pub image: String,
+    pub purpose: Option<String>,
+    pub created: String,
+    pub session: String,
+    pub engine: EngineKind,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
-struct ContainerRow {
-    name: String,
+pub struct ContainerRow {
+    pub name: String,
     container_id: Option<String>,
-    id: Option<String>,
-    status: String,
-    running: bool,
-    image: String,
+    pub id: Option<String>,
+    pub status: String,
+    pub running: bool,
+    pub image: String,
     ports: String,
     #[schemars(with = "Vec<Map<String, Value>>")]
     port_map: Vec<PublishedPort>,
-    purpose: Option<String>,
+    pub purpose: Option<String>,
     persistent: bool,
-    created: String,
-    session: String,
+    pub created: String,
+    pub session: String,
     #[schemars(with = "String")]
     workdir: ContainerPath,
     #[schemars(with = "Option<String>")]
     exec_user: Option<Ids>,
     #[schemars(with = "String")]
-    engine: EngineKind,
+    pub engine: EngineKind,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
     /// Services of its stack, by name.
     compose_services: Vec<String>,
-    jobs_running: usize,
+    pub jobs_running: usize,
     expires_at: Option<String>,
 }
 

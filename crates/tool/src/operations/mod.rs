@@ -29,7 +29,12 @@ use crate::dispatch::OperationEntry;
 use crate::removal::removing;
 use crate::terminals;
 
+pub use self::destroy::{Destroy, DestroyResponse};
+pub(crate) use self::forward::Forward;
 pub use self::forward::{close_unused_forwards, may_open_port};
+pub use self::list::{ContainerRow, List, ListResponse, OtherRow};
+pub use self::status::{StatusOf, StatusResponse};
+pub use crate::commands::{ExecCancel, ExecCancelResponse, ExecPoll, ExecPollResponse, JobRow, Jobs, JobsResponse};
 
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use coracle_compose::Service;
 use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
 use coracle_runtime::{
     Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, IsolationKind, LinkSettings, ProjectName,
@@ -15,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::arg_types::Name;
 use crate::commands::running;
 use crate::context::Context;
-use crate::create::{LimitsAnswer, ServiceState, failed_steps, ports, services};
+use crate::create::{LimitsAnswer, ServiceAnswer, failed_steps, ports, services};
 use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText, joined, optional, word};
 use crate::failure::Failure;
@@ -30,18 +29,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Show everything that is known about one container.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(crate) struct StatusOf {
+pub struct StatusOf {
     /// Container to act on: its name, or an id of at least 12 digits.
     #[schemars(with = "Name")]
-    container: Handle,
+    pub container: Handle,
     /// Ask for health as well; of `wait_healthy`, wait for the health check that the image brings.
     #[schemars(extend("default" = false))]
-    health_check: Option<bool>,
+    pub health_check: Option<bool>,
 }
 
 /// The answer.
 #[derive(Debug, JsonSchema, Serialize)]
-pub(crate) struct StatusResponse {
+pub struct StatusResponse {
     container: String,
     container_id: Option<String>,
     id: Option<String>,
@@ -73,7 +72,8 @@ pub(crate) struct StatusResponse {
     #[schemars(with = "Option<String>")]
     isolation: Option<IsolationKind>,
     #[schemars(with = "Option<Map<String, Value>>")]
-    usage: Option<ContainerUsage>,
+    /// What it uses now, if it runs and the engine says so.
+    pub usage: Option<ContainerUsage>,
     jobs_running: usize,
     /// Variables that were lost when the container was started anew.
     env_missing: Vec<String>,
@@ -89,7 +89,7 @@ pub(crate) struct StatusResponse {
     compose_project: Option<ProjectName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]
-    compose_services: Option<Vec<Service>>,
+    compose_services: Option<Vec<ServiceAnswer>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthAnswer>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -119,7 +119,10 @@ impl Operation for StatusOf {
         let metadata = is_shown.then_some(metadata);
         let shown_record = is_shown.then(|| Box::new(record.clone()));
         let compose_services = match &record.compose_project {
-            Some(project) => Some(coracle_compose::services(&*runtime, project).await?),
+            Some(project) => {
+                let services = coracle_compose::services(&*runtime, project).await?;
+                Some(services.into_iter().map(ServiceAnswer::from).collect())
+            }
             None => None,
         };
         let there = container.as_ref();
@@ -236,7 +239,6 @@ impl Render for StatusResponse {
     /// What a person asks first: does it run, from what, with which way in and which limits.
     fn render(&self, now: Timestamp) -> Document {
         let record = self.record.as_deref();
-        let compose_services = self.compose_services.iter().flatten().map(ServiceState::from).collect::<Vec<_>>();
         let mounts = record.iter().flat_map(|it| &it.mounts);
         let mounts = joined(mounts.map(|it| format!("{} -> {} ({})", it.host.display(), it.container, word(it.mode))));
         let review = joined(self.review.iter().map(|it| format!("{} ({})", it.path.display(), word(it.change))));
@@ -252,7 +254,7 @@ impl Render for StatusResponse {
             ("workdir", self.workdir.to_string().into()),
             ("mounts", mounts.into()),
             ("ports", ports(&self.ports).into()),
-            ("services", services(&compose_services).into()),
+            ("services", services(self.compose_services.as_deref().unwrap_or_default()).into()),
             ("network", self.network.as_str().into()),
             ("isolation", optional(self.isolation).into()),
             ("limits", self.limits.as_ref().map(LimitsAnswer::summary).unwrap_or_default().into()),
@@ -272,6 +274,12 @@ impl Render for StatusResponse {
 }
 
 impl StatusResponse {
+    /// Bytes of memory that it may use.
+    #[must_use]
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.limits.as_ref().and_then(|limits| limits.memory)
+    }
+
     fn state_line(&self, now: Timestamp) -> StyledText {
         let line = StyledText::new().name(&self.container).plain(" ");
         if self.running {
@@ -394,7 +402,7 @@ mod tests {
         let process = crate::Process::new(cx);
         let call = async |call: Value| {
             let input = crate::CallInput::Object(call.as_object().cloned().unwrap());
-            crate::reply(crate::operations::ALL, &process, input).await
+            crate::execute(crate::operations::ALL, &process, input).await
         };
         let image = coracle_runtime::fake::LOCAL_IMAGE;
         let create = json!({ "operation": "create", "name": "web", "image": image, "mount_cwd": false,

@@ -16,7 +16,7 @@ use crate::config::Pull;
 
 /// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of
 /// what was done and seen to work.
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 pub(crate) struct Create {
     /// Its own name: letters, digits, `_`, `.`, `-`. A container without one gets a fresh name.
     #[schemars(with = "Option<Name>")]

@@ -67,7 +67,9 @@ impl ChosenContainer {
             return response;
         }
         response.json.values_mut().for_each(|it| self.redact(it));
-        response.text = response.text.map(|it| self.redactor.clean_strictly(&it));
+        for text in [&mut response.text, &mut response.brief].into_iter().flatten() {
+            *text = self.redactor.clean_strictly(text);
+        }
         response
     }
 
@@ -82,7 +84,7 @@ impl ChosenContainer {
 }
 
 fn of_tool(warning: warning::Warning) -> Warning {
-    Warning::new(warning.code, warning.message)
+    Warning::new(&warning.code, warning.message)
 }
 
 fn no_guest(record: &Record) -> Failure {

@@ -1,11 +1,11 @@
 //! A tool as a row: how its arguments are read, and how its answer is told.
 
 use coracle_runtime::Handle;
-use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Tool, Workspace, with_notes};
+use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Workspace, with_notes};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
-use super::agent;
+use super::brief::{self, Brief};
 use super::chosen_container::{self, ChosenContainer};
 use super::shell_output::ShellOutput;
 use crate::config::Toolset;
@@ -14,7 +14,7 @@ use crate::dispatch::{
 };
 use crate::failure::{self, Failure};
 use crate::process::Process;
-use crate::schema;
+use crate::{model_text, schema};
 
 type Arguments = Map<String, Value>;
 
@@ -23,7 +23,7 @@ const MORE_MEMORY: &str = "do less at once, or `create` a container with a highe
 
 impl OperationEntry {
     /// The row of a tool.
-    pub(super) const fn tool<T: Tool>() -> Self {
+    pub(super) const fn tool<T: Brief>() -> Self {
         Self {
             name: T::NAME,
             audience: Audience::Agent,
@@ -87,7 +87,7 @@ impl OperationEntry {
             return snippet(&RunCodeResult::failed(failure, &Mode::Container));
         }
         if matches!(self.shape, AnswerShape::Forwarded { .. }) {
-            return of_text(failure.answer(None), agent::refused(failure));
+            return of_text(failure.answer(None), model_text::of_failure(failure));
         }
         let hint = failure.hint.as_ref().map(|it| format!("\n{it}")).unwrap_or_default();
         let text = format!("{}{hint}", failure.message);
@@ -100,7 +100,8 @@ impl OperationEntry {
             return response;
         }
         let text = serde_json::to_string_pretty(&response.json).unwrap_or_default();
-        of_text(Response::done("Done.", &response.json).envelope(), text)
+        let brief = model_text::of_json(&Value::Object(response.json.clone()));
+        CallResponse { brief: Some(brief), ..of_text(Response::done("Done.", &response.json).envelope(), text) }
     }
 }
 
@@ -108,10 +109,14 @@ fn tool_arguments<T: JsonSchema + 'static>() -> schema::Arguments {
     chosen_container::with_field(schema::arguments::<T>())
 }
 
-fn prepare_tool<T: Tool>(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
+fn prepare_tool<T: Brief>(_: &'static str, mut args: Arguments) -> Result<PreparedCall, Problems> {
     let container = chosen_container::take(&mut args)?;
-    let tool: T = read_any(args, SharedFields::NONE)?;
-    Ok(in_workspace(container, |workspace, _| async move { Ok(enveloped::<T>(&tool.run(&workspace).await)) }))
+    Ok(prepared_tool::<T>(container, read_any(args, SharedFields::NONE)?))
+}
+
+/// The call of a tool that our own code made.
+pub(super) fn prepared_tool<T: Brief>(container: Option<Handle>, tool: T) -> PreparedCall {
+    in_workspace(container, |workspace, _| async move { Ok(enveloped::<T>(&tool.run(&workspace).await)) })
 }
 
 /// The shell has several names.
@@ -165,7 +170,7 @@ where
     })
 }
 
-fn enveloped<T: Tool>(answer: &Response<T::Value>) -> CallResponse {
+fn enveloped<T: Brief>(answer: &Response<T::Value>) -> CallResponse {
     let rendered = T::render(answer);
     let mut object = answer.envelope();
     if let Some(hint) = object.get("code").and_then(Value::as_str).and_then(failure::tool_hint) {
@@ -176,7 +181,8 @@ fn enveloped<T: Tool>(answer: &Response<T::Value>) -> CallResponse {
         });
     }
     let text = if rendered.is_empty() { answer.message.clone() } else { format!("{}\n\n{rendered}", answer.message) };
-    of_text(object, with_notes(&text, &answer.warnings))
+    let text = with_notes(&text, &answer.warnings);
+    CallResponse { brief: Some(brief::text::<T>(answer, &text)), ..of_text(object, text) }
 }
 
 fn snippet(ran: &RunCodeResult) -> CallResponse {

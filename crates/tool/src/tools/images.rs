@@ -24,8 +24,13 @@ fn take(output: &mut Value) -> Option<ResponseImage> {
     let media_type = output.get("type")?.as_str().filter(|it| it.starts_with("image/"))?.to_owned();
     let fields = output.as_object_mut()?;
     let Value::String(data) = fields.remove("data")? else { return None };
-    fields.insert("bytes".into(), json!(data.trim_end_matches('=').len() * 3 / 4));
+    fields.insert("bytes".into(), json!(size_of_base64(&data)));
     Some(ResponseImage { media_type, data })
+}
+
+/// Bytes that the text stands for.
+pub(super) fn size_of_base64(text: &str) -> u64 {
+    text.trim_end_matches('=').len() as u64 * 3 / 4
 }
 
 #[cfg(test)]

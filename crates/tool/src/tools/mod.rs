@@ -3,6 +3,7 @@
 //! What they do is in `coracle-workspace`; here they become rows of a table that every frontend reads.
 
 mod agent;
+mod brief;
 mod call_log;
 mod chosen_container;
 mod entry;
@@ -19,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::config::Toolset;
 use crate::context::{Context, Frontend};
-use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry, PreparedCall};
+use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry, ParsedCall};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::session_tools::{is_open, runs_on_host};
@@ -86,17 +87,60 @@ pub fn given(process: &Process) -> Vec<OperationEntry> {
     tools
 }
 
-/// Does what a call of one of the tools asks.
-pub(crate) async fn call(entry: &OperationEntry, process: &Process, object: Map<String, Value>) -> CallResponse {
-    if let AnswerShape::Forwarded { is_open } = entry.shape {
-        return forward(entry, process, object, is_open).await;
+/// Executes a call of one of the tools.
+pub(crate) async fn execute(entry: &OperationEntry, process: &Process, object: Map<String, Value>) -> CallResponse {
+    let call = parse(entry, object.clone());
+    if let AnswerShape::Forwarded { .. } = entry.shape {
+        // What a tool of the toolset `agent` calls is logged as its own call.
+        let response = match call {
+            Ok(call) => call.execute(process).await,
+            Err(failure) => Err(failure),
+        };
+        let mut response =
+            response.unwrap_or_else(|failure| entry.refused(&failure.for_reader(&process.context.reader())));
+        response.json.retain(|_, value| !value.is_null());
+        response.json.entry("success").or_insert(true.into());
+        return response;
     }
+    execute_parsed(entry, process, call, &object).await
+}
+
+/// Reads the fields of a call of a tool.
+///
+/// # Errors
+/// Everything that is wrong with them, in one failure.
+pub(crate) fn parse(entry: &OperationEntry, object: Map<String, Value>) -> Result<ParsedCall, Failure> {
+    let args = match entry.shape {
+        AnswerShape::Forwarded { is_open: true } => object,
+        _ => {
+            let (args, problems) = dispatch::alone(entry, object);
+            if !problems.is_empty() {
+                return Err(dispatch::refusal(&problems));
+            }
+            args
+        }
+    };
+    let prepared = (entry.prepare)(entry.name, args.clone()).map_err(|problems| dispatch::refusal(&problems))?;
+    Ok(ParsedCall { entry: *entry, prepared, args })
+}
+
+/// Executes a call of a session tool, with its line in the session's event log.
+async fn execute_parsed(
+    entry: &OperationEntry,
+    process: &Process,
+    call: Result<ParsedCall, Failure>,
+    object: &Map<String, Value>,
+) -> CallResponse {
     let begun = Instant::now();
-    let response = match respond(entry, process, object.clone()).await {
+    let response = match call {
+        Ok(call) => call.execute(process).await,
+        Err(failure) => Err(failure),
+    };
+    let response = match response {
         Ok(response) => entry.shaped(response),
         Err(failure) => entry.refused(&failure.for_reader(&process.context.reader())),
     };
-    call_log::called(process, entry, &object, &response, begun.elapsed());
+    call_log::called(process, entry, object, &response, begun.elapsed());
     if process.context.call.frontend != Frontend::Mcp {
         return response;
     }
@@ -113,62 +157,15 @@ fn without_file(mut response: CallResponse) -> CallResponse {
     response
 }
 
-/// What a tool of the toolset `agent` calls is logged as its own call.
-async fn forward(entry: &OperationEntry, process: &Process, object: Map<String, Value>, is_open: bool) -> CallResponse {
-    let done = if is_open { carry_out(entry, process, object).await } else { respond(entry, process, object).await };
-    let mut response = done.unwrap_or_else(|failure| entry.refused(&failure.for_reader(&process.context.reader())));
-    response.json.retain(|_, it| !it.is_null());
-    response.json.entry("success").or_insert(true.into());
-    response
-}
-
-async fn respond(
-    entry: &OperationEntry,
-    process: &Process,
-    object: Map<String, Value>,
-) -> Result<CallResponse, Failure> {
-    carry_out(entry, process, own_fields(entry, object)?).await
-}
-
-fn own_fields(entry: &OperationEntry, object: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
-    let (args, problems) = dispatch::alone(entry, object);
-    if problems.is_empty() { Ok(args) } else { Err(dispatch::refusal(&problems)) }
-}
-
-/// Checks a call's fields and does nothing.
-pub(crate) fn check(entry: &OperationEntry, object: Map<String, Value>) -> Result<(), Failure> {
-    prepared(entry, own_fields(entry, object)?).map(drop)
-}
-
-fn prepared(entry: &OperationEntry, args: Map<String, Value>) -> Result<PreparedCall, Failure> {
-    (entry.prepare)(entry.name, args).map_err(|problems| dispatch::refusal(&problems))
-}
-
-async fn carry_out(
-    entry: &OperationEntry,
-    process: &Process,
-    args: Map<String, Value>,
-) -> Result<CallResponse, Failure> {
-    if !entry.diagnoses {
-        process.context.configured()?;
-    }
-    entry.run(prepared(entry, args.clone())?, process, &args).await
-}
-
 /// Whether it is the shell, by any of its names.
 fn is_shell(entry: &OperationEntry) -> bool {
     SHELLS.contains(&entry.name)
 }
 
-/// A call of a tool by its name; nothing when the configuration gives no such tool.
-pub async fn by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<Map<String, Value>> {
-    Some(reply_by_name(process, name, arguments).await?.json)
-}
-
-/// The same, with what a model reads.
-pub async fn reply_by_name(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<CallResponse> {
-    let entry = given(process).into_iter().find(|it| it.name == name)?;
-    Some(call(&entry, process, arguments).await)
+/// Executes a call of a tool by its name; nothing when the configuration gives no such tool.
+pub async fn execute_named(process: &Process, name: &str, arguments: Map<String, Value>) -> Option<CallResponse> {
+    let entry = given(process).into_iter().find(|entry| entry.name == name)?;
+    Some(execute(&entry, process, arguments).await)
 }
 
 /// Whether what a tool runs reaches anything outside: one that only handles files runs nothing.

@@ -1,16 +1,26 @@
 //! Commands: `shell`, `job` and `python`.
 
-use coracle_workspace::Effect;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coracle_runtime::{Command, Handle, JobId};
+use coracle_workspace::{Effect, EvaluatePython};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::AgentTool;
-use super::inner_call::InnerCall;
+use super::inner_call::{ContainerChoice, InnerCall};
+use crate::arg_types::{Name, Script, Seconds};
+use crate::commands::{
+    CommandRequest, Exec, ExecBackground, ExecCancel, JobRead, JobWait, Jobs, OnTimeout, OutputSelection, PortRequest,
+    RestCall, WaitCondition, WaitConditions,
+};
 use crate::failure::{Code, Failure};
+use crate::process::Process;
 
-/// Seconds that a call waits. Clients give up after a minute, and the command goes on as a job.
-const WAIT_S: u64 = 50;
+/// Time that a call waits. Clients give up after a minute, and the command goes on as a job.
+const WAIT: Seconds = Seconds(Duration::from_secs(50));
 
 /// Run a shell command. What still runs after `timeout` goes on as a job. Example: {"command": "pytest -q"}
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -19,46 +29,65 @@ pub(super) struct ShellTool {
     command: String,
     /// Directory; else the work directory.
     workdir: Option<String>,
-    env: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    env: Option<BTreeMap<String, Value>>,
     stdin: Option<String>,
     as_root: Option<bool>,
     /// Seconds.
-    #[schemars(with = "Option<f64>", extend("default" = WAIT_S))]
-    timeout: Option<Value>,
+    #[schemars(with = "Option<f64>", extend("default" = WAIT.0.as_secs()))]
+    timeout: Option<Seconds>,
     /// Start it as a job at once, such as a server.
     background: Option<bool>,
     /// Name; else your machine.
-    container: Option<String>,
+    #[schemars(with = "Option<Name>")]
+    container: Option<Handle>,
 }
 
 impl AgentTool for ShellTool {
     const NAME: &'static str = "shell";
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
-        let mut fields = json!({
-            "container": self.container, "command": self.command, "workdir": self.workdir, "env": self.env,
-            "stdin": self.stdin, "as_root": self.as_root, "timeout": self.timeout,
-        });
+    fn inner_call(mut self, process: &Process, mut args: Map<String, Value>) -> Result<InnerCall, Failure> {
+        let (container, choice) = ContainerChoice::new(process, self.container.take(), &mut args)?;
         if self.background == Some(true) {
-            if !is_usual(&fields["timeout"]) {
-                return Err(Failure::conflicting(&["timeout", "background"], "a job has no time limit here").hint(
-                    "leave `timeout` out: `job` cancels the command; `exec_background` of `containers` has a `timeout`",
-                ));
-            }
-            fields["timeout"] = Value::Null;
-            return InnerCall::operation("exec_background", fields);
+            return Ok(InnerCall::operation(self.into_job(container)?, choice, args));
         }
-        fields["on_timeout"] = "keep".into();
-        if fields["timeout"].is_null() {
-            fields["timeout"] = WAIT_S.into();
+        Ok(InnerCall::operation(self.into_exec(container), choice, args))
+    }
+}
+
+impl ShellTool {
+    fn into_exec(self, container: Handle) -> Exec {
+        let timeout = Some(self.timeout.unwrap_or(WAIT));
+        let (on_timeout, rest) = (Some(OnTimeout::Keep), RestCall::ContainersTool);
+        Exec { request: self.into_request(container), timeout, on_timeout, max_output: None, encoding: None, rest }
+    }
+
+    fn into_job(self, container: Handle) -> Result<ExecBackground, Failure> {
+        if !is_usual(self.timeout) {
+            return Err(Failure::conflicting(&["timeout", "background"], "a job has no time limit here").hint(
+                "leave `timeout` out: `job` cancels the command; `exec_background` of `containers` has a `timeout`",
+            ));
         }
-        InnerCall::operation("exec", fields)
+        Ok(ExecBackground { request: self.into_request(container), timeout: None })
+    }
+
+    fn into_request(self, container: Handle) -> CommandRequest {
+        CommandRequest {
+            container,
+            command: Script(Command::Shell(self.command)),
+            silence_timeout: None,
+            workdir: self.workdir,
+            env: self.env,
+            stdin: self.stdin,
+            stdin_base64: None,
+            as_root: self.as_root,
+        }
     }
 }
 
 /// Whether a time is not given, or is the default, which models copy from the schema.
-fn is_usual(timeout: &Value) -> bool {
-    timeout.is_null() || timeout.as_f64() == Some(WAIT_S as f64)
+fn is_usual(timeout: Option<Seconds>) -> bool {
+    timeout.is_none_or(|timeout| timeout == WAIT)
 }
 
 /// What to do with a job.
@@ -77,62 +106,79 @@ enum JobAction {
 /// "port": 8000}
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct JobTool {
-    job: Option<String>,
+    #[schemars(with = "Option<Name>")]
+    job: Option<JobId>,
     #[schemars(extend("default" = "wait"))]
     action: Option<JobAction>,
     /// Regex: wait for or read lines that match.
     pattern: Option<String>,
     /// Wait until it accepts connections.
     #[schemars(with = "Option<u16>")]
-    port: Option<Value>,
+    port: Option<PortRequest>,
     /// Seconds to wait.
-    #[schemars(with = "Option<f64>", extend("default" = WAIT_S))]
-    timeout: Option<Value>,
+    #[schemars(with = "Option<f64>", extend("default" = WAIT.0.as_secs()))]
+    timeout: Option<Seconds>,
     /// Output byte to begin at, else 0.
     offset: Option<i64>,
     /// Name; else your machine.
-    container: Option<String>,
+    #[schemars(with = "Option<Name>")]
+    container: Option<Handle>,
 }
 
 impl AgentTool for JobTool {
     const NAME: &'static str = "job";
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
+    fn inner_call(mut self, process: &Process, mut args: Map<String, Value>) -> Result<InnerCall, Failure> {
         let action = self.action.unwrap_or_default();
-        if self.job.is_none() && action != JobAction::List {
-            return Err(Failure::new(Code::MissingField, "required: `job`").detail("fields", ["job"]).hint(
-                "give the job's id, which the call that started it answered; `\"action\": \"list\"` lists jobs",
-            ));
-        }
         self.check_fields(action)?;
-        let mut fields = json!({ "container": self.container, "job_id": self.job });
-        let operation = match action {
-            JobAction::List => return InnerCall::operation("jobs", json!({ "container": self.container })),
-            JobAction::Cancel => "exec_cancel",
-            JobAction::Read => {
-                (fields["pattern"], fields["offset"]) = (json!(self.pattern), json!(self.offset));
-                "job_read"
-            }
-            JobAction::Wait => {
-                let conditions = [("regex", self.pattern.is_some()), ("port", self.port.is_some())];
-                let until = conditions.iter().filter(|it| it.1).map(|it| it.0).chain(["exit"]);
-                fields["until"] = json!(until.collect::<Vec<_>>());
-                (fields["pattern"], fields["port"]) = (json!(self.pattern), json!(self.port));
-                fields["offset"] = json!(self.offset.or(self.pattern.is_some().then_some(0)));
-                fields["timeout"] = self.timeout.unwrap_or_else(|| WAIT_S.into());
-                "job_wait"
-            }
+        if let Some(job) = args.remove("job") {
+            args.insert("job_id".into(), job);
+        }
+        let (container, choice) = ContainerChoice::new(process, self.container.take(), &mut args)?;
+        let Some(job_id) = self.job.take() else {
+            return Ok(InnerCall::operation(Jobs { container: Some(container) }, choice, args));
         };
-        InnerCall::operation(operation, fields)
+        Ok(match action {
+            JobAction::List => InnerCall::operation(Jobs { container: Some(container) }, choice, args),
+            JobAction::Cancel => InnerCall::operation(ExecCancel { container, job_id, grace: None }, choice, args),
+            JobAction::Read => {
+                let selection = OutputSelection { pattern: self.pattern, ..OutputSelection::default() };
+                InnerCall::operation(JobRead { container, job_id, offset: self.offset, selection }, choice, args)
+            }
+            JobAction::Wait => InnerCall::operation(self.into_wait(container, job_id), choice, args),
+        })
     }
 }
 
 impl JobTool {
-    /// Refuses a field that the action does not read: the caller expects something of it.
-    fn check_fields(&self, action: JobAction) -> Result<(), Failure> {
-        use JobAction::{Cancel, Read, Wait};
+    fn into_wait(self, container: Handle, job_id: JobId) -> JobWait {
+        let conditions = [
+            self.pattern.is_some().then_some(WaitCondition::Regex),
+            self.port.is_some().then_some(WaitCondition::Port),
+            Some(WaitCondition::Exit),
+        ];
+        JobWait {
+            container,
+            job_id,
+            until: Some(WaitConditions(conditions.into_iter().flatten().collect())),
+            offset: self.offset.or(self.pattern.is_some().then_some(0)),
+            pattern: self.pattern,
+            port: self.port,
+            idle: None,
+            timeout: Some(self.timeout.unwrap_or(WAIT)),
+        }
+    }
 
-        let has_timeout = self.timeout.as_ref().is_some_and(|it| !is_usual(it));
+    /// Refuses a job that is missing, and a field that the action does not read: the caller expects something of it.
+    fn check_fields(&self, action: JobAction) -> Result<(), Failure> {
+        use JobAction::{Cancel, List, Read, Wait};
+
+        if self.job.is_none() && action != List {
+            return Err(Failure::new(Code::MissingField, "required: `job`").detail("fields", ["job"]).hint(
+                "give the job's id, which the call that started it answered; `\"action\": \"list\"` lists jobs",
+            ));
+        }
+        let has_timeout = !is_usual(self.timeout);
         let fields: [(&str, bool, &[JobAction]); 5] = [
             ("job", self.job.is_some(), &[Wait, Read, Cancel]),
             ("pattern", self.pattern.is_some(), &[Wait, Read]),
@@ -140,7 +186,7 @@ impl JobTool {
             ("port", self.port.is_some(), &[Wait]),
             ("timeout", has_timeout, &[Wait]),
         ];
-        match fields.iter().find(|it| it.1 && !it.2.contains(&action)) {
+        match fields.iter().find(|(_, is_given, readers)| *is_given && !readers.contains(&action)) {
             None => Ok(()),
             Some((field, ..)) => {
                 Err(Failure::invalid("action", format!("`{field}` is given, and this one does not read it"))
@@ -157,34 +203,35 @@ pub(super) struct PythonTool {
     /// Forget earlier variables.
     restart: Option<bool>,
     /// Name; else your machine.
-    container: Option<String>,
+    #[schemars(with = "Option<Name>")]
+    container: Option<Handle>,
 }
 
 impl AgentTool for PythonTool {
     const NAME: &'static str = "python";
     const EFFECT: Effect = Effect::Mutating;
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
+    fn inner_call(self, process: &Process, args: Map<String, Value>) -> Result<InnerCall, Failure> {
         let Self { code, restart, container } = self;
-        let fields = json!({ "code": code, "persistent": true, "restart": restart, "container": container });
-        InnerCall::tool("evaluate_python", fields)
+        let tool = EvaluatePython { code, persistent: Some(true), restart, ..EvaluatePython::default() };
+        InnerCall::tool(tool, process, container, args)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::{Map, Value, json};
 
-    use super::{AgentTool, InnerCall, JobTool, ShellTool};
+    use super::{AgentTool, Handle, InnerCall, JobTool, OnTimeout, ShellTool, WAIT};
+    use crate::context::Context;
+    use crate::process::Process;
 
-    /// The fields of the call that a tool makes, or why it makes none.
-    fn fields<T: AgentTool>(arguments: Value) -> Result<Value, String> {
+    /// The operation that a tool calls, or why it calls none.
+    fn callee<T: AgentTool>(arguments: Value) -> Result<&'static str, String> {
+        let dir = tempfile::tempdir().unwrap();
         let tool: T = serde_json::from_value(arguments).unwrap();
-        match tool.inner_call() {
-            Ok(InnerCall::Callee(callee, mut fields)) => {
-                fields.insert("callee".into(), callee.name.into());
-                Ok(fields.into())
-            }
+        match tool.inner_call(&Process::new(Context::for_tests(dir.path())), Map::new()) {
+            Ok(InnerCall::Call { call, .. }) => Ok(call.entry.name),
             Ok(InnerCall::Text(text)) => panic!("{text}"),
             Err(failure) => Err(format!("{}: {}", failure.code.word(), failure.message)),
         }
@@ -193,14 +240,15 @@ mod tests {
     #[test]
     fn a_command_in_the_background_is_ended_by_no_time_limit() {
         let shell = |timeout: Value| {
-            fields::<ShellTool>(json!({ "command": "npm run dev", "background": true, "timeout": timeout }))
+            callee::<ShellTool>(json!({ "command": "npm run dev", "background": true, "timeout": timeout }))
         };
         for usual in [Value::Null, json!(50), json!(50.0)] {
-            assert_eq!(shell(usual).unwrap(), json!({ "callee": "exec_background", "command": "npm run dev" }));
+            assert_eq!(shell(usual).unwrap(), "exec_background");
         }
         assert_eq!(shell(json!(600)).unwrap_err(), "conflicting_fields: a job has no time limit here");
-        let waited = fields::<ShellTool>(json!({ "command": "true" })).unwrap();
-        assert_eq!((&waited["timeout"], &waited["on_timeout"]), (&json!(50), &json!("keep")));
+        let waited: ShellTool = serde_json::from_value(json!({ "command": "true" })).unwrap();
+        let waited = waited.into_exec(Handle::parse("web").unwrap());
+        assert_eq!((waited.timeout, waited.on_timeout), (Some(WAIT), Some(OnTimeout::Keep)));
     }
 
     #[test]
@@ -208,7 +256,7 @@ mod tests {
         let job = |action: &str, more: Value| {
             let mut arguments = json!({ "job": "1f0c9a2e", "action": action });
             arguments.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
-            fields::<JobTool>(arguments).map(|it| it["callee"].clone())
+            callee::<JobTool>(arguments)
         };
         for (action, more, callee) in [
             ("wait", json!({ "pattern": "up", "port": 80, "timeout": 5, "offset": 9 }), "job_wait"),

@@ -1,13 +1,17 @@
 //! `forward`, `destroy`, and `containers`, which reaches every operation.
 
+use coracle_runtime::Handle;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::AgentTool;
 use super::help;
-use super::inner_call::InnerCall;
+use super::inner_call::{ContainerChoice, InnerCall};
+use crate::arg_types::Name;
 use crate::failure::Failure;
+use crate::operations::{Destroy, Forward};
+use crate::process::Process;
 use crate::schema::{self, Arguments};
 
 /// Reach a server inside: answers a URL on this host. Example: {"port": 8000}
@@ -18,30 +22,37 @@ pub(super) struct ForwardTool {
     /// Else a free one.
     host_port: Option<u16>,
     /// Name; else your machine.
-    container: Option<String>,
+    #[schemars(with = "Option<Name>")]
+    container: Option<Handle>,
 }
 
 impl AgentTool for ForwardTool {
     const NAME: &'static str = "forward";
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
-        let Self { port, host_port, container } = self;
-        let fields = json!({ "container": container, "container_port": port, "host_port": host_port });
-        InnerCall::operation("forward", fields)
+    fn inner_call(self, process: &Process, mut args: Map<String, Value>) -> Result<InnerCall, Failure> {
+        if let Some(port) = args.remove("port") {
+            args.insert("container_port".into(), port);
+        }
+        let (container, choice) = ContainerChoice::new(process, self.container, &mut args)?;
+        let (container_port, host_port) = (self.port, self.host_port);
+        let request = Forward { container: Some(container), workflow: None, container_port, host_port };
+        Ok(InnerCall::operation(request, choice, args))
     }
 }
 
 /// Remove a container; unsaved work is saved on the host. Example: {"container": "web"}
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct DestroyTool {
-    container: String,
+    #[schemars(with = "Name")]
+    container: Handle,
 }
 
 impl AgentTool for DestroyTool {
     const NAME: &'static str = "destroy";
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
-        InnerCall::operation("destroy", self)
+    fn inner_call(self, _: &Process, args: Map<String, Value>) -> Result<InnerCall, Failure> {
+        let request = Destroy { container: self.container, force: None, compose_project: None, discard: None };
+        Ok(InnerCall::operation(request, ContainerChoice::Named, args))
     }
 }
 
@@ -72,7 +83,7 @@ impl AgentTool for ContainersTool {
     const NAME: &'static str = "containers";
     const IS_OPEN: bool = true;
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
+    fn inner_call(self, process: &Process, _: Map<String, Value>) -> Result<InnerCall, Failure> {
         let Self { operation, about, container, more: mut fields } = self;
         if operation == help::NAME {
             return match fields.keys().next() {
@@ -83,6 +94,6 @@ impl AgentTool for ContainersTool {
         // A field of this tool that the operation does not have is refused as any other.
         let own = [("about", about), ("container", container)];
         fields.extend(own.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
-        InnerCall::entry(help::find(&operation)?, fields)
+        InnerCall::parse(help::find(&operation)?, process, fields)
     }
 }

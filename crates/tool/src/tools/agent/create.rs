@@ -1,16 +1,19 @@
 //! `create`: the fields that most calls of the operation have. The others are passed on.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::AgentTool;
+use super::help;
 use super::inner_call::InnerCall;
 use crate::failure::Failure;
+use crate::process::Process;
 
 /// Make another container. Your machine needs no call. Example: {"name": "web", "purpose": "node", "ports": [3000]}. More fields:
 /// `containers` {"operation": "help", "about": "create"}
-#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[expect(dead_code, reason = "the fields are the schema that a model reads; the operation reads the call")]
 pub(super) struct CreateTool {
     name: Option<String>,
     /// `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, …
@@ -29,16 +32,14 @@ pub(super) struct CreateTool {
     setup_commands: Option<Vec<String>>,
     /// Mount the user's directory at `/workspace`.
     mount_cwd: Option<bool>,
-    #[serde(flatten)]
-    #[schemars(skip)]
-    more: Map<String, Value>,
 }
 
 impl AgentTool for CreateTool {
     const NAME: &'static str = "create";
     const IS_OPEN: bool = true;
 
-    fn inner_call(self) -> Result<InnerCall, Failure> {
-        InnerCall::operation("create", self)
+    /// Its fields are those of the operation, which are all read at once.
+    fn inner_call(self, process: &Process, args: Map<String, Value>) -> Result<InnerCall, Failure> {
+        InnerCall::parse(help::find("create")?, process, args)
     }
 }

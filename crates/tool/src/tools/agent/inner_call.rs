@@ -1,22 +1,34 @@
-//! The call that a small tool stands for.
+//! The call that a small tool makes.
 
-use serde::Serialize;
+use coracle_runtime::{ContainerName, Handle};
 use serde_json::{Map, Value, json};
 
 use super::super as tools;
-use super::{machine, response_text};
-use crate::dispatch::{self, CallResponse, OperationEntry};
+use super::super::brief::Brief;
+use super::super::entry::prepared_tool;
+use super::machine;
+use crate::dispatch::{CallResponse, Operation, OperationEntry, ParsedCall};
+use crate::document::Render;
 use crate::failure::Failure;
+use crate::model_text::push_line;
 use crate::operations;
 use crate::process::Process;
 
 /// What a small tool does.
-#[derive(Debug)]
 pub(super) enum InnerCall {
-    /// It calls an operation or a session tool.
-    Callee(&'static OperationEntry, Map<String, Value>),
+    /// It calls an operation, or a session tool.
+    Call { call: ParsedCall, choice: ContainerChoice, is_tool: bool },
     /// It answers that.
     Text(String),
+}
+
+/// The container that a call works in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ContainerChoice {
+    /// The call names it, or needs none.
+    Named,
+    /// The session's machine, which is created if it is missing.
+    Machine(ContainerName),
 }
 
 /// The field that the session's machine stands in for.
@@ -25,87 +37,115 @@ const CONTAINER: &str = "container";
 /// Operations whose container has to be named: to remove the machine by an omission would be a surprise.
 const NAMED: &[&str] = &["destroy", "wait_healthy"];
 
-impl InnerCall {
-    /// That operation with those fields; an unset field is left out.
-    pub(super) fn operation(name: &str, fields: impl Serialize) -> Result<Self, Failure> {
-        Self::named(operations::ALL, name, fields)
-    }
-
-    /// That session tool.
-    pub(super) fn tool(name: &str, fields: impl Serialize) -> Result<Self, Failure> {
-        Self::named(tools::ALL, name, fields)
-    }
-
-    fn named(table: &'static [OperationEntry], name: &str, fields: impl Serialize) -> Result<Self, Failure> {
-        let callee = table.iter().find(|it| it.name == name);
-        Self::entry(callee.ok_or_else(|| Failure::internal(format!("there is no `{name}`")))?, fields)
-    }
-
-    /// That row of a table.
-    pub(super) fn entry(callee: &'static OperationEntry, fields: impl Serialize) -> Result<Self, Failure> {
-        match serde_json::to_value(fields).map_err(Failure::internal)? {
-            Value::Object(fields) => {
-                Ok(Self::Callee(callee, fields.into_iter().filter(|it| !it.1.is_null()).collect()))
-            }
-            _ => Err(Failure::internal(format!("the fields of `{}` are no object", callee.name))),
+impl ContainerChoice {
+    /// That container, or the session's machine, in whose name `args` are completed.
+    ///
+    /// # Errors
+    /// `config_invalid` when the state directory cannot be used.
+    pub(super) fn new(
+        process: &Process,
+        named: Option<Handle>,
+        args: &mut Map<String, Value>,
+    ) -> Result<(Handle, Self), Failure> {
+        if let Some(handle) = named {
+            return Ok((handle, Self::Named));
         }
+        let name = machine::name_of(&process.context)?;
+        args.insert(CONTAINER.into(), json!(name));
+        Ok((Handle::Name(name.clone()), Self::Machine(name)))
+    }
+}
+
+impl InnerCall {
+    /// A request of an operation.
+    pub(super) fn operation<T, S>(request: T, choice: ContainerChoice, args: Map<String, Value>) -> Self
+    where
+        T: Operation<S, Response: Render + 'static>,
+        S: Sync + 'static,
+        Process: AsRef<S>,
+    {
+        Self::Call { call: ParsedCall::new(request, args), choice, is_tool: false }
     }
 
-    /// Does it, on the session's machine unless it names a container.
-    pub(super) async fn run(self, process: &Process) -> Result<CallResponse, Failure> {
-        let (callee, mut fields) = match self {
-            Self::Callee(callee, fields) => (callee, fields),
+    /// A call of a session tool in a container, or in the session's machine.
+    ///
+    /// # Errors
+    /// Those of [`ContainerChoice::new`].
+    pub(super) fn tool<T: Brief>(
+        tool: T,
+        process: &Process,
+        container: Option<Handle>,
+        mut args: Map<String, Value>,
+    ) -> Result<Self, Failure> {
+        let (handle, choice) = ContainerChoice::new(process, container, &mut args)?;
+        let prepared = prepared_tool(Some(handle), tool);
+        let call = ParsedCall { entry: OperationEntry::tool::<T>(), prepared, args };
+        Ok(Self::Call { call, choice, is_tool: true })
+    }
+
+    /// A call of that row with fields that are not read yet.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the fields.
+    pub(super) fn parse(
+        callee: &'static OperationEntry,
+        process: &Process,
+        mut fields: Map<String, Value>,
+    ) -> Result<Self, Failure> {
+        fields.retain(|_, value| !value.is_null());
+        let takes_container = || callee.arguments().properties.contains_key(CONTAINER);
+        let names_one = [CONTAINER, "workflow"].iter().any(|field| fields.contains_key(*field));
+        let choice = match !NAMED.contains(&callee.name) && !names_one && takes_container() {
+            true => ContainerChoice::new(process, None, &mut fields)?.1,
+            false => ContainerChoice::Named,
+        };
+        let is_tool = !operations::ALL.iter().any(|entry| std::ptr::eq(entry, callee));
+        let call = if is_tool {
+            tools::parse(callee, fields)?
+        } else {
+            fields.insert("operation".into(), callee.name.into());
+            ParsedCall::parse(operations::ALL, process, fields)?
+        };
+        Ok(Self::Call { call, choice, is_tool })
+    }
+
+    /// Executes it. The machine is created first if the call works on it, and is described before the answer.
+    ///
+    /// # Errors
+    /// Those of the operation, and of `create` for the machine.
+    pub(super) async fn execute(self, process: &Process) -> Result<CallResponse, Failure> {
+        let (call, choice, is_tool) = match self {
+            Self::Call { call, choice, is_tool } => (call, choice, is_tool),
             Self::Text(text) => return Ok(CallResponse { text: Some(text), ..CallResponse::default() }),
         };
-        let mut news = String::new();
-        if is_on_machine(callee, &fields) {
-            let name = machine::name_of(&process.context)?;
-            fields.insert(CONTAINER.into(), json!(name));
-            // A call that is wrong makes no machine.
-            check(callee, fields.clone())?;
-            news = machine::ensure(process, name).await?.map(|it| format!("[{it}]\n")).unwrap_or_default();
-        }
-        // That files were lost is told once, so it stands before a failure, too.
-        let response = respond(callee, process, fields).await.map_err(|failure| {
-            let message = format!("{news}{}", failure.message);
-            failure.with_message(message)
-        })?;
-        let text = format!("{news}{}", response_text::text_of(callee.name, &response));
+        let change = match choice {
+            ContainerChoice::Machine(name) => machine::ensure(process, name).await?,
+            ContainerChoice::Named => None,
+        };
+        let change = change.map(|change| format!("[{change}]\n")).unwrap_or_default();
+        let response = if is_tool {
+            let (entry, args) = (call.entry, call.args.clone());
+            Box::pin(tools::execute_parsed(&entry, process, Ok(call), &args)).await
+        } else {
+            // That files were lost is reported once, so it stands before a failure, too.
+            Box::pin(call.execute(process)).await.map_err(|failure| {
+                let message = format!("{change}{}", failure.message);
+                failure.with_message(message)
+            })?
+        };
+        let text = format!("{change}{}", text_of(&response));
         Ok(CallResponse { text: Some(text), response: None, ..response })
     }
 }
 
-/// Whether the callee works in a container and none is named.
-fn is_on_machine(callee: &OperationEntry, fields: &Map<String, Value>) -> bool {
-    let takes_one = || callee.arguments().properties.contains_key(CONTAINER);
-    let names_one = [CONTAINER, "workflow"].iter().any(|it| fields.contains_key(*it));
-    !NAMED.contains(&callee.name) && !names_one && takes_one()
-}
-
-fn is_operation(callee: &'static OperationEntry) -> bool {
-    operations::ALL.iter().any(|it| std::ptr::eq(it, callee))
-}
-
-/// The fields of the call that an operation's caller sends.
-fn of_operation(callee: &OperationEntry, mut fields: Map<String, Value>) -> Map<String, Value> {
-    fields.insert("operation".into(), callee.name.into());
-    fields
-}
-
-fn check(callee: &'static OperationEntry, fields: Map<String, Value>) -> Result<(), Failure> {
-    match is_operation(callee) {
-        true => dispatch::check(operations::ALL, of_operation(callee, fields)),
-        false => tools::check(callee, fields),
+/// What a model reads of an answer.
+pub(super) fn text_of(response: &CallResponse) -> String {
+    let Some(rendered) = &response.response else {
+        return response.brief.clone().or_else(|| response.text.clone()).unwrap_or_default();
+    };
+    let mut text = rendered.render_for_model();
+    for warning in response.json.get("warnings").and_then(Value::as_array).into_iter().flatten() {
+        push_line(&mut text, &format!("[warning: {}]", warning["message"].as_str().unwrap_or_default()));
     }
-}
-
-async fn respond(
-    callee: &'static OperationEntry,
-    process: &Process,
-    fields: Map<String, Value>,
-) -> Result<CallResponse, Failure> {
-    match is_operation(callee) {
-        true => Box::pin(dispatch::carry_out(operations::ALL, process, of_operation(callee, fields))).await,
-        false => Ok(Box::pin(tools::call(callee, process, fields)).await),
-    }
+    text
 }

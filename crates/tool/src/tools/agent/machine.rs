@@ -5,15 +5,15 @@
 
 use coracle_lifecycle::{Error, Record, at_hand, destroy, find};
 use coracle_runtime::{ContainerName, Handle};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
-use super::response_text;
+use super::inner_call::text_of;
 use crate::context::Context;
-use crate::dispatch;
+use crate::dispatch::ParsedCall;
 use crate::failure::{Code, Failure};
-use crate::operations;
 use crate::process::Process;
 use crate::removal::removing;
+use crate::requests::Create;
 use crate::target::{Access, check_session, start_again};
 
 /// What an agent has to know of its machine before it reads the answer of its call.
@@ -82,20 +82,13 @@ async fn find_or_create_once(process: &Process, name: &ContainerName) -> Result<
 }
 
 async fn create_machine(process: &Process, name: &ContainerName) -> Result<MachineChange, Failure> {
-    let call = create_call(&process.context, name);
-    let made = Box::pin(dispatch::carry_out(operations::ALL, process, call)).await?;
-    Ok(Some(format!("your machine {}", response_text::created(&made.json))))
-}
-
-fn create_call(cx: &Context, name: &ContainerName) -> Map<String, Value> {
-    let config = &cx.config.machine;
-    let mut call = json!({ "operation": "create", "name": name });
+    let config = &process.context.config.machine;
+    let mut request = Create { name: Some(name.clone()), ..Create::default() };
     match &config.image {
-        Some(image) => call["image"] = image.to_string().into(),
-        None => {
-            call["purpose"] = config.purpose.to_string().into();
-            call["packages"] = json!(config.packages);
-        }
+        Some(image) => request.image = Some(image.clone()),
+        None => (request.purpose, request.packages) = (Some(config.purpose.clone()), Some(config.packages.clone())),
     }
-    call.as_object().cloned().unwrap_or_default()
+    let args = Map::from_iter([("name".to_owned(), json!(name))]);
+    let created = text_of(&Box::pin(ParsedCall::new(request, args).execute(process)).await?);
+    Ok(Some(format!("your machine {created}")))
 }

@@ -1,22 +1,20 @@
 //! The toolset `agent`: a few small tools on one machine.
 //!
-//! Each translates its arguments to a call of an operation or of a session tool, and renders the answer as text. A call that
-//! names no container works on the session's own machine, which the first such call makes.
+//! Each makes a request of an operation or of a session tool from its arguments, and the typed response renders the text. A
+//! call that names no container works on the session's own machine, which the first such call creates.
 //!
 //! **Invariant:** nothing here acts by itself: what is called is checked, audited and logged as if it was called directly.
 
+mod agent_tool;
 mod commands;
 mod containers;
 mod create;
 mod files;
-mod forwarding;
 mod help;
 mod inner_call;
 mod machine;
-mod response_text;
 
-use self::forwarding::AgentTool;
-pub(super) use self::response_text::refused;
+use self::agent_tool::AgentTool;
 use crate::dispatch::OperationEntry;
 
 /// Its tools, as the protocol lists them.

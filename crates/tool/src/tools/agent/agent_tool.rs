@@ -1,4 +1,4 @@
-//! A tool that forwards its call, as a row of the table.
+//! A tool that makes another call, as a row of the table.
 
 use coracle_workspace::{Alias, Effect};
 use schemars::JsonSchema;
@@ -9,6 +9,7 @@ use super::inner_call::InnerCall;
 use crate::config::Toolset;
 use crate::dispatch::{AnswerShape, Audience, OperationEntry, PreparedCall, Problems, SharedFields, read_any};
 use crate::failure::Failure;
+use crate::process::Process;
 use crate::schema;
 
 /// A small tool: its fields are its arguments, their comments the documentation that a model pays for.
@@ -22,15 +23,15 @@ pub(super) trait AgentTool: DeserializeOwned + JsonSchema + Send + 'static {
     /// It passes on fields that it does not have.
     const IS_OPEN: bool = false;
 
-    /// The call that does it. Pure.
+    /// The call that does it. `args` are its fields, for the audit trail.
     ///
     /// # Errors
     /// `invalid_input` for fields that contradict each other.
-    fn inner_call(self) -> Result<InnerCall, Failure>;
+    fn inner_call(self, process: &Process, args: Map<String, Value>) -> Result<InnerCall, Failure>;
 }
 
 impl OperationEntry {
-    /// The row of a tool that forwards its call.
+    /// The row of a tool that makes another call.
     pub(super) const fn agent<T: AgentTool>() -> Self {
         Self {
             name: T::NAME,
@@ -48,6 +49,6 @@ impl OperationEntry {
 }
 
 fn prepare<T: AgentTool>(_: &'static str, args: Map<String, Value>) -> Result<PreparedCall, Problems> {
-    let tool: T = read_any(args, SharedFields::NONE)?;
-    Ok(Box::new(move |process| Box::pin(async move { tool.inner_call()?.run(process).await })))
+    let tool: T = read_any(args.clone(), SharedFields::NONE)?;
+    Ok(Box::new(move |process| Box::pin(async move { tool.inner_call(process, args)?.execute(process).await })))
 }

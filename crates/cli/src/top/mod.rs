@@ -1,7 +1,6 @@
-//! `coracle top`: the containers, what they use and what runs in them, as it changes.
+//! `coracle top`: a live view of containers, their resources and jobs.
 //!
-//! **Invariant:** it looks by the operations that everybody has, at most once a second, and starts nothing. What changes
-//! something is asked first.
+//! **Invariant:** it uses public operations, at most once a second, and starts nothing. It asks before every change.
 
 mod keys;
 mod model;
@@ -25,18 +24,18 @@ use super::{admin, attach, exit, startup};
 use crate::render::{self, View};
 use crate::stdio::write_stdout;
 
-/// Enters and leaves a screen of its own, without a cursor. A line that is too wide ends at the edge: the width of a
-/// character is what the terminal makes of it.
+/// Enters and leaves the alternate screen, without a cursor. Wide lines are cut at the edge, because only the terminal
+/// knows the width of characters.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Between two looks, also where keys are typed fast.
+/// Minimum time between refreshes, even while keys are typed.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// A container of an engine that takes longer is shown without what it uses.
+/// A container of a slower engine is shown without its resources.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Lines of output that are shown.
+/// Number of lines of output.
 const OUTPUT_LINES: u64 = 100;
 
 /// The subcommand.
@@ -80,7 +79,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-/// The answer of a call that failed, or one of `top` itself.
+/// The answer of a failed call, or a failure of `top` itself.
 type FailureAnswer = Map<String, Value>;
 
 fn own(failure: impl Into<Failure>) -> FailureAnswer {
@@ -91,7 +90,7 @@ fn message_of(answer: &FailureAnswer) -> String {
     answer.get("message").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-/// What is asked before it is done.
+/// A question before an action.
 #[derive(Clone, Debug)]
 struct TopQuestion {
     operation: &'static str,
@@ -101,7 +100,7 @@ struct TopQuestion {
     done: String,
 }
 
-/// What a key leads to.
+/// The effect of a key.
 enum KeyAction {
     Stay,
     Act(TopQuestion),
@@ -114,11 +113,11 @@ struct Top<'a> {
     model: TopModel,
     question: Option<TopQuestion>,
     refreshed: Instant,
-    /// Something else is shown than was looked at.
+    /// Another container is shown than at the last refresh.
     stale: bool,
-    /// The message says why.
+    /// The last refresh failed; the message has the reason.
     look_failed: bool,
-    /// What the person did not wait for.
+    /// The action that the user did not wait for.
     unfinished: Option<String>,
 }
 
@@ -148,13 +147,13 @@ impl Drop for Canvas {
     }
 }
 
-/// A terminal that is gone ends this process by itself.
+/// Ignores errors: a closed terminal ends this process anyway.
 fn put(text: &str) {
     let _ = write_stdout(text.as_bytes());
 }
 
 impl Top<'_> {
-    /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
+    /// Runs until the user leaves. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), FailureAnswer> {
         loop {
             let Some(container) = self.until_attach(every).await? else {
@@ -173,7 +172,7 @@ impl Top<'_> {
         }
     }
 
-    /// Draws and takes keys. The container to attach to, or nothing at the end.
+    /// Draws and handles keys. Returns the container to attach to, or `None` at the end.
     async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, FailureAnswer> {
         let canvas = Canvas::open().map_err(own)?;
         let mut keyboard = Keyboard::open().map_err(|err| own(Failure::internal(err)))?;
@@ -189,7 +188,7 @@ impl Top<'_> {
                 () = sleep_until(next) => {
                     let Some(typed) = self.refresh_beside_keys(&mut keyboard).await? else { return Ok(None) };
                     next = Instant::now() + every;
-                    // An empty text of keys is the end of the input.
+                    // An empty input is the end of the input.
                     if typed.is_empty() {
                         continue;
                     }
@@ -199,10 +198,10 @@ impl Top<'_> {
             };
             for key in keys(&typed) {
                 match self.on_key(key) {
-                    // A question is answered by a person who has read it.
+                    // Only a key after the question answers it.
                     KeyAction::Stay if self.question.is_some() => break,
                     KeyAction::Stay => {}
-                    // What was typed behind the answer was not meant for what is there afterwards.
+                    // Keys after the answer were not meant for the next screen.
                     KeyAction::Act(question) => match self.act(question, &canvas, &mut keyboard).await? {
                         true => break,
                         false => return Ok(None),
@@ -224,7 +223,7 @@ impl Top<'_> {
             };
         }
         match typed {
-            // An end of input, `q`, Ctrl-C, and Escape alone.
+            // The end of input, `q`, Ctrl-C, and Escape alone.
             b"" | b"q" | b"\x03" | b"\x1b" => return KeyAction::Quit,
             b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false),
             b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true),
@@ -276,7 +275,7 @@ impl Top<'_> {
         self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
-    /// Sandboxes and the like have commands of their own.
+    /// Sandboxes and others have their own commands.
     fn refuse(&mut self) {
         let kind = self.model.chosen_row().map(|row| row.kind.clone()).unwrap_or_default();
         self.model.message = Some(format!("only containers are attached to and removed here, and this is a {kind}"));
@@ -294,7 +293,7 @@ impl Top<'_> {
         self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
     }
 
-    /// Does what was asked, and looks at what came of it. Whether the person stays.
+    /// Executes the action, and refreshes. Returns whether the user stays.
     async fn act(
         &mut self,
         question: TopQuestion,
@@ -304,7 +303,7 @@ impl Top<'_> {
         let TopQuestion { operation, fields, doing, done } = question;
         self.model.message = Some(format!("{doing}…"));
         canvas.draw(&self.model);
-        // A terminal that is gone, or a signal, lets it end.
+        // A closed terminal, or a signal, lets it finish.
         let leaves = |key: &[u8]| matches!(key, b"q" | b"\x03");
         let Some((answer, _)) = beside_keys(keyboard, leaves, self.call(operation, fields)).await? else {
             self.unfinished = Some(doing);
@@ -317,8 +316,8 @@ impl Top<'_> {
         Ok(self.refresh_beside_keys(keyboard).await?.is_some())
     }
 
-    /// Looks anew. One that fails is a message: an engine may answer again. What was typed meanwhile; `None` when the person
-    /// leaves.
+    /// Refreshes. A failure is a message, because the engine may answer later. Returns the typed keys; `None` if the
+    /// user leaves.
     async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, FailureAnswer> {
         let (cancel, is_asked) = (self.process.context.call.cancel.clone(), self.question.is_some());
         let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
@@ -339,7 +338,7 @@ impl Top<'_> {
         Ok(Some(typed))
     }
 
-    /// All that is shown, anew.
+    /// Reads everything that is shown.
     async fn refresh(&mut self) -> Result<(), FailureAnswer> {
         let answer = self.call("list", json!({})).await?;
         let list = |key: &str| answer[key].as_array().cloned().unwrap_or_default();
@@ -353,7 +352,7 @@ impl Top<'_> {
         }
         rows.extend(others.iter().map(|row| TopRow::from_other(row, &Value::Null)));
         self.model.set_rows(rows);
-        // A busy engine would let each of these wait.
+        // A busy engine would delay each of these.
         if self.model.as_of.is_none() {
             self.look_at_jobs().await;
             self.look_at_output().await;
@@ -361,7 +360,7 @@ impl Top<'_> {
         Ok(())
     }
 
-    /// What a container uses. One that has gone meanwhile has nothing to tell.
+    /// The resources of a container; empty if it was removed meanwhile.
     async fn status_of(&self, listed: &Value) -> Value {
         if listed["running"] != true || self.model.as_of.is_some() {
             return Value::Null;
@@ -379,7 +378,7 @@ impl Top<'_> {
         let answer = self.call("jobs", json!({ "container": name })).await.unwrap_or_default();
         let jobs = answer["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut jobs: Vec<TopJob> = jobs.iter().map(TopJob::from_answer).collect();
-        // What runs stands first, and the newest of it before the others.
+        // Running jobs first, newest first.
         jobs.sort_by(|a, b| (b.running, &b.started_at).cmp(&(a.running, &a.started_at)));
         self.model.jobs = jobs;
     }
@@ -390,7 +389,7 @@ impl Top<'_> {
         let job = job.clone();
         let answer = self.call("exec_poll", fields).await.unwrap_or_default();
         let output = answer["output"].as_str().unwrap_or_default();
-        // The newest lines are those that are seen.
+        // The newest lines are visible.
         let room = usize::from(size().rows) / 3;
         let lines: Vec<String> = output.lines().map(str::to_owned).collect();
         let lines = lines[lines.len().saturating_sub(room)..].to_vec();

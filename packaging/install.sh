@@ -26,7 +26,7 @@ has() {
     command -v "$1" > /dev/null 2>&1
 }
 
-# The target of this machine, as it stands in the archive's name.
+# The target of this machine, as in the archive's name.
 target() {
     case $(uname -m) in
         x86_64 | amd64) cpu=x86_64 ;;
@@ -40,7 +40,7 @@ target() {
     esac
 }
 
-# The SHA-256 of a file, by a program that `check` has looked for.
+# The SHA-256 of a file; `check` has made sure that one of these programs exists.
 sum() {
     if has sha256sum; then sha256sum "$1"
     elif has shasum; then shasum -a 256 "$1"
@@ -64,14 +64,14 @@ check() {
     echo "checked   $2"
 }
 
-# Whether this script lies in the unpacked archive, and not in a directory that has a `bin/coracle` of its own.
+# Whether this script is in the unpacked archive, and not in another directory with a `bin/coracle`.
 is_unpacked() {
     [ -x "$here/bin/coracle" ] || return 1
     if [ "${here##*/}" = "$base" ]; then return 0; fi
     [ ! -f "$here/$base.tar.gz" ] && [ "$("$here/bin/coracle" --version 2> /dev/null)" = "coracle $VERSION" ]
 }
 
-# The files below the current directory that a prefix gets. Other files there are not ours.
+# The files below the current directory to install. Other files are ignored.
 files() {
     for file in bin/coracle share/man/man1/coracle.1 share/man/man1/coracle-*.1 \
         share/bash-completion/completions/coracle share/zsh/site-functions/_coracle \
@@ -103,7 +103,7 @@ unpack() {
     tree=$work/tree/${name%.tar.gz}
 }
 
-# Replaces a file in one step: a running program keeps the old one.
+# Replaces a file atomically: a running program continues with the old one.
 put() {
     mkdir -p "$(dirname "$2")"
     new=$2.new-$$
@@ -113,7 +113,7 @@ put() {
     new=''
 }
 
-# What keeps people from this program and its completions. Root's PATH under sudo is not that of the person.
+# Prints what prevents the use of this program or its completions. Under sudo, root's PATH is not the user's.
 notes() {
     person=root
     if [ "$(id -u)" = 0 ]; then person=${SUDO_USER:-root}; fi
@@ -132,7 +132,7 @@ notes() {
     if [ -x "$first" ] && ! [ "$first" -ef "$prefix/bin/coracle" ]; then
         echo "note      $first may come first in PATH: remove it in the way that it was installed"
     fi
-    # zsh searches no directory below the home.
+    # zsh does not search directories below the home.
     case $prefix,${SHELL:-} in
         /usr,* | /usr/local,*) ;;
         *zsh) echo "note      zsh needs in ~/.zshrc, before compinit: fpath+=(\"$prefix/share/zsh/site-functions\")" ;;
@@ -150,7 +150,7 @@ install() {
     (cd "$tree" && files) | LC_ALL=C sort > "$work/files"
     : > "$work/old"
     if [ -f "$list" ]; then cat "$list" > "$work/old"; fi
-    # The list comes first and has both: what an installation leaves that ends early can be removed.
+    # The list is written first, with old and new files, so that an interrupted installation can be removed.
     LC_ALL=C sort -u "$work/old" "$work/files" > "$work/all"
     put "$work/all" "$list" 644
     while read -r file; do
@@ -158,7 +158,7 @@ install() {
         if [ "$file" = bin/coracle ]; then mode=755; fi
         put "$tree/$file" "$prefix/$file" "$mode"
     done < "$work/files"
-    # What an earlier version had and this one has not.
+    # Files of the earlier version that this one lacks.
     while read -r file; do
         grep -qxF "$file" "$work/files" || rm -f "$prefix/$file"
     done < "$work/old"
@@ -225,7 +225,7 @@ if [ -z "$prefix" ]; then
 fi
 here=$(cd "$(dirname "$0")" && pwd)
 list=$prefix/share/coracle/installed
-# Root's own `umask` may keep others from the directories.
+# Root's `umask` may deny others access to the directories.
 if [ "$(id -u)" = 0 ]; then umask 022; fi
 new=''
 work=$(mktemp -d "${TMPDIR:-/tmp}/coracle-install.XXXXXX")

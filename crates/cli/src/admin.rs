@@ -1,4 +1,4 @@
-//! The operations that only a person may call, as subcommands.
+//! Operations for the user only, as subcommands.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
 use coracle::{OperationEntry, Seconds, admin};
@@ -11,7 +11,7 @@ use super::named_commands::NamedCommands;
 use super::operation_args::is;
 use super::operation_call::{CONTAINER, FOR_SEVERAL};
 
-/// Options in the order of the help; others come first.
+/// Order of options in the help; others follow.
 const ORDER: &[&str] = &["since", "act", "container", "newest", "json", "time"];
 
 /// The subcommand of an operation.
@@ -21,7 +21,7 @@ pub(super) fn command(name: &str, named: NamedCommands<'_>) -> Command {
     let Some(entry) = admin::ALL.iter().find(|it| is_named && it.name == name) else { return command };
     let arguments = entry.arguments();
     let mut args = vec![json()];
-    // Words of a command line stand in the order of declaration.
+    // Clap takes positional arguments in the order of declaration.
     args.extend(arguments.required.iter().map(|it| required(it, &arguments.properties[it])));
     let free = arguments.properties.iter().filter(|(name, _)| !arguments.required.contains(name));
     args.extend(free.map(|(name, schema)| optional(name, schema)));
@@ -45,7 +45,7 @@ pub(super) fn json() -> Arg {
     Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON")
 }
 
-/// A word, unless it says where something goes.
+/// A positional argument, unless it names a target.
 fn required(name: &str, schema: &Value) -> Arg {
     let arg = described(name, schema).required(true);
     let words: Vec<_> = schema["enum"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -89,7 +89,7 @@ fn sentence(text: &str) -> String {
     text.trim_end_matches('.').to_owned()
 }
 
-/// A time, a day, or how long ago it was. What has no time zone is UTC, as the trail is.
+/// A time, a day, or an age such as `2h`. Without a time zone it is UTC, like the audit trail.
 fn time(text: &str) -> Result<String, String> {
     time_at(text, Timestamp::now())
 }

@@ -1,4 +1,4 @@
-//! `coracle agent …`: a coding agent from npm works in a sandbox, on a task or with a person.
+//! `coracle agent …`: runs a coding agent from npm in a sandbox, on a task or interactively.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -22,13 +22,13 @@ use super::worktree::{exit_code, shown};
 use super::{exit, startup, terminal};
 use crate::{render, signals};
 
-/// Bytes of a task that are read.
+/// Maximum size of a task in bytes.
 const MAX_TASK: u64 = 100 << 10;
 
-/// Bytes of the output in an answer.
+/// Maximum size of the output in an answer.
 const MAX_OUTPUT: usize = 64 << 10;
 
-/// Id of the words behind `--`.
+/// Id of the arguments after `--`.
 const WORDS: &str = "words";
 
 /// The subcommand.
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
     ])
 }
 
-/// Runs the agent; its exit code becomes ours.
+/// Runs the agent, and returns its exit code.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
     match Box::pin(work(matches, host, options)).await {
@@ -110,7 +110,7 @@ async fn at_terminal(cx: &Context, open: &OpenSandbox, exec: Exec) -> Result<Age
     Ok(AgentExit { exit_code, output: String::new() })
 }
 
-/// Runs it on its task. What it prints is passed on, unless an answer in JSON has it.
+/// Runs the agent on its task. Passes its output on, unless the JSON answer has it.
 async fn alone(open: &OpenSandbox, mut exec: Exec, quiet: bool) -> Result<AgentExit, Failure> {
     let (live, chunks) = mpsc::channel(8);
     exec.live = (!quiet).then_some(live);
@@ -119,7 +119,7 @@ async fn alone(open: &OpenSandbox, mut exec: Exec, quiet: bool) -> Result<AgentE
     if output.exit == Exit::Cancelled {
         return Err(Failure::cancelled());
     }
-    // An agent that fails says why on the other stream.
+    // A failed agent prints the reason to the other stream.
     let printed = if output.stdout.total_bytes() == 0 { &output.stderr } else { &output.stdout };
     let printed = printed.bytes();
     let end = &printed[printed.len().saturating_sub(MAX_OUTPUT)..];
@@ -168,7 +168,7 @@ fn answer(task: &AgentTask, workflow: &WorkflowId, ended: &AgentExit, report: &A
     })
 }
 
-/// What a person wants to know at the end, beside what the agent printed.
+/// Prints the result of the task, which the agent's own output lacks.
 fn report_to_person(task: &AgentTask, workflow: &WorkflowId, report: &AgentReport) {
     for warning in &report.warnings {
         render::note(&sanitize(&warning.message));

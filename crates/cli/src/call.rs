@@ -1,4 +1,4 @@
-//! `coracle call`: one call as JSON, one answer on standard output, and nothing else there.
+//! `coracle call`: one call as JSON, and only its answer on standard output.
 
 use std::io;
 use std::process::ExitCode;
@@ -14,16 +14,16 @@ use crate::stdin::read_stdin;
 use crate::stdio::write_stdout;
 use crate::{logging, render, signals};
 
-/// The command line of a call.
+/// The arguments of `coracle call`.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The object; from standard input when missing or `-`.
+    /// The object; read from standard input if missing or `-`.
     pub(crate) text: Option<String>,
-    /// Events, one a line, before the answer.
+    /// Print events, one a line, before the answer.
     pub(crate) stream: bool,
 }
 
-/// Makes a call and prints its answer.
+/// Executes a call and prints its answer.
 pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
     let answer = match open(host, options) {
         Ok(process) => answer(call, &process).await,
@@ -33,12 +33,12 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
         }
     };
     let status = status(&answer);
-    // Without a reader the exit status still says how the call ended.
+    // If nobody reads the output, the exit code still shows the result.
     let _ = print(&Value::Object(answer));
     status
 }
 
-/// Prints what the tool looks like to a model.
+/// Prints the tool's description and schema, as a model gets them.
 pub(crate) fn print_schema() -> ExitCode {
     let _ = print(&tool_schema::tool(operations::ALL));
     ExitCode::SUCCESS
@@ -60,7 +60,7 @@ async fn answer(call: Call, process: &Process) -> Map<String, Value> {
     }
     let text = match call.text.filter(|it| it != "-") {
         Some(text) => Ok(text.into_bytes()),
-        // One byte more than may be, so that too much is seen.
+        // Reads one byte more than the limit, to detect larger input.
         None => read_stdin(MAX_BYTES as u64 + 1).await,
     };
     let text = match text {
@@ -84,7 +84,7 @@ fn result(answer: Map<String, Value>) -> Map<String, Value> {
     Map::from_iter([("event".into(), "result".into()), ("result".into(), answer.into())])
 }
 
-/// 2 is for what could not be understood at all.
+/// 2 means that the request could not be parsed.
 fn status(answer: &Map<String, Value>) -> ExitCode {
     let answer = answer.get("result").and_then(Value::as_object).unwrap_or(answer);
     match (answer.get("success"), answer.get("code")) {
@@ -98,8 +98,8 @@ fn print(value: &Value) -> io::Result<()> {
     write_stdout(format!("{value}\n").as_bytes())
 }
 
-/// A reader that has gone away shows as an error on the pipe. Files and terminals have no such sign. The thread waits in
-/// the kernel and ends with the process.
+/// Cancels when the reader of standard output disconnects, which a pipe reports as an error. Files and terminals do not
+/// report it. The thread waits in the kernel and ends with the process.
 fn cancel_on_closed_stdout(cancel: CancellationToken) {
     std::thread::spawn(move || {
         let out = io::stdout();

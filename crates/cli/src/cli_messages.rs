@@ -1,5 +1,5 @@
-//! A failure in the words of the command line: `--overwrite` where a call says `overwrite`, `coracle list` where an agent
-//! calls `list`. Every failure that a person reads goes through here.
+//! Failures with the names of the command line: `--overwrite` instead of `overwrite`, `coracle list` instead of `list`.
+//! All failures for users pass through here.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -15,16 +15,16 @@ use serde_json::{Map, Value};
 use super::operation_args::{operation_word, runs, usage, word, words};
 use crate::render;
 
-/// The settings file in use. A process has one command line, which names it.
+/// The configuration file in use. Each process has one.
 static SETTINGS: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says which file remedies name.
+/// Sets the file that hints name.
 pub(super) fn settings_are_in(file: PathBuf) {
-    // Set once, by `main`.
+    // Only `main` sets it.
     let _ = SETTINGS.set(file);
 }
 
-/// Prints a failure of no operation, in the words of a person.
+/// Prints a failure outside of an operation.
 pub(super) fn complain(failure: &Failure) {
     let mut answer = to_person(failure.clone()).answer(None);
     let hint = with_cli_names(text(&answer, "hint"), None);
@@ -32,13 +32,13 @@ pub(super) fn complain(failure: &Failure) {
     render::complain(&answer);
 }
 
-/// The same failure in the words of a person.
+/// Rewrites a failure for users.
 pub(super) fn to_person(failure: Failure) -> Failure {
     let settings = SETTINGS.get().cloned().unwrap_or_else(|| "the configuration".into());
     failure.for_reader(&HintReader::Person(settings))
 }
 
-/// The words at a prompt for an operation or a tool; nothing where the command line has none.
+/// The command of an operation or a tool; `None` if the command line has none.
 pub(super) fn command_of(name: &str) -> Option<String> {
     if name == RunCode::NAME {
         return Some("coracle run".to_owned());
@@ -57,12 +57,12 @@ pub(super) fn command_of(name: &str) -> Option<String> {
     tool.map(|it| format!("coracle workspace {}", word(it.name)))
 }
 
-/// The answer of an operation for a person's eyes.
+/// Rewrites the answer of an operation for users.
 pub(super) fn for_people(entry: &OperationEntry, answer: &Map<String, Value>) -> Map<String, Value> {
     in_cli_words(entry.name, &entry.arguments(), answer)
 }
 
-/// The same of a tool, whose messages name other tools as an agent calls them.
+/// Rewrites the answer of a tool. Its messages name other tools without backquotes.
 pub(super) fn for_people_of_tool(entry: &OperationEntry, answer: &Map<String, Value>) -> Map<String, Value> {
     let mut shown = in_cli_words(entry.name, &entry.arguments(), answer);
     let message = text(&shown, "message").split(' ').map(named).collect::<Vec<_>>().join(" ");
@@ -74,7 +74,7 @@ pub(super) fn for_people_of_tool(entry: &OperationEntry, answer: &Map<String, Va
     shown
 }
 
-/// A tool that a message names without backquotes; other words stay.
+/// Rewrites a tool name without backquotes; other words stay.
 fn named(word: &str) -> String {
     let bare = word.trim_end_matches(['.', ',', ';']);
     match command_of(bare).filter(|_| bare.contains('_')) {
@@ -93,7 +93,7 @@ fn in_cli_words(name: &str, arguments: &Arguments, answer: &Map<String, Value>) 
     let command = command_of(name).unwrap_or_else(|| "coracle".to_owned());
     let hint = match code {
         "missing_field" => {
-            // The message names them all.
+            // The message already lists them.
             shown.insert("details".into(), Value::Null);
             format!("usage: {}", usage(&command, arguments).replace("       ", "or: "))
         }
@@ -107,7 +107,7 @@ fn in_cli_words(name: &str, arguments: &Arguments, answer: &Map<String, Value>) 
     shown
 }
 
-/// What a cancelled call left behind.
+/// Describes what a cancelled call left.
 fn cancelled(name: &str, answer: &Map<String, Value>) -> String {
     let details = answer.get("details").unwrap_or(&Value::Null);
     match details["tree_ended"].as_bool() {
@@ -118,12 +118,12 @@ fn cancelled(name: &str, answer: &Map<String, Value>) -> String {
     }
 }
 
-/// Replaces what stands in backquotes: fields by options, and operations and tools by what a person types.
+/// Rewrites names in backquotes: fields to options, operations and tools to commands.
 fn with_cli_names(text: &str, arguments: Option<&Arguments>) -> String {
     quoted(text, |part| arguments.and_then(|it| option(part, it)).or_else(|| command_of(part)))
 }
 
-/// Replaces fields alone: a message may name a container that is called as an operation is.
+/// Rewrites only fields: a message may name a container with the name of an operation.
 fn with_options(text: &str, arguments: &Arguments) -> String {
     quoted(text, |part| option(part, arguments))
 }

@@ -1,4 +1,4 @@
-//! The table of operations as words of a command line.
+//! The command line, built from the table of operations.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use super::{admin, agent, attach, completions, copy, doctor, help, init, logs, m
 #[cfg(feature = "ssh")]
 use super::{open_editor, ssh_config};
 
-/// What people who know other tools type for an operation.
+/// Names of an operation in other tools.
 fn aliases(operation: &str) -> &'static [&'static str] {
     match operation {
         "list" => &["ps", "ls"],
@@ -26,7 +26,8 @@ fn aliases(operation: &str) -> &'static [&'static str] {
 
 /// The whole command line.
 ///
-/// `words` are those of the person: what none of them names gets no options. Without words everything has its options.
+/// `words` are the arguments of the process. Commands that they do not name get no options. Without arguments, all
+/// commands have their options.
 pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     let named = NamedCommands::new(words);
     let mut root = Command::new("coracle")
@@ -84,7 +85,7 @@ pub(super) fn command(table: &[OperationEntry], words: &[OsString]) -> Command {
     help::with_root_help(root, false)
 }
 
-/// What a person alone does with what an operation shows.
+/// Adds subcommands for users to an operation.
 fn with_more(operation: Command, named: NamedCommands<'_>) -> Command {
     if operation.get_name() != "images" {
         return operation;
@@ -94,11 +95,11 @@ fn with_more(operation: Command, named: NamedCommands<'_>) -> Command {
     operation.subcommands(verbs).args_conflicts_with_subcommands(true)
 }
 
-/// What `--engine` offers.
+/// Values of `--engine`.
 const ENGINES: [&str; 6] = ["auto", "docker", "podman", "container", "embedded", "kubernetes"];
 
 fn global() -> [Arg; 5] {
-    // For tests: its containers last as long as the process, so it is not offered.
+    // For tests: its containers end with the process, so the help does not show it.
     let fake = PossibleValue::new("fake").hide(true);
     let engine =
         PossibleValuesParser::new(ENGINES.map(PossibleValue::new).into_iter().chain([fake])).map(|it| {
@@ -185,7 +186,7 @@ fn serve() -> Command {
         .args(metrics::arg())
 }
 
-/// The tools of a workspace, and what a person does with it.
+/// The tools of a workspace, and commands for users.
 fn workspace(named: NamedCommands<'_>) -> Command {
     let is_named = named.have("workspace");
     let callable_here = tools::ALL.iter().chain([&tools::SNAPSHOT]);
@@ -196,7 +197,7 @@ fn workspace(named: NamedCommands<'_>) -> Command {
             .iter()
             .filter(|it| it.name != "timeout_ms") // of another unit
             .fold(command, |command, it| command.mut_arg(it.of, |arg| arg.alias(word(it.name))));
-        // As an agent calls it.
+        // The name that agents use.
         if word(it.name) == it.name { command } else { command.alias(it.name) }
     });
     let verbs = ["show", "prompt", "diff", "export", "apply", "end"];
@@ -222,7 +223,7 @@ fn worker() -> Command {
     Command::new("worker").about("Run the agent of a sandbox").subcommand_required(true).subcommand(run)
 }
 
-/// Sandboxes, of which only a port is no operation.
+/// Sandboxes; only `forward` is not an operation.
 fn sandbox(named: NamedCommands<'_>) -> Command {
     let workflow = Arg::new("workflow").value_name("WORKFLOW").required(true).help("Its id");
     let profile = option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");

@@ -1,4 +1,4 @@
-//! Finds where the command begins in `exec NAME PROGRAM ARGUMENT…`, so that its arguments are not read as options.
+//! Finds the start of the command in `exec NAME PROGRAM ARGUMENT…`, so that its arguments are not parsed as options.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use clap::Command;
 /// Subcommands that run a command, with the number of arguments that come before it.
 const RUNNING: &[(&str, usize)] = &[("exec", 1), ("exec-background", 1), ("shell", 1), ("shell-execute", 0)];
 
-/// The same command line, with `--` before a program and its arguments. A single text for `exec` stays a text for `/bin/sh`.
+/// Inserts `--` before a program and its arguments. A single argument of `exec` stays a text for `/bin/sh`.
 pub(super) fn with_escape(root: &Command, words: &[OsString]) -> Vec<OsString> {
     let mut words = words.to_vec();
     if let Some(at) = program_at(root, &words) {
@@ -47,7 +47,7 @@ fn program_at(root: &Command, words: &[OsString]) -> Option<usize> {
     None
 }
 
-/// Whether the value of an option is the next word.
+/// Whether an option takes the next argument as its value.
 fn takes_next(root: &Command, command: &Command, option: &str) -> bool {
     let takes_value = |is_meant: &dyn Fn(&clap::Arg) -> bool| {
         let found = command.get_arguments().chain(root.get_arguments()).find(|arg| is_meant(arg));

@@ -1,4 +1,4 @@
-//! `coracle completions SHELL`, and the pages for `man`: both from the table of the command line.
+//! `coracle completions SHELL`, and the man pages, generated from the command line.
 
 use std::fs::create_dir_all;
 use std::io;
@@ -14,21 +14,21 @@ use super::stdio::write_stdout;
 
 const MAN: &str = "man-pages";
 
-/// The subcommand for people.
+/// The subcommand for users.
 pub(super) fn command() -> Command {
     let shells = value_parser!(Shell);
     let shell = Arg::new("shell").value_name("SHELL").required(true).value_parser(shells).help("Your shell");
     Command::new("completions").about("Print the completions of a shell, for it to read").arg(shell)
 }
 
-/// The subcommand for packages, which is not offered.
+/// The hidden subcommand for packages.
 pub(super) fn man_command() -> Command {
     let dir = Arg::new("dir").value_name("DIR").required(true).value_parser(value_parser!(PathBuf));
     let dir = dir.help("Where they are written; it is made if missing");
     Command::new(MAN).about("Write a page for `man` for each command").arg(dir).hide(true)
 }
 
-/// Does what one of the two says; `None` for another command. `root` gives the command line with all options.
+/// Runs one of the two; `None` for another command. `root` returns the command line with all options.
 pub(super) fn run(matches: &ArgMatches, root: impl FnOnce() -> Command) -> Option<ExitCode> {
     let done = match matches.subcommand()? {
         ("completions", matches) => {

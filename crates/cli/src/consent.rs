@@ -1,6 +1,6 @@
-//! A path outside the allowed directories, which the person at the terminal lets one copy have.
+//! Consent of the user at the terminal to copy a path outside the allowed directories.
 //!
-//! **Invariant:** what is never shared stays unshared, whatever the person answers. No other front end can ask.
+//! **Invariant:** paths that are never shared cannot be allowed. Other front ends cannot ask.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use serde_json::{Map, Value};
 use super::operation_call::ALLOW;
 use super::stdio::STDOUT;
 
-/// The rule that a person can lift for one copy.
+/// The rule that the user can lift for one copy.
 pub(super) const RULE: &str = "copy.root";
 
-/// What a person can do about it.
+/// The hint for the user.
 pub(super) const HINT: &str = "`--allow` copies it all the same, this once; `workspace.allow_roots` in the configuration \
     allows a directory for good";
 
-/// The same process, with the path if the person lets it have one. Without an answer the call is refused as any other,
-/// and the refusal stands in the trail.
+/// Asks the user, and adds the path to the process if allowed. Without consent, the call is refused and recorded like
+/// any other.
 pub(super) async fn given(
     cx: Context,
     operation: &str,
@@ -33,11 +33,11 @@ pub(super) async fn given(
     Ok(if allowed { cx.with_consent(path) } else { cx })
 }
 
-/// The path of the host, if it is refused for nothing but the place where it lies.
+/// The path of the host, if only its location is refused.
 fn outside(cx: &Context, operation: &str, object: &Map<String, Value>) -> Option<PathBuf> {
     let text = object.get("host_path").and_then(Value::as_str).filter(|it| *it != STDOUT)?;
     let path = host_path(text, cx);
-    // What is copied out to a new name is written into the directory above.
+    // A copy to a new name writes to the parent directory.
     let path = match operation {
         "copy_out" if !text.ends_with('/') && !path.is_dir() => path.parent()?.to_owned(),
         _ => path,
@@ -54,7 +54,7 @@ async fn confirmed(cx: &Context, path: &std::path::Path) -> Result<bool, Failure
     cx.unless_cancelled(async { answer.await.map_err(Failure::internal) }).await
 }
 
-/// Asks at the terminal, and waits for a line. Everything but a yes is a no.
+/// Asks at the terminal and reads one line. Everything but yes means no.
 pub(super) fn is_confirmed(question: &str) -> bool {
     let mut err = io::stderr().lock();
     let mut line = String::new();

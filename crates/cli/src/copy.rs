@@ -1,4 +1,4 @@
-//! `coracle cp`, which copies in either direction.
+//! `coracle cp`, which copies in both directions.
 
 use std::process::ExitCode;
 
@@ -49,7 +49,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     Box::pin(call.run(host, options)).await
 }
 
-/// The call that two sides stand for.
+/// The call for two arguments.
 fn copies(from: &str, to: &str) -> Result<Map<String, Value>, Failure> {
     let copy = match (inside(from), inside(to)) {
         (Some((container, path)), None) => {
@@ -70,7 +70,7 @@ fn copies(from: &str, to: &str) -> Result<Map<String, Value>, Failure> {
     if let Value::Object(copy) = copy { Ok(copy) } else { Err(Failure::internal("a call is no object")) }
 }
 
-/// `CONTAINER:PATH`. What begins like a path of the host is one, whatever stands in it.
+/// Parses `CONTAINER:PATH`. A text that begins like a path of the host is one, regardless of its content.
 fn inside(side: &str) -> Option<(&str, &str)> {
     if side.starts_with(['/', '.', '~']) {
         return None;

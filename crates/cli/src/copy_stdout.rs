@@ -19,7 +19,7 @@ pub(super) fn is_stdout(object: &Map<String, Value>) -> bool {
     object.get("host_path").is_some_and(|it| it == STDOUT)
 }
 
-/// Copies a file to a place of ours first: what comes of a copy is known only at its end.
+/// Copies to a temporary file first, because the result of a copy is known only at its end.
 pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut present: Present) -> ExitCode {
     let asked = Value::Object(call.object.clone());
     if call.flags.contains(&"json") {
@@ -56,7 +56,7 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
     }
 }
 
-/// Copies a file to standard output. Returns whether that took all of it.
+/// Copies a file to standard output. Returns whether all of it was written.
 fn copy(file: &mut File) -> io::Result<bool> {
     let mut part = vec![0; 1 << 20];
     loop {

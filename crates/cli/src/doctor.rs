@@ -1,4 +1,4 @@
-//! `coracle doctor`: what preflight finds, and what mends it, which is done when the person agrees.
+//! `coracle doctor`: shows the problems that preflight finds, and runs their fixes if the user agrees.
 //!
 //! **Invariant:** nothing is changed without a yes, or `--yes`.
 
@@ -20,17 +20,17 @@ pub(super) fn command() -> Command {
     Command::new("doctor").about(about).args([yes, admin::json()])
 }
 
-/// What this program can do about a check.
+/// A fix that this program can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DoctorFix {
     /// Installs or prepares an engine.
     Setup,
-    /// Removes what nothing needs any more.
+    /// Removes unused resources.
     Prune,
 }
 
 impl DoctorFix {
-    /// The fix of a check that is not well.
+    /// The fix of a check with a problem.
     fn for_check(check: &str, is_failure: bool, config: &Config) -> Option<Self> {
         match check {
             "runtime_installed" | "daemon_running" | "engine_version" if is_failure && can_set_up(config) => {
@@ -49,12 +49,12 @@ impl DoctorFix {
     }
 }
 
-/// Whether `setup` can make the configured engine answer: it installs Podman on this machine.
+/// Whether `setup` can fix the configured engine: it installs Podman on this machine.
 fn can_set_up(config: &Config) -> bool {
     matches!(config.engine, Engine::Auto | Engine::Podman) && config.engine_host.is_none()
 }
 
-/// A check that is not well.
+/// A check with a problem.
 struct DoctorFinding {
     name: String,
     is_failure: bool,
@@ -78,7 +78,7 @@ impl DoctorFinding {
         };
         let name = text("name");
         let fix = DoctorFix::for_check(&name, is_failure, config);
-        // What only follows from another check has no fix of its own.
+        // A consequence of another check has no fix of its own.
         let is_cause = !text("detail").starts_with("skipped:");
         is_cause.then(|| Self { is_failure, detail: text("detail"), guidance: text("guidance"), fix, name })
     }
@@ -94,7 +94,7 @@ impl DoctorFinding {
     }
 }
 
-/// Looks, offers what can be done, and looks again when something was.
+/// Runs preflight, offers fixes, and runs preflight again after a fix.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let (yes, json) = (matches.get_flag("yes"), matches.get_flag("json"));
     let examined = async {
@@ -108,14 +108,14 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-/// Fixes that were tried.
+/// The fixes that were run.
 #[derive(Default)]
 struct DoctorAttempts {
     done: Vec<DoctorFix>,
     failed: Vec<FailedFix>,
 }
 
-/// A fix that was declined at one of its steps, or did not work.
+/// A fix that the user declined at one of its steps, or that failed.
 struct FailedFix {
     fix: DoctorFix,
     /// With `code`, `message` and `hint`.
@@ -157,7 +157,7 @@ impl Doctor<'_> {
         DoctorFinding::all(&found.json, &self.process.context.config)
     }
 
-    /// Does a fix. One that fails is reported, and the others go on, unless the person ends the call.
+    /// Runs a fix. If it fails, that is reported and the others follow, unless the user cancels.
     async fn attempt(&self, fix: DoctorFix, attempts: &mut DoctorAttempts) -> Result<(), Failure> {
         let outcome = self.apply(fix).await;
         if self.process.context.call.cancel.is_cancelled() {
@@ -183,7 +183,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Whether a fix is done: asked of a person at a terminal.
+    /// Whether to run a fix; asks the user at a terminal.
     fn is_wanted(&self, fix: DoctorFix) -> bool {
         let host = &self.process.context.host;
         let asks = host.stdin_is_terminal && host.stderr_is_terminal && !self.json;
@@ -191,10 +191,10 @@ impl Doctor<'_> {
         self.yes || asks && consent::is_confirmed(&question)
     }
 
-    /// The answer of a fix that fails is its error.
+    /// A failed fix returns its error.
     async fn apply(&self, fix: DoctorFix) -> Result<(), Map<String, Value>> {
         match fix {
-            // It shows each step, and asks again unless all was agreed to.
+            // It shows each step, and asks again unless `--yes` was given.
             DoctorFix::Setup => {
                 let done = setup::run(self.yes, &self.process.context.host, &mut anstream::stderr()).await;
                 done.map_err(|failure| cli_messages::to_person(failure).answer(None))
@@ -207,7 +207,7 @@ impl Doctor<'_> {
         }
     }
 
-    /// Says what is left, and whether containers can be made.
+    /// Prints the remaining problems, and whether containers can be created.
     fn conclude(&self, found: &CallResponse, attempts: &DoctorAttempts) -> bool {
         let problems = self.problems(found);
         let is_ready = found.json.get("ready") == Some(&Value::Bool(true));

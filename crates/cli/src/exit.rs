@@ -1,4 +1,4 @@
-//! How a call ends: its answer or failure, and the exit code.
+//! The end of a call: its answer or failure, and the exit code.
 
 use std::process::ExitCode;
 
@@ -7,17 +7,17 @@ use serde_json::{Map, Value};
 
 use super::{cli_messages, render, signals, stdio};
 
-/// Exit code of a command line that is not understood.
+/// Exit code of an invalid command line.
 pub(super) const NOT_UNDERSTOOD: u8 = 2;
 
-/// The same object as `call` prints.
+/// Prints the same object as `call`.
 pub(super) fn finish(answer: &Map<String, Value>) -> ExitCode {
     render::print(&Value::Object(answer.clone()).to_string());
     if answer.get("success") == Some(&Value::Bool(true)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Standard output takes no more. As a program ends that the signal of a broken pipe kills: `… | head` is no failure to
-/// report. `main` reports every other reason.
+/// The exit code after a broken pipe, as of a program killed by SIGPIPE: `… | head` is not a failure. `main` reports
+/// all other errors of standard output.
 pub(super) fn unread() -> ExitCode {
     if stdio::failure().is_some() { ExitCode::SUCCESS } else { ExitCode::from(141) }
 }

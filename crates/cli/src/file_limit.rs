@@ -1,20 +1,20 @@
-//! The number of files that a server may have open.
+//! The limit of open files of a server.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Enough for ten thousand containers. Programs that look through all numbers a process may have stay quick.
+/// Enough for ten thousand containers. Programs that scan all possible descriptors stay fast.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the soft limit as far as the hard one allows. Each container of a server takes a few files, and the usual 1,024
-/// are spent on 300 containers. The limits of commands in containers are their own.
+/// Raises the soft limit, up to the hard one. Each container of a server uses a few files; the usual 1,024 last for 300
+/// containers. It does not affect commands in containers.
 pub(crate) fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let Some(wanted) = raised(limit.current, limit.maximum) else { return };
-    // With fewer files fewer containers work, and their calls say so.
+    // With a lower limit, fewer containers work, and their calls report it.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
 }
 
-/// The soft limit to set, if the present one is lower. `None` in a limit is no limit.
+/// The soft limit to set, if the current one is lower. A limit of `None` is unlimited.
 fn raised(soft: Option<u64>, hard: Option<u64>) -> Option<u64> {
     let wanted = hard.map_or(ENOUGH, |it| it.min(ENOUGH));
     soft.filter(|it| *it < wanted).map(|_| wanted)

@@ -1,6 +1,6 @@
-//! What the help of the command line says beyond the schema: groups, names of values, examples.
+//! Additions of the command line's help to the schema: groups, value names, examples.
 
-/// Headings, each with its options in their order. What stands in none comes last, under "Options".
+/// Headings with their options, in order. All other options are under "Options".
 const GROUPS: &[(&str, &str)] = &[
     (
         "What it is made from",
@@ -19,7 +19,7 @@ const GROUPS: &[(&str, &str)] = &[
     ("Limits", "timeout silence_timeout on_timeout max_output memory_limit cpu_limit pids_limit"),
 ];
 
-/// Names of values, where the type alone says too little.
+/// Names of values, where the type is not enough.
 const VALUES: &[(&str, &str)] = &[
     ("name", "NAME"),
     ("image", "IMAGE"),
@@ -58,7 +58,7 @@ const VALUES: &[(&str, &str)] = &[
     ("snapshot", "SNAPSHOT"),
 ];
 
-/// All subcommands by task, in the order in which a person meets them.
+/// All subcommands by task, in the order of typical use.
 const COMMANDS: &[(&str, &str)] = &[
     ("Containers", "create list top status start stop destroy destroy-all prune adopt wait-healthy fork"),
     (
@@ -76,7 +76,7 @@ const COMMANDS: &[(&str, &str)] = &[
     ("For programs", "mcp serve call"),
 ];
 
-/// What a newcomer needs.
+/// The first commands for new users.
 const FIRST_COMMANDS: &[(&str, &str)] = &[
     ("Containers", "create list top destroy"),
     ("In a container", "exec shell logs cp"),
@@ -84,18 +84,18 @@ const FIRST_COMMANDS: &[(&str, &str)] = &[
     ("This machine", "doctor ui"),
 ];
 
-/// Where a word stands in a list of words; none that is not in it.
+/// The position of a word in a list.
 fn position(words: &str, word: &str) -> Option<usize> {
     words.split(' ').position(|it| it == word)
 }
 
-/// Where a subcommand stands in the list.
+/// The position of a subcommand in the list.
 pub(super) fn order(word: &str) -> usize {
     let mut words = COMMANDS.iter().flat_map(|(_, words)| words.split(' '));
     words.position(|it| it == word).unwrap_or(usize::MAX)
 }
 
-/// Adds the help of the whole program: the first commands, or `all` of them with the options and exit codes.
+/// Adds the help of the program: the first commands, or with `all` every command, the options and exit codes.
 pub(super) fn with_root_help(root: clap::Command, all: bool) -> clap::Command {
     let commands = command_list(&root, if all { COMMANDS } else { FIRST_COMMANDS });
     let commands = commands.trim_end();
@@ -108,13 +108,13 @@ pub(super) fn with_root_help(root: clap::Command, all: bool) -> clap::Command {
     root.help_template(template).after_help(below)
 }
 
-/// Whether a command line asks for the help that has everything.
+/// Whether a command line asks for the complete help.
 pub(super) fn is_about_all(words: &[std::ffi::OsString]) -> bool {
     let is_help = |word: &std::ffi::OsString| ["help", "--help", "-h"].iter().any(|help| word == help);
     matches!(words, [_, first, second] if is_help(first) && second == "--all" || is_help(second) && first == "--all")
 }
 
-/// Width of help where the terminal's is not known.
+/// Width of the help if the terminal's is unknown.
 const HELP_WIDTH: usize = 80;
 
 fn command_list(root: &clap::Command, groups: &[(&str, &str)]) -> String {
@@ -142,13 +142,13 @@ fn command_list(root: &clap::Command, groups: &[(&str, &str)]) -> String {
     list
 }
 
-/// Where an option stands: its group and its place there.
+/// The group of an option, and its position in it.
 pub(super) fn place(field: &str) -> (usize, usize) {
     let places = GROUPS.iter().enumerate().filter_map(|(group, it)| Some((group, position(it.1, field)?)));
     places.min().unwrap_or((GROUPS.len(), 0))
 }
 
-/// The heading that an option stands under.
+/// The heading of an option.
 pub(super) fn heading(field: &str) -> Option<&'static str> {
     GROUPS.get(place(field).0).map(|it| it.0)
 }
@@ -158,7 +158,7 @@ pub(super) fn value(field: &str) -> Option<&'static str> {
     VALUES.iter().find(|it| it.0 == field).map(|it| it.1)
 }
 
-/// Descriptions are written for agents, and a person reads them as well: to whom "the person" is "you".
+/// Descriptions address agents. For users, "the person" becomes "you".
 const YOU: &[(&str, &str)] = &[
     ("the person allows", "you allow"),
     ("the person grants", "you grant"),
@@ -174,12 +174,12 @@ const YOU: &[(&str, &str)] = &[
     ("the person", "you"),
 ];
 
-/// A description in the words for a person.
+/// A description for users.
 pub(super) fn to_person(text: &str) -> String {
     YOU.iter().fold(text.to_owned(), |text, (agent, person)| text.replace(agent, person))
 }
 
-/// What stands below the help of a subcommand.
+/// The text below the help of a subcommand.
 pub(super) fn examples(word: &str) -> &'static str {
     match word {
         "create" => CREATE,
@@ -228,7 +228,7 @@ pub(super) fn examples(word: &str) -> &'static str {
     }
 }
 
-/// What stands below the help of the whole.
+/// The text below the help of the program.
 pub(super) const EXAMPLES: &str = "\
 Examples:
   coracle create --name web               a container with this directory at /workspace

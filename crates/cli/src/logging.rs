@@ -1,4 +1,4 @@
-//! What we log, and where to.
+//! Logging.
 
 use std::fmt::{self, Debug};
 
@@ -15,8 +15,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::{metrics, timings};
 
-/// Writes what we log to standard error. Other people's libraries are heard from warnings on, and so are we on the
-/// command line, where the person sees progress of its own, and beside a program, whose standard error it is.
+/// Logs to standard error. Other crates log from warnings on. So does Coracle at the command line, where the user sees
+/// progress, and beside a program, which owns standard error.
 pub(crate) fn start(cx: &Context) {
     let level = match (cx.config.log.level, cx.call.frontend) {
         (Level::Off, _) => LevelFilter::OFF,
@@ -28,16 +28,16 @@ pub(crate) fn start(cx: &Context) {
     };
     let others = level.min(LevelFilter::WARN);
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(cx.host.stderr_is_terminal);
-    // Who asks for details gets them, with the place in the code; who only watches a terminal gets sentences.
+    // With details, lines have the place in the code; otherwise a terminal gets sentences.
     let lines = match cx.host.stderr_is_terminal && level < LevelFilter::DEBUG {
         true => lines.event_format(PlainSentences).boxed(),
         false => lines.boxed(),
     };
-    // Of the requests of a client that has gone it says that they failed, as errors: an end of theirs like another.
+    // It logs requests of disconnected clients as errors, which are not failures.
     let answers = if level >= LevelFilter::DEBUG { others } else { LevelFilter::OFF };
     let targets = Targets::new().with_default(others).with_target("coracle", level);
     let targets = targets.with_target("rmcp::service", answers);
-    // A second one in the same process (a test) keeps the first.
+    // A second call in the same process (a test) has no effect.
     let traces = cx.host.trace_service().map(|it| coracle_telemetry::trace_layer(&it)).transpose();
     let (traces, fault) = traces.map_or_else(|err| (None, Some(err)), |layer| (layer, None));
     let layers = tracing_subscriber::registry().with(lines.with_filter(targets));
@@ -47,7 +47,7 @@ pub(crate) fn start(cx: &Context) {
     }
 }
 
-/// Events as sentences, without time and place: `warning: the network stays: it is in use (network web)`.
+/// Formats events as sentences, without time and place: `warning: the network stays: it is in use (network web)`.
 struct PlainSentences;
 
 impl<S, N> FormatEvent<S, N> for PlainSentences
@@ -88,7 +88,7 @@ impl Visit for EventSentence {
         match field.name() {
             "message" => self.text = value,
             "err" | "error" | "failure" | "why" | "reason" => self.cause = value,
-            // Set for events of the crate `log`.
+            // Fields of events from the crate `log`.
             name if name.starts_with("log.") => {}
             name => self.others.push(format!("{} {value}", name.replace('_', " "))),
         }

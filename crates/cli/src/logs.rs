@@ -1,4 +1,4 @@
-//! `coracle logs`: what a job printed, and what it prints.
+//! `coracle logs`: the output of a job, so far and as it comes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -30,20 +30,20 @@ pub(super) fn command() -> Command {
     Command::new("logs").about("Print what a job printed, and follow it").args([container, job, follow, tail])
 }
 
-/// Bytes that are asked for at once.
+/// Bytes of one request.
 const PAGE: u64 = 256 << 10;
 
-/// A wait that ended early for nothing is not asked again before that.
+/// Minimum time between waits that end early.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// One of these matches every line, also one that has not ended.
+/// A pattern that matches every line, including an incomplete one.
 const ANYTHING: &str = "^";
 
-/// Why nothing more is shown.
+/// Why the output ends.
 enum LogEnd {
-    /// An answer that is no success.
+    /// An answer without success.
     Failed(&'static str, Map<String, Value>),
-    /// The reader went away.
+    /// The reader disconnected.
     Unread,
 }
 
@@ -52,7 +52,7 @@ struct JobLog<'a> {
     process: &'a Process,
     container: String,
     job: String,
-    /// Where the next page begins.
+    /// Offset of the next page.
     at: u64,
 }
 
@@ -84,7 +84,7 @@ fn failed(operation: &str, answer: &Map<String, Value>, follow: bool) -> ExitCod
         Some(entry) => render::complain(&cli_messages::for_people(entry, answer)),
         None => render::complain(answer),
     }
-    // A follower waits for the end of the job.
+    // With `--follow`, the code is that of a wait.
     ExitCode::from(if follow { NOT_RUN } else { 1 })
 }
 
@@ -110,14 +110,14 @@ impl<'a> JobLog<'a> {
         call_operation(self.process, operation, call).await
     }
 
-    /// Shows the last lines, and goes on behind them.
+    /// Shows the last lines, and continues after them.
     async fn tail(&mut self, lines: u32) -> Result<(), LogEnd> {
         let seen = self.call("exec_poll", json!({ "lines": lines })).await?;
         self.at = seen.get("next_offset").and_then(Value::as_u64).unwrap_or(0);
         print(seen.get("output").and_then(Value::as_str).unwrap_or_default().as_bytes())
     }
 
-    /// Shows all kept output; with `--follow`, new output until the job ends.
+    /// Shows all stored output; with `--follow` also new output until the job ends.
     async fn show(&mut self, follow: bool) -> Result<ExitCode, LogEnd> {
         let mut end = None;
         loop {
@@ -128,7 +128,7 @@ impl<'a> JobLog<'a> {
             evicted(&page, before);
             self.at = page["next_offset"].as_u64().unwrap_or(before);
             let total = page["total_bytes"].as_u64();
-            // New output is shown with `--follow` only, or a busy job would never end this.
+            // Only `--follow` shows new output; otherwise a busy job would never end this.
             let end = if follow { total } else { *end.get_or_insert(total) };
             let all = end.is_none_or(|it| self.at >= it);
             let ended = page["running"] == false;
@@ -144,20 +144,20 @@ impl<'a> JobLog<'a> {
         }
     }
 
-    /// Until something is printed, or the job ends. The guest waits.
+    /// Waits in the guest until there is output, or the job ends.
     async fn more(&self, in_vain: bool) -> Result<(), LogEnd> {
         let most = self.process.context.config.jobs.wait_max.0;
         let wait = json!({ "until": "regex", "pattern": ANYTHING, "offset": self.at, "timeout": most.as_secs_f64() });
         let begun = std::time::Instant::now();
         self.call("job_wait", wait).await?;
         if in_vain && begun.elapsed() < AGAIN {
-            // What is there cannot be shown yet, such as the beginning of a secret.
+            // The available output cannot be shown yet, such as the start of a secret.
             self.call("job_wait", json!({ "timeout": AGAIN.as_secs_f64() })).await?;
         }
         Ok(())
     }
 
-    /// How it ended, as `job-wait` says it.
+    /// Prints how the job ended, like `job-wait`.
     async fn end(&self) -> Result<ExitCode, LogEnd> {
         let wait = json!({ "until": "exit", "timeout": AGAIN.as_secs_f64() });
         let ended = self.reply("job_wait", wait).await?;
@@ -167,7 +167,7 @@ impl<'a> JobLog<'a> {
     }
 }
 
-/// Says what is no longer kept of the output from `asked` on.
+/// Reports output from `asked` on that is no longer stored.
 fn evicted(page: &Map<String, Value>, asked: u64) {
     let begins = page.get("offset").and_then(Value::as_u64).unwrap_or(asked);
     if begins > asked {
@@ -179,7 +179,7 @@ fn evicted(page: &Map<String, Value>, asked: u64) {
 async fn usual_job(process: &Process, container: &str) -> Result<String, LogEnd> {
     let listing = call_operation(process, "jobs", json!({ "container": container })).await?.json;
     let jobs = listing.get("jobs").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // The output of a foreground command goes to its caller.
+    // The output of a foreground command belongs to its caller.
     let jobs: Vec<&Value> = jobs.iter().filter(|it| it["foreground"] != true).collect();
     let id = |it: &Value| it["job_id"].as_str().unwrap_or_default().to_owned();
     if let Some(main) = jobs.iter().find(|it| it["job_id"] == JobId::main().as_str()) {

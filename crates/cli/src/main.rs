@@ -1,6 +1,6 @@
-//! The program `coracle`: every operation as a subcommand, and the commands for persons alone.
+//! The program `coracle`: every operation as a subcommand, and commands for users only.
 //!
-//! It reads words, gives the library what they say, and shows what comes back.
+//! Parses arguments, calls the library, and prints the result.
 //!
 //! **Invariant:** standard output carries answers only; everything else goes to standard error.
 
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     program(&std::env::args_os().collect::<Vec<OsString>>())
 }
 
-/// Reads the command line, and does what it says.
+/// Parses the command line and runs it.
 fn program(words: &[OsString]) -> ExitCode {
     if help::is_about_all(words) {
         let help = help::with_root_help(command::command(operations::ALL, &[]), true).render_help();
@@ -97,7 +97,7 @@ fn program(words: &[OsString]) -> ExitCode {
         Ok(host) => host,
         Err(err) => return no_host(&err.into(), words),
     };
-    // One call needs one thread; threads take longer to start than a command over a link.
+    // A single call needs one thread; threads take longer to start than a command over a link.
     let serves = matches!(matches.subcommand_name(), Some("mcp" | "serve" | "ui"));
     if serves {
         file_limit::raise();
@@ -118,7 +118,7 @@ fn program(words: &[OsString]) -> ExitCode {
                 timings::print(usage_error::wants_json(words));
             }
             let code = exit_code(code, matches.subcommand_name());
-            // A pending read of standard input would keep the process alive.
+            // A pending read of standard input would block the end of the process.
             runtime.shutdown_background();
             code
         }
@@ -126,7 +126,7 @@ fn program(words: &[OsString]) -> ExitCode {
     }
 }
 
-/// Reports standard output that could not be written. A command that succeeded otherwise has failed then.
+/// Reports errors of standard output. An otherwise successful command has then failed.
 fn exit_code(code: ExitCode, command: Option<&str>) -> ExitCode {
     let Some(failure) = stdio::failure() else { return code };
     cli_messages::complain(&failure);
@@ -136,7 +136,7 @@ fn exit_code(code: ExitCode, command: Option<&str>) -> ExitCode {
     ExitCode::from(if matches!(command, Some("exec" | "job-wait")) { output::NOT_RUN } else { 1 })
 }
 
-/// Prints help to standard output, or what is wrong with the command line to standard error.
+/// Prints help to standard output, or errors of the command line to standard error.
 fn print_usage(err: &clap::Error, words: &[OsString]) -> ExitCode {
     let Some(failure) = usage_error::failure(err, words) else {
         let text = err.render().ansi().to_string();
@@ -155,7 +155,7 @@ fn print_usage(err: &clap::Error, words: &[OsString]) -> ExitCode {
     ExitCode::from(exit::NOT_UNDERSTOOD)
 }
 
-/// Reports a host without a home or working directory, as JSON to a caller that reads JSON.
+/// Reports a host without a home or working directory, as JSON if the caller reads JSON.
 fn no_host(failure: &Failure, words: &[OsString]) -> ExitCode {
     if usage_error::wants_json(words) {
         render::print(&Value::Object(failure.answer(None)).to_string());
@@ -240,7 +240,7 @@ fn options(matches: &ArgMatches) -> Options {
     }
 }
 
-/// Serves agents until their input ends or a signal comes; with `http` until a signal comes.
+/// Serves agents until their input ends or a signal arrives; with `http` until a signal arrives.
 async fn serve_mcp(matches: &ArgMatches, host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
     if let Some(http) = http {
         coracle_mcp::check(http, options)?;

@@ -1,4 +1,4 @@
-//! Words of the command line back into the object of a call.
+//! Converts arguments of the command line to the object of a call.
 
 use clap::ArgMatches;
 use coracle::schema::Arguments;
@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 
 use super::operation_args::{COMMAND, as_word, is, words};
 
-/// The call that the words stand for. What they cannot say is told by dispatch, as for any call.
+/// The call for the arguments. Dispatch reports what they cannot express, as for any call.
 pub(super) fn object(entry: &OperationEntry, matches: &ArgMatches) -> Map<String, Value> {
     let mut object = Map::from_iter([("operation".to_owned(), entry.name.into())]);
     object.extend(fields(&entry.arguments(), matches));
     object
 }
 
-/// The fields alone.
+/// Only the fields.
 pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String, Value> {
     let mut object = Map::new();
     for (name, schema) in &arguments.properties {
@@ -22,11 +22,11 @@ pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String,
             object.insert(name.clone(), value);
         }
     }
-    // Only an operation that runs a command knows the id.
+    // Only operations that run a command have this id.
     if let Ok(Some(command)) = matches.try_get_many::<String>(COMMAND) {
         object.insert("command".into(), command.map(|it| Value::from(it.as_str())).collect());
     }
-    // Words fill the fields that no option gave, in their order.
+    // Positional arguments fill the fields without an option, in order.
     let given: Vec<&String> =
         words(arguments).filter_map(|it| matches.try_get_one::<String>(&as_word(it)).ok().flatten()).collect();
     let mut open: Vec<&String> = words(arguments).filter(|it| !object.contains_key(*it)).collect();
@@ -39,8 +39,8 @@ pub(super) fn fields(arguments: &Arguments, matches: &ArgMatches) -> Map<String,
     object
 }
 
-/// Whether the first field is one that may be missing, and the words are those of the required fields behind it: in
-/// `forward --workflow ID 8000` the number is the port, and not a container's name.
+/// Whether an optional first field is left out, so that the arguments are the required fields after it: in `forward
+/// --workflow ID 8000` the number is the port, not a container.
 fn is_left_out(open: &[&String], given: &[&String], arguments: &Arguments) -> bool {
     let is_required = |name: &&&String| arguments.required.contains(**name);
     let required: Vec<&&String> = open.iter().filter(is_required).collect();
@@ -68,21 +68,21 @@ fn field(name: &str, schema: &Value, matches: &ArgMatches) -> Option<Value> {
     texts.last().map(|text| scalar(schema, text))
 }
 
-/// `KEY=VALUE`, or JSON objects, one over the other.
+/// `KEY=VALUE`, or JSON objects; later ones override earlier ones.
 fn pairs(texts: &[&str]) -> Value {
     let mut fields = Map::new();
     for text in texts {
         match (serde_json::from_str(text), text.split_once('=')) {
             (Ok(Value::Object(more)), _) => fields.extend(more),
             (_, Some((key, value))) => drop(fields.insert(key.to_owned(), value.into())),
-            // No pair: dispatch says what the field takes.
+            // Not a pair: dispatch reports the expected form.
             (_, None) => return Value::from(*text),
         }
     }
     Value::Object(fields)
 }
 
-/// Each text is an item; one that is a JSON list stands for all of its items.
+/// Each text is an item; a JSON list stands for its items.
 fn list(name: &str, schema: &Value, texts: &[&str]) -> Value {
     let mut items = Vec::new();
     for text in texts {
@@ -101,7 +101,7 @@ fn scalar(schema: &Value, text: &str) -> Value {
     let nested = || read().filter(|it| it.is_array() || it.is_object());
     let is_number = is(schema, "integer") || is(schema, "number");
     let is_nested = is(schema, "object") || is(schema, "array");
-    // An untyped item may be anything.
+    // An untyped item accepts any value.
     let free = schema.get("type").is_none();
     let value = if is_number { number() } else { None };
     value.or_else(|| if is_nested || free { nested() } else { None }).unwrap_or_else(|| text.into())

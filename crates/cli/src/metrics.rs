@@ -1,4 +1,4 @@
-//! `--metrics`: where Prometheus reads the metrics of a server.
+//! `--metrics`: serves metrics to Prometheus.
 
 #[cfg(feature = "metrics")]
 use std::sync::{Arc, OnceLock};
@@ -13,11 +13,11 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::Layer;
 use tracing_subscriber::registry::LookupSpan;
 
-/// There for a server with `--metrics`.
+/// Set for a server with `--metrics`.
 #[cfg(feature = "metrics")]
 static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
 
-/// The option, where this program is built with metrics.
+/// The option, if this program is built with metrics.
 #[cfg(feature = "metrics")]
 pub(crate) fn arg() -> Option<Arg> {
     let about = "Serve metrics to Prometheus of this machine over HTTP as well, at 127.0.0.1:PORT";
@@ -40,10 +40,10 @@ pub(crate) fn layer<S: tracing::Subscriber + for<'a> LookupSpan<'a>>() -> Option
     None::<tracing_subscriber::layer::Identity>
 }
 
-/// Counts from now on, with `--metrics`. Comes before the log.
+/// Starts counting, with `--metrics`. Call it before logging starts.
 ///
 /// # Errors
-/// An address that is none, or that others reach.
+/// An invalid address, or one that other machines can reach.
 #[cfg(feature = "metrics")]
 pub(crate) fn enable(matches: &ArgMatches) -> Result<(), Failure> {
     if let Some(http) = http(matches) {
@@ -58,10 +58,10 @@ pub(crate) fn enable(_: &ArgMatches) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves the metrics, with `--metrics`, until the process is to end or this is dropped.
+/// Serves the metrics, with `--metrics`, until the process ends or this is dropped.
 ///
 /// # Errors
-/// What keeps the server from listening.
+/// The server cannot listen.
 #[cfg(feature = "metrics")]
 pub(crate) async fn serve(matches: &ArgMatches, cx: &Context) -> Result<Option<AbortOnDropHandle<()>>, Failure> {
     let Some((http, metrics)) = http(matches).zip(METRICS.get()) else { return Ok(None) };

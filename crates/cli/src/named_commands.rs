@@ -1,17 +1,18 @@
-//! Which commands the person's words name. Only these get their options: making them for all takes longer than most calls.
+//! The commands that the arguments name. Only these get options, because building all of them takes longer than most
+//! calls.
 
 use std::ffi::OsString;
 
-/// The words of a command line, the program's name first.
+/// The arguments of the process, with the program's name first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedCommands<'a> {
     words: &'a [OsString],
-    /// Help about all of them may be printed.
+    /// The help of all commands may be printed.
     all: bool,
 }
 
 impl<'a> NamedCommands<'a> {
-    /// Without words it is every command.
+    /// Without arguments, all commands are named.
     pub(crate) fn new(words: &'a [OsString]) -> Self {
         let is_help = |it: &OsString| ["help", "--help", "-h"].iter().any(|help| it == help);
         let first = words.get(1);
@@ -20,7 +21,7 @@ impl<'a> NamedCommands<'a> {
         Self { words, all }
     }
 
-    /// Whether that command may be meant.
+    /// Whether the arguments may mean that command.
     pub(crate) fn have(self, command: &str) -> bool {
         self.all || self.words.iter().skip(1).any(|it| it == command)
     }

@@ -1,4 +1,4 @@
-//! `coracle open`: the person's editor on a container, by ssh.
+//! `coracle open`: opens the user's editor on a container over ssh.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +18,7 @@ use super::ssh_config::{ConfigFiles, entries};
 use super::startup;
 use crate::render;
 
-/// An editor that works on a host of ssh.
+/// An editor with support for ssh hosts.
 struct Editor {
     /// Its program.
     program: &'static str,
@@ -26,15 +26,15 @@ struct Editor {
 }
 
 enum EditorKind {
-    /// Visual Studio Code and what is made of it.
+    /// Visual Studio Code and its derivatives.
     Code,
     /// Zed.
     Zed,
-    /// JetBrains Gateway, in which the host is chosen by hand.
+    /// JetBrains Gateway, where the user selects the host.
     Gateway,
 }
 
-/// In the order in which one is looked for.
+/// In order of preference.
 static EDITORS: [Editor; 7] = [
     Editor { program: "code", kind: EditorKind::Code },
     Editor { program: "code-insiders", kind: EditorKind::Code },
@@ -97,7 +97,7 @@ impl Editor {
     }
 }
 
-/// An editor and its program: the named one, or the first that is there.
+/// The named editor, or the first one found, with its program.
 fn find(host: &Host, named: Option<&str>, host_name: &str) -> Result<(&'static Editor, PathBuf), Failure> {
     let mut wanted = EDITORS.iter().filter(|it| named.is_none_or(|name| name == it.program));
     let found = wanted.find_map(|it| Some((it, on_path(host, it.program)?)));
@@ -116,7 +116,7 @@ fn on_path(host: &Host, program: &str) -> Option<PathBuf> {
     std::env::split_paths(OsStr::from_bytes(path.reveal())).map(|it| it.join(program)).find(is_program)
 }
 
-/// Starts the editor's program, which ends when the editor has the directory.
+/// Starts the editor's program, which ends when the editor has opened the directory.
 async fn start(editor: &Editor, invocation: Invocation) -> Result<(), Failure> {
     let name = editor.program;
     match exit_of(invocation.run_on_terminal().await?) {

@@ -1,4 +1,4 @@
-//! A call that the command line stands for, from its words to its exit code.
+//! Executes a call of the command line, from its arguments to its exit code.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::output::{NOT_RUN, Present};
 use super::{cli_messages, consent, copy_stdout, exit, job, signals, startup, stdin};
 use crate::render;
 
-/// Exit code of a container that is made, and not all that was asked for is in it.
+/// Exit code of a container with a failed step.
 const INCOMPLETE: u8 = 3;
 
-/// Between two looks whether a forwarded port still leads somewhere.
+/// Interval of checks whether a forwarded port still has a target.
 const FORWARD_LOOK: Duration = Duration::from_secs(2);
 
 const STRICT_HELP: &str = "Exit with 3 when a step of the report failed";
@@ -28,7 +28,7 @@ const REPORTING: &[&str] = &["create", "restore", "fork"];
 /// Operations that copy a path of the host.
 const COPYING: &[&str] = &["copy_in", "copy_out"];
 
-/// Adds the options that an operation has on the command line alone.
+/// Adds options that an operation has only on the command line.
 pub(super) fn with_own_options(name: &str, command: Command) -> Command {
     let flag = |id: &'static str, help: &'static str| Arg::new(id).long(id).action(ArgAction::SetTrue).help(help);
     match name {
@@ -36,7 +36,7 @@ pub(super) fn with_own_options(name: &str, command: Command) -> Command {
             flag(INTERACTIVE, "Give standard input to the command whatever it is, a terminal too").short('i'),
             flag(TERMINAL, "Give the command your terminal, as `-it` does").short('t').conflicts_with("json"),
         ]),
-        // What people are used to type. The containers of `list` are all of them, and each runs in the background.
+        // Options of other tools. `list` always shows all containers, and each runs in the background.
         "list" => command.arg(flag("all", "Show stopped containers too, as always").short('a').hide(true)),
         "create" => {
             let detach = flag("detach", "Run in the background, as always").short('d');
@@ -49,13 +49,13 @@ pub(super) fn with_own_options(name: &str, command: Command) -> Command {
     }
 }
 
-/// A command that the terminal did not get to.
+/// A command that the terminal could not start.
 pub(super) fn not_run(failure: &Failure) -> ExitCode {
     cli_messages::complain(failure);
     ExitCode::from(NOT_RUN)
 }
 
-/// Makes one call after another. The code is that of the first one that failed; an interrupt ends them all.
+/// Makes several calls in order. The code is that of the first failure; an interrupt ends all.
 pub(super) async fn run_each(calls: Vec<OperationCall>, host: Host, options: &Options) -> ExitCode {
     let mut worst = ExitCode::SUCCESS;
     for call in calls {
@@ -71,7 +71,7 @@ pub(super) async fn run_each(calls: Vec<OperationCall>, host: Host, options: &Op
 }
 
 impl OperationCall {
-    /// Makes the call, and shows what came of it.
+    /// Executes the call and prints the result.
     pub(super) async fn run(mut self, host: Host, options: &Options) -> ExitCode {
         let mut present = Present::new(&host);
         let json = self.has("json");
@@ -126,7 +126,7 @@ impl OperationCall {
         Ok(process.with_context(stdin::attach(&self.entry, &mut self.object, (cx, interactive)).await?))
     }
 
-    /// A person can say at once what an agent cannot.
+    /// Replaces a hint for agents by one for users.
     fn for_the_person(&self, answer: &mut Map<String, Value>) {
         let rule = answer.get("details").and_then(|it| it.get("rule"));
         if COPYING.contains(&self.entry.name) && rule.is_some_and(|it| it == consent::RULE) {
@@ -135,7 +135,7 @@ impl OperationCall {
     }
 }
 
-/// A forwarded port ends with this process, or with what it leads to.
+/// A forwarded port ends with this process, or with its target.
 async fn until_the_port_closes(process: &Process, code: ExitCode) -> ExitCode {
     let cancel = &process.context.call.cancel;
     while operations::close_unused_forwards(process) {

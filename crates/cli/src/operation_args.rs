@@ -1,4 +1,4 @@
-//! The fields of an operation as words and options of a command.
+//! The fields of an operation as positional arguments and options.
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{help, shorthand};
 
-/// Everything behind `--`.
+/// Everything after `--`.
 pub(super) const COMMAND: &str = "--";
 
 /// `destroy_all` as `destroy-all`.
@@ -26,7 +26,7 @@ pub(super) fn option(name: &'static str, value: &'static str, help: &'static str
     Arg::new(name).long(name).value_name(value).help(help)
 }
 
-/// Something that is called: every field an option, required ones also as words in their order.
+/// The command of an operation: every field is an option, required ones also positional arguments in order.
 pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Command {
     let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print the answer as JSON");
     let mut fields: Vec<_> = arguments.properties.iter().collect();
@@ -49,13 +49,13 @@ pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Comman
     command
 }
 
-/// Id of a required field where it stands as a bare word.
+/// Id of a required field as a positional argument.
 pub(super) fn as_word(name: &str) -> String {
     format!(" {name}")
 }
 
-/// Fields that can stand as bare words: required ones, but flags cannot, and a container, snapshot, source or path also where it
-/// may be left out, unless it is marked as an option. They stand behind required ones, but for one that is marked as the first.
+/// Fields that can be positional arguments: required ones except flags, and an optional container, snapshot, source or
+/// path unless it is marked as an option. Optional ones follow required ones, except one marked as the first.
 pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     let required = arguments.required.iter().filter(|it| !is(&arguments.properties[*it], "boolean"));
     let named = |it: &str| ["container", "snapshot", "source", "path"].contains(&it);
@@ -65,7 +65,7 @@ pub(super) fn words(arguments: &Arguments) -> impl Iterator<Item = &String> {
     first.into_iter().chain(required).chain(last)
 }
 
-/// It takes a command, whose words may follow `--`.
+/// Whether it takes a command, whose arguments may follow `--`.
 pub(super) fn runs(arguments: &Arguments) -> bool {
     arguments.required.iter().any(|it| it == "command")
 }
@@ -94,7 +94,7 @@ fn summary(text: &str) -> String {
     sentence.split_once(": ").map_or(sentence, |(first, _)| first).trim_end_matches('.').to_owned()
 }
 
-/// A field's help: its comment, and the default that the schema tells.
+/// The help of a field: its comment and default.
 fn about(schema: &Value) -> String {
     let told = help::to_person(schema["description"].as_str().unwrap_or_default());
     match &schema["default"] {
@@ -113,7 +113,7 @@ pub(super) fn is(schema: &Value, kind: &str) -> bool {
     }
 }
 
-/// Options that people know from `docker`: a field, its letter, and its name there where that is another.
+/// Options of `docker`: a field, its letter, and its name there if it differs.
 const OF_DOCKER: &[(&str, Option<char>, Option<&str>)] = &[
     ("env", Some('e'), None),
     ("ports", Some('p'), Some("publish")),
@@ -142,12 +142,12 @@ fn field(name: &str, schema: &Value) -> Arg {
     if !list && !is(schema, "object") {
         return arg.action(ArgAction::Set);
     }
-    // `--ports` is a list, of which a person gives one at a time.
+    // `--ports` is a list; users give one item at a time.
     let one = word(name).strip_suffix('s').map(str::to_owned);
     arg.action(ArgAction::Append).visible_aliases(one)
 }
 
-/// What clap itself can tell to be wrong.
+/// What clap itself can check.
 fn parser(name: &str, schema: &Value) -> ValueParser {
     let words: Vec<String> =
         schema["enum"].as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();

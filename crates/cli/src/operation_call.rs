@@ -1,4 +1,4 @@
-//! An operation with its fields, and what the command line alone knows of it.
+//! An operation with its fields, and flags of the command line.
 
 use clap::{Arg, ArgAction, ArgMatches};
 use coracle::{CallInput, CallResponse, OperationEntry, Process, frontend};
@@ -14,46 +14,46 @@ pub(super) const CONTAINER: &str = "container";
 /// Subcommands that take several containers.
 pub(super) const FOR_SEVERAL: &[&str] = &["destroy", "status", "start", "stop"];
 
-/// `exec -t`: the command gets the person's terminal.
+/// `exec -t`: the command gets the user's terminal.
 pub(super) const TERMINAL: &str = "tty";
 
-/// `exec -i`: standard input goes to the command whatever it is.
+/// `exec -i`: passes any standard input to the command.
 pub(super) const INTERACTIVE: &str = "interactive";
 
-/// `copy-in --allow`: the person has thought about it.
+/// `copy-in --allow`: consent of the user.
 pub(super) const ALLOW: &str = "allow";
 
-/// `create --strict`: a step that failed makes an exit code.
+/// `create --strict`: a failed step sets the exit code.
 pub(super) const STRICT: &str = "strict";
 
-/// The option that stands for the answer of a prompt.
+/// The option that replaces the answer at a prompt.
 pub(super) fn allow() -> Arg {
     let help = "Copy a path outside the allowed directories without asking";
     Arg::new(ALLOW).long(ALLOW).action(ArgAction::SetTrue).help(help)
 }
 
-/// An operation with its fields, and what the command line alone knows of it.
+/// An operation with its fields, and flags of the command line.
 pub(super) struct OperationCall {
     pub(super) table: &'static [OperationEntry],
     pub(super) entry: OperationEntry,
     pub(super) object: Map<String, Value>,
-    /// The flags that are no fields, those that were given.
+    /// The given flags that are not fields.
     pub(super) flags: Vec<&'static str>,
 }
 
-/// What was given of the flags that are no fields. A command that does not have one was not given it.
+/// The given flags that are not fields. A command may lack some of them.
 pub(super) fn flags(matches: &ArgMatches) -> Vec<&'static str> {
     let given = |it: &&str| matches.try_get_one::<bool>(it).ok().flatten() == Some(&true);
     ["json", INTERACTIVE, ALLOW, STRICT].into_iter().filter(given).collect()
 }
 
 impl OperationCall {
-    /// The call that a subcommand's words stand for.
+    /// The call for a subcommand's arguments.
     pub(super) fn from_matches(table: &'static [OperationEntry], entry: &OperationEntry, matches: &ArgMatches) -> Self {
         Self { table, entry: *entry, object: matches_to_json::object(entry, matches), flags: flags(matches) }
     }
 
-    /// One call for each container that was named, where a subcommand takes several.
+    /// One call for each named container, if a subcommand takes several.
     pub(super) fn each_from_matches(
         table: &'static [OperationEntry],
         entry: &OperationEntry,
@@ -74,12 +74,12 @@ impl OperationCall {
         names.into_iter().map(call_for).collect()
     }
 
-    /// Whether a flag that is no field was given.
+    /// Whether a flag was given that is not a field.
     pub(super) fn has(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
 
-    /// The answer. Progress is shown meanwhile, if `present` is given.
+    /// Executes the call. Shows progress meanwhile, if `present` is given.
     pub(super) async fn answer(&self, process: &Process, present: Option<&mut Present>) -> CallResponse {
         let input = CallInput::Object(self.object.clone());
         match present {

@@ -1,4 +1,4 @@
-//! A call as a person sees it: its progress, then its result.
+//! Shows a call to the user: its progress, then its result.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -15,20 +15,21 @@ use super::{cli_messages, exit, job};
 use crate::render::{self, Layout};
 use crate::stdio::{write_stderr, write_stdout};
 
-/// The command of `exec` was not run, or nothing was waited for: what `docker`, `podman`, `env` and `timeout` say then.
+/// Exit code if the command of `exec` did not run, or nothing was waited for, as of `docker`, `podman`, `env` and
+/// `timeout`.
 pub(super) const NOT_RUN: u8 = 125;
 
-/// What is on the screen.
+/// The state of the screen.
 pub(super) struct Present {
     reporter: Reporter,
     begun: Instant,
-    /// A command's output has gone out already.
+    /// The command's output was already printed.
     printed: bool,
-    /// Its last line has no end.
+    /// The last line is incomplete.
     in_line: bool,
-    /// Its reader is gone.
+    /// The reader disconnected.
     unread: bool,
-    /// Steps that stand above what is printed at the end.
+    /// Steps that are already above the final output.
     shown_steps: Vec<String>,
     terminals: Terminals,
 }
@@ -73,19 +74,19 @@ impl Present {
         }
     }
 
-    /// How long a command took, where that disturbs no reader of its streams.
+    /// Prints the duration of a command, unless that disturbs a reader of its streams.
     fn note_duration(&self, exit_code: Option<u8>) {
         if self.terminals.stdout && self.terminals.stderr {
             render::ran(exit_code, self.begun.elapsed(), !self.in_line);
         }
     }
 
-    /// Removes the progress line from the screen.
+    /// Removes the progress line.
     pub(super) fn clear(&mut self) {
         self.reporter.clear();
     }
 
-    /// Shows the answer. A command's own exit code becomes ours.
+    /// Prints the answer. The exit code is that of the command.
     pub(super) fn end(mut self, entry: &OperationEntry, reply: CallResponse) -> ExitCode {
         let Some(response) = reply.response else { return self.fail(entry, &reply.json) };
         self.reporter.clear();
@@ -108,7 +109,7 @@ impl Present {
                 notes.for_each(|it| render::note_behind_output(&it, ended));
             }
             None => {
-                // Where standard output is a file, that shall have the whole.
+                // A file of standard output gets the complete report.
                 let shown = if self.terminals.stdout { self.shown_steps.as_slice() } else { &[] };
                 render::print(layout.document(&document, shown, self.begun.elapsed()).trim_end());
                 notes.for_each(|it| render::note(&it));
@@ -129,19 +130,19 @@ impl Present {
             return exit::unread();
         }
         if code == "cancelled" && self.terminals.stderr {
-            // The terminal has written `^C` where the cursor was.
+            // The terminal has printed `^C` at the cursor.
             render::note("");
         }
         render::complain(&cli_messages::for_people(entry, answer));
         status(entry.name, code)
     }
 
-    /// Prints what a command printed, unless it was shown while the command ran.
+    /// Prints the output of a command, unless it was printed while the command ran.
     fn command(&mut self, stdout: &[u8], stderr: &[u8]) {
         if self.printed {
             return;
         }
-        // The command has ended: `main` reports what could not be written.
+        // The command has ended: `main` reports write errors.
         let _ = write_stdout(stdout);
         let _ = write_stderr(stderr);
         let last = [stdout, stderr].into_iter().rfind(|it| !it.is_empty());
@@ -149,12 +150,12 @@ impl Present {
     }
 }
 
-/// The exit code of a call that was not carried out.
+/// The exit code of a call that was not executed.
 fn status(operation: &str, code: &str) -> ExitCode {
     ExitCode::from(match code {
         "cancelled" => crate::signals::interrupted_code(),
         "missing_field" => 2,
-        // Other codes are those of a command.
+        // Other codes belong to commands.
         _ if ["exec", "job_wait"].contains(&operation) => NOT_RUN,
         _ => 1,
     })

@@ -1,7 +1,7 @@
-//! A file of the person's that is shown before it is written.
+//! A file of the user that is shown before it is written.
 //!
-//! **Invariant:** nothing is written without a yes. A file that was there has its old text beside it, and what another
-//! program writes while the person reads is not lost.
+//! **Invariant:** nothing is written without a yes. The old text is saved beside it, and changes by other programs
+//! meanwhile are not lost.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,28 +17,28 @@ use similar::TextDiff;
 use super::consent;
 use crate::render;
 
-/// A file that is to be written.
+/// A file to write.
 pub(super) struct PlannedFile<'a> {
     pub(super) path: &'a Path,
-    /// The text that it has, if it is there.
+    /// The current text, if the file exists.
     pub(super) before: Option<&'a str>,
     pub(super) after: &'a str,
 }
 
-/// How a person answers.
+/// The user's answers.
 #[derive(Clone, Copy)]
 pub(super) struct FileConsent<'a> {
     pub(super) host: &'a Host,
-    /// Only show it.
+    /// Only print it.
     pub(super) print: bool,
     /// Do not ask.
     pub(super) yes: bool,
-    /// What to do without a terminal.
+    /// The hint without a terminal.
     pub(super) hint: &'static str,
 }
 
 impl FileConsent<'_> {
-    /// Shows a file, asks, and writes it. Whether it is written.
+    /// Shows a file, asks, and writes it. Returns whether it was written.
     pub(super) fn put(self, what: &str, file: &PlannedFile<'_>) -> Result<bool, Failure> {
         render::note(&format!("{}: {what}", file.path.display()));
         render::print(&diff(file.path, file.before.unwrap_or_default(), file.after));
@@ -62,7 +62,7 @@ impl FileConsent<'_> {
     }
 }
 
-/// Fails if the file no longer has the text that the shown change is made from.
+/// Fails if the file has changed since the change was computed.
 fn ensure_unchanged(file: &PlannedFile<'_>) -> Result<(), Failure> {
     if read(file.path)?.as_deref() == file.before {
         return Ok(());
@@ -71,7 +71,7 @@ fn ensure_unchanged(file: &PlannedFile<'_>) -> Result<(), Failure> {
     Err(Failure::new(Code::ApplyConflict, message).hint("call it again: it begins with the new text"))
 }
 
-/// The text of a file, if it is there.
+/// The text of a file, if it exists.
 pub(super) fn read(path: &Path) -> Result<Option<String>, Failure> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -89,8 +89,8 @@ pub(super) fn diff(path: &Path, before: &str, after: &str) -> String {
     diff.unified_diff().context_radius(3).header(&name, &name).to_string().trim_end().to_owned()
 }
 
-/// Replaces the file with all of the text or not at all, with the permissions of the file that was there. Its old text
-/// stays beside it under a name that was free. A link stays one.
+/// Replaces the file atomically, with the permissions of the old file. The old text is saved beside it under an unused
+/// name. A link stays a link.
 fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
     let path = file.path.canonicalize().unwrap_or_else(|_| file.path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -105,7 +105,7 @@ fn write(file: &PlannedFile<'_>) -> io::Result<Option<PathBuf>> {
     Ok(backup)
 }
 
-/// Copies a file to `FILE.before-coracle`, or to `FILE.before-coracle.2` and so on: a copy that is there may have the only
+/// Copies a file to `FILE.before-coracle`, or to `FILE.before-coracle.2` and so on: an existing copy may have the only
 /// text that the user wrote.
 fn back_up(path: &Path) -> io::Result<PathBuf> {
     let folder = path.parent().unwrap_or(Path::new("/"));

@@ -1,4 +1,4 @@
-//! Where this program is, as the files of other programs say it, and whether what they say can be found.
+//! The path of this program for files of other programs, and whether a command in them can be found.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -9,8 +9,7 @@ use coracle::{Failure, Host};
 /// This program's name.
 pub(super) const NAME: &str = "coracle";
 
-/// The path that goes on to lead to this program. Package managers put a link into `PATH`, and an upgrade removes the file
-/// behind it.
+/// A path of this program that stays valid. Package managers put a link into `PATH`, and an upgrade removes its target.
 pub(super) fn program_path(host: &Host) -> Result<PathBuf, Failure> {
     let program = std::env::current_exe().map_err(Failure::internal)?;
     Ok(entry_of(search_path(host), &program).unwrap_or(program))
@@ -23,7 +22,7 @@ fn entry_of(path: &OsStr, program: &Path) -> Option<PathBuf> {
     std::env::split_paths(path).filter(|it| it.is_absolute()).map(|it| it.join(NAME)).find(is_it)
 }
 
-/// Whether a command names a program: by its path, or by its name on the search path.
+/// Whether a command names an existing program: by its path, or by its name on the search path.
 pub(super) fn is_found(command: &str, host: &Host) -> bool {
     match command.contains('/') {
         true => Path::new(command).is_absolute() && Path::new(command).is_file(),

@@ -1,4 +1,4 @@
-//! Every command that a message, a hint or a help text names can be typed.
+//! Tests that every command in a message, a hint or a help text is valid.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use super::command_words::with_escape;
 use super::operation_args::word;
 use super::{cli_messages, help};
 
-/// Whether the command line knows the command and its options. Some are named without the words that they need.
+/// Whether the command line accepts the command and its options. Some are named without required arguments.
 fn check(line: &str) -> Result<(), String> {
-    // What stands for something of the reader's own.
+    // Replaces placeholders.
     let line = line.replace('…', "x").replace("\\\"", "\"").replace("\\n", " ");
     let words = shlex::split(&line).ok_or_else(|| format!("`{line}` has an open quote"))?;
-    // One command; what is piped or redirected is the shell's.
+    // Only one command; pipes and redirections belong to the shell.
     let words = words.into_iter().take_while(|it| !["&&", "|", "<", ">", "||", ";"].contains(&it.as_str()));
     let words: Vec<OsString> = words.map(Into::into).collect();
     if help::is_about_all(&words) {
@@ -32,25 +32,25 @@ fn check(line: &str) -> Result<(), String> {
             | ErrorKind::MissingRequiredArgument
             | ErrorKind::MissingSubcommand
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Ok(()),
-            // Help of a command that the reader names.
+            // A placeholder for a command.
             ErrorKind::InvalidSubcommand if line == "coracle help COMMAND" => Ok(()),
             _ => Err(format!("`{line}`: {}", err.render().to_string().lines().next().unwrap_or_default())),
         },
     }
 }
 
-/// Commands in backquotes, of all texts of a source file but comments and tests.
+/// Commands in backquotes, in all strings of a source file except comments and tests.
 fn named(source: &str) -> Vec<String> {
     let tested = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
     let lines = source[..tested].lines().filter(|it| !it.trim_start().starts_with("//"));
-    // A text may go on in the next line.
+    // A string may continue on the next line.
     let text: String = lines.map(|it| format!("{}\n", it.trim())).collect::<String>().replace("\\\n", "");
     let spans = text.split('`').filter(|it| it.starts_with("coracle ") && !it.contains('\n'));
-    // A placeholder stands for a word; one that stands for the command itself has a test of its own.
+    // A placeholder stands for a word; one that stands for the command itself has its own test.
     spans.filter(|it| !it.starts_with("coracle {") && !it.starts_with("coracle worktree {")).map(filled).collect()
 }
 
-/// `{id}` as a word, the name of an engine or an agent where one has to be.
+/// Replaces `{id}` by a word, or by the name of an engine or an agent where one is required.
 fn filled(span: &str) -> String {
     let mut parts = span.split('{');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -91,7 +91,7 @@ fn every_command_in_a_text_is_one() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // A search for what cannot be found would pass for ever.
+    // A search that finds nothing would always pass.
     assert!(seen > 30, "only {seen} commands were found");
 }
 
@@ -111,7 +111,7 @@ fn every_operation_and_tool_has_a_command() {
     let callable = tools::ALL.iter().chain([&tools::SNAPSHOT]).map(|it| (it.name, it.arguments()));
     let mut seen = 0;
     for (name, arguments) in operations.chain(callable) {
-        // Workflows of agents have no command: a person starts a worker.
+        // Workflows of agents have no command: users start a worker.
         let Some(command) = cli_messages::command_of(name) else {
             assert!(name.starts_with("workflow_") || name == "shell_output", "`{name}` has no command");
             continue;
@@ -120,7 +120,7 @@ fn every_operation_and_tool_has_a_command() {
         check(&format!("{command} --help")).unwrap();
         for field in arguments.properties.keys().filter(|_| name != "run_code" && !is_admin(name)) {
             let help = format!("{command} --{} --help", word(field));
-            // A value is missing, or the help is shown; what may not be is an unknown option.
+            // A missing value or the help is fine; an unknown option is not.
             assert!(!check(&help).is_err_and(|it| it.contains("unexpected argument")), "{help}");
         }
     }
@@ -135,12 +135,12 @@ fn every_example_of_a_help_is_one() {
     let lines: Vec<&str> = texts.flat_map(str::lines).map(str::trim).filter(|it| it.starts_with("coracle ")).collect();
     assert!(lines.len() > 20);
     for line in lines {
-        // What the example does stands behind a gap.
+        // A description of the example follows after spaces.
         check(line.split("   ").next().unwrap()).unwrap();
     }
 }
 
-/// The text of each hint that both readers get.
+/// The text of each hint for both readers.
 fn shared_hints(source: &str) -> Vec<String> {
     let tested = source.find("#[cfg(test)]\nmod tests").unwrap_or(source.len());
     let calls = source[..tested].split(".hint(").skip(1);
@@ -155,7 +155,7 @@ fn no_hint_that_a_person_reads_speaks_of_the_person() {
     let mut wrong = Vec::new();
     for file in files.iter().filter(|it| !it.ends_with("cli/src/remedies.rs")) {
         let hints = shared_hints(&std::fs::read_to_string(file).unwrap());
-        // One that says it to the agent has the person's words beside it.
+        // A hint for agents needs another one for users.
         let told = |it: &String| it.contains("the person") && !it.contains("hint_for(");
         wrong.extend(hints.into_iter().filter(told).map(|it| format!("{}: {it}", file.display())));
     }

@@ -1,4 +1,4 @@
-//! Answers as text for people. Colours go to terminals only, and never where `NO_COLOR` is set.
+//! Answers as text for users. Only terminals get colours, unless `NO_COLOR` is set.
 
 mod layout;
 mod table;
@@ -36,7 +36,7 @@ pub(crate) fn print(text: &str) {
     }
 }
 
-/// What a program printed, as it printed it.
+/// Prints the output of a program unchanged.
 pub(crate) fn printed(stdout: &str, stderr: &str) {
     let _ = write_stdout(stdout.as_bytes());
     let _ = write_stderr(stderr.as_bytes());
@@ -52,13 +52,13 @@ pub(crate) fn worktree(verb: &str, answer: &Value) -> String {
     if verb == "log" { worktrees::log(answer, jiff::Timestamp::now()) } else { worktrees::opened(answer) }
 }
 
-/// A failed call, on standard error.
+/// Prints a failed call to standard error.
 pub(crate) fn complain(answer: &Map<String, Value>) {
     note(&complaint(answer));
 }
 
-/// Warnings of an answer, on standard error. `no_guest` holds for every container of this release, so people are told
-/// once, by `preflight`. That an image stands in for another is said by the report of `create`.
+/// Prints the warnings of an answer to standard error. `no_guest` applies to every container of this build, so only
+/// `preflight` reports it. The report of `create` names a substitute image.
 pub(crate) fn warnings(answer: &Map<String, Value>) {
     let warnings = answer.get("warnings").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let is_reported = answer.contains_key("provisioning_report");
@@ -69,7 +69,7 @@ pub(crate) fn warnings(answer: &Map<String, Value>) {
     }
 }
 
-/// A note on standard error. The other stream's last line may have no end.
+/// Prints a note to standard error. The last line of the other stream may be incomplete.
 pub(crate) fn note_behind_output(text: &str, ended: bool) {
     note(&on_its_own_line(text, ended));
 }
@@ -78,7 +78,7 @@ fn on_its_own_line(line: &str, ended: bool) -> String {
     if ended { line.to_owned() } else { format!("\n{line}") }
 }
 
-/// How long a command took, on standard error, and its code where that says something.
+/// Prints the duration of a command to standard error, with its exit code if that is not 0.
 pub(crate) fn ran(exit_code: Option<u8>, took: Duration, ended: bool) {
     let took = duration(millis(took));
     let line = match exit_code {
@@ -92,7 +92,7 @@ fn complaint(answer: &Map<String, Value>) -> String {
     let answer = &Value::Object(answer.clone());
     let (code, message, hint) = (text(answer, "code"), text(answer, "message"), text(answer, "hint"));
     let mut lines = vec![format!("{BAD}error[{code}]{BAD:#}: {message}")];
-    // The first problem is the message itself.
+    // The message is the first problem.
     let problems = answer["details"]["problems"].as_array().map(Vec::as_slice).unwrap_or_default();
     for problem in problems.iter().skip(1) {
         let (field, message) = (text(problem, "field"), text(problem, "message"));
@@ -114,7 +114,7 @@ fn complaint(answer: &Map<String, Value>) -> String {
     lines.join("\n")
 }
 
-/// Each file of the host that is in the way.
+/// The host files with conflicts.
 fn conflicts(answer: &Value) -> Vec<String> {
     let conflicts = list_of(&answer["details"], "conflicts").iter();
     conflicts
@@ -125,7 +125,7 @@ fn conflicts(answer: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Prints a patch. A pipe gets it as it is, since colours of the text itself are part of it.
+/// Prints a patch. A pipe gets it unchanged, because the text may contain colours.
 pub(crate) fn print_patch(patch: &str, terminal: bool) {
     if terminal {
         print(&plain(patch));
@@ -134,7 +134,7 @@ pub(crate) fn print_patch(patch: &str, terminal: bool) {
     }
 }
 
-/// Facts below a heading, their names in one column. Those without a value are left out.
+/// Facts below a heading, with names in one column. Facts without a value are left out.
 fn facts(facts: &[(&str, String)]) -> Vec<String> {
     let facts: Vec<_> = facts.iter().filter(|it| !it.1.is_empty()).collect();
     let width = facts.iter().map(|it| it.0.len()).max().unwrap_or(0);
@@ -145,12 +145,12 @@ fn list_of<'a>(answer: &'a Value, key: &str) -> &'a [Value] {
     answer[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// A text field. What comes out of a container or an engine must not steer the person's terminal.
+/// A text field. Output of containers and engines must not control the user's terminal.
 fn text(value: &Value, key: &str) -> String {
     plain(value[key].as_str().unwrap_or_default())
 }
 
-/// As a pipe gets it.
+/// The form for a pipe.
 #[cfg(test)]
 fn bare(text: &str) -> String {
     anstream::adapter::strip_str(text).to_string()

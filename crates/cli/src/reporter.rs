@@ -1,4 +1,4 @@
-//! The progress of a call, on standard error: one line that changes on a terminal, a line for each step in a pipe.
+//! Shows the progress of a call on standard error: one changing line on a terminal, a line for each step in a pipe.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::render;
 
-/// Between two lines that tell an amount in a pipe.
+/// Interval of lines with an amount in a pipe.
 const AMOUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// Shows progress to a person.
+/// Shows progress to the user.
 #[derive(Debug)]
 pub(super) struct Reporter {
     /// On a terminal only.
@@ -26,7 +26,7 @@ impl Reporter {
     pub(super) fn new(host: &Host) -> Self {
         let terminal = host.stderr_is_terminal;
         let line = terminal.then(|| {
-            // Shortened to the width of the terminal, so that it stays one line.
+            // Shortened to the width of the terminal, so that it stays on one line.
             let style = ProgressStyle::with_template("{spinner} {elapsed:.dim} {wide_msg}");
             let line = ProgressBar::new_spinner();
             line.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -35,7 +35,7 @@ impl Reporter {
         Self { line, terminal, last: String::new(), amount_told: None }
     }
 
-    /// Shows an event that is no output of a command.
+    /// Shows an event that is not output of a command.
     pub(super) fn show_event(&mut self, event: &Event) {
         match event {
             Event::Message(text) => self.message(text),
@@ -50,7 +50,7 @@ impl Reporter {
         }
     }
 
-    /// Shows what is done now.
+    /// Shows the current step.
     pub(super) fn message(&mut self, text: &str) {
         let text = &*sanitize(text);
         match &self.line {
@@ -78,7 +78,7 @@ impl Reporter {
         self.terminal
     }
 
-    /// Prints a line that stays, above the one that changes. A pipe has none: its lines stay anyway.
+    /// Prints a permanent line above the progress line. Does nothing in a pipe, where lines stay anyway.
     pub(super) fn above(&self, text: &str) -> bool {
         let Some(line) = &self.line else { return false };
         line.suspend(|| render::note(text));
@@ -93,7 +93,7 @@ impl Reporter {
     }
 }
 
-/// Does work, and shows its progress.
+/// Runs work, and shows its progress.
 pub(super) async fn with_progress<T>(cx: &Context, work: impl AsyncFnOnce(&Context) -> T) -> T {
     let mut reporter = Reporter::new(&cx.host);
     let result = with_events(cx, work, |event| reporter.show_event(&event)).await;
@@ -101,7 +101,7 @@ pub(super) async fn with_progress<T>(cx: &Context, work: impl AsyncFnOnce(&Conte
     result
 }
 
-/// Does work, and passes its events on.
+/// Runs work, and passes its events on.
 pub(super) async fn with_events<T>(
     cx: &Context,
     work: impl AsyncFnOnce(&Context) -> T,
@@ -120,7 +120,7 @@ pub(super) async fn with_events<T>(
             result = &mut working => break result,
         }
     };
-    // A background task may hold the sender, so this does not wait for its end.
+    // A background task may hold the sender, so this does not wait for the end of the channel.
     while let Ok(event) = events.try_recv() {
         on_event(event);
     }

@@ -9,10 +9,10 @@ use coracle_transport::Http;
 
 use super::{exit, logging, metrics, render, signals, startup};
 
-/// What programs call beside operations, whatever toolset the person gives agents: packages are made for these.
+/// Tools of programs besides operations, regardless of the toolsets for agents: packages are generated for these.
 const TOOLSETS: [Toolset; 4] = [Toolset::Classic, Toolset::Workspace, Toolset::Code, Toolset::Worktrees];
 
-/// Serves a program until its input ends or a signal comes; over HTTP until a signal comes.
+/// Serves a program until its input ends or a signal arrives; over HTTP until a signal arrives.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let settings = matches.get_one::<String>("settings").cloned();
     let options = &Options { toolsets: Some(TOOLSETS.to_vec()), settings, ..options.clone() };
@@ -33,7 +33,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 }
 
 async fn serve(matches: &ArgMatches, host: Host, options: &Options, http: Option<&Http>) -> Result<(), Failure> {
-    // A wrong address is told before anything is opened.
+    // Reports a wrong address before anything is opened.
     http.map(Http::address).transpose()?;
     metrics::enable(matches)?;
     let process = Process::open(host, options, Frontend::Serve)?;

@@ -1,5 +1,5 @@
-//! A person's terminal in a container: `coracle shell`, and `coracle exec -it`. An engine's program has a terminal; where
-//! there is no such program the guest opens one.
+//! The user's terminal in a container: `coracle shell`, and `coracle exec -it`. It uses the engine's program, or else
+//! the guest.
 
 use std::process::ExitCode;
 
@@ -13,21 +13,21 @@ use serde_json::{Map, Value, json};
 use super::operation_args::COMMAND;
 use super::{matches_to_json, startup, terminal};
 
-/// What is run on the terminal, and what the trail is told.
+/// The command on the terminal, and its entry in the audit trail.
 #[derive(Debug, Default)]
 struct Terminal {
     act: &'static str,
     container: String,
-    /// None of them is the shell.
+    /// Empty for the shell.
     words: Vec<String>,
     as_root: bool,
     workdir: Option<String>,
 }
 
-/// Fields of `exec` that a command on a terminal knows.
+/// Fields of `exec` that a command on a terminal supports.
 const KNOWN: &[&str] = &["operation", "container", "command", "as_root", "workdir"];
 
-/// `coracle shell`: becomes the engine's program, if it has one.
+/// `coracle shell`: executes the engine's program, if it has one.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     if !host.stdin_is_terminal {
         return Err(Failure::new(Code::InvalidInput, "`shell` needs a terminal").hint("use `coracle exec` in a script"));
@@ -42,7 +42,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     terminal.open(startup::open_configured(host, options)?.context).await
 }
 
-/// `coracle exec -t`: becomes the engine's program, if it has one.
+/// `coracle exec -t`: executes the engine's program, if it has one.
 pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let Some(entry) = operations::ALL.iter().find(|it| it.name == "exec") else {
         return Err(Failure::internal("there is no `exec`"));
@@ -55,7 +55,7 @@ pub(super) async fn exec(matches: &ArgMatches, host: Host, options: &Options) ->
     terminal.open(startup::open_configured(host, options)?.context).await
 }
 
-/// What a call of `exec` says, if a terminal has all of it.
+/// The fields of a call of `exec`, if a terminal supports all of them.
 fn of_exec(mut object: Map<String, Value>) -> Result<Terminal, Failure> {
     if let Some(field) = object.keys().find(|it| !KNOWN.contains(&it.as_str())) {
         let message = format!("`--{}` does not go with `-t`", super::operation_args::word(field));
@@ -82,7 +82,7 @@ impl Terminal {
     async fn open(self, cx: Context) -> Result<ExitCode, Failure> {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
         let (found, workdir) = self.entered(&cx, &handle).await?;
-        // This process holds the connection to another machine, so no program can take its place.
+        // This process holds the connection to another machine, so it cannot execute another program.
         if !found.record.engine.has_program() || found.record.endpoint.starts_with("ssh://") {
             return self.open_by_guest(&cx, found, workdir.as_ref()).await;
         }
@@ -90,7 +90,7 @@ impl Terminal {
         let engine = cx.terminal_of(found.record.engine, &found.record.endpoint)?;
         let intent = audit::intent(&cx, self.act, Effect::Mutating, &self.audited_args()).await?;
         let mut words = engine.with_words(words);
-        // Without it the shell could not draw.
+        // The shell needs it to draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
         let failure = Failure::from(Error::Spawn {
             program: words.program.display().to_string(),
@@ -100,7 +100,7 @@ impl Terminal {
         Err(failure)
     }
 
-    /// The guest opens a terminal inside, and this process passes on what is typed and printed.
+    /// The guest opens a terminal inside, and this process passes input and output on.
     async fn open_by_guest(
         &self,
         cx: &Context,
@@ -130,7 +130,7 @@ impl Terminal {
         told
     }
 
-    /// The container, and the working directory if one was named. Of every session: it is the person who asks.
+    /// The container, and the working directory if given. Users may enter containers of all sessions.
     async fn entered(
         &self,
         cx: &Context,

@@ -1,8 +1,8 @@
-//! What clap is told of short forms: items such as `8080:80`, and `KEY=VALUE`.
+//! Checks short forms for clap: items such as `8080:80`, and `KEY=VALUE`.
 
 use coracle::shorthand::form;
 
-/// Says what is wrong with an item, for clap.
+/// Reports an invalid item to clap.
 pub(super) fn check_item(field: &str, text: &str) -> Result<String, String> {
     match form(field) {
         Some((told, read)) if !is_json(text) && read(text).is_none() => Err(format!("it is not {told}")),
@@ -10,7 +10,7 @@ pub(super) fn check_item(field: &str, text: &str) -> Result<String, String> {
     }
 }
 
-/// The same for a variable or a label.
+/// Reports an invalid variable or label to clap.
 pub(super) fn check_pair(text: &str) -> Result<String, String> {
     let pair = text.split_once('=').is_some_and(|(key, _)| !key.is_empty());
     if pair || is_json(text) { Ok(text.to_owned()) } else { Err("it is not KEY=VALUE".to_owned()) }

@@ -7,13 +7,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// A second signal so soon is the same one: `timeout` and shells send theirs to a process and then to its group.
+/// A second signal within this time is the same one: `timeout` and shells signal a process and then its group.
 const SAME: Duration = Duration::from_secs(1);
 
-/// 128 and the number of the first signal that ended this process's call; 0 as long as there was none.
+/// 128 plus the number of the first signal that ended this call; 0 before one arrives.
 static ENDED_BY: AtomicU8 = AtomicU8::new(0);
 
-/// The exit code of a call that was withdrawn: 143 after TERM, 129 after HUP, else that of Ctrl-C.
+/// The exit code of a cancelled call: 143 after TERM, 129 after HUP, else that of Ctrl-C.
 pub(crate) fn interrupted_code() -> u8 {
     match ENDED_BY.load(Ordering::Relaxed) {
         0 => 130,
@@ -21,8 +21,8 @@ pub(crate) fn interrupted_code() -> u8 {
     }
 }
 
-/// Fires at INT, TERM and HUP, as far as the caller does not have them ignored, as `nohup` and `&` in a script do. Another
-/// signal later ends the process: clean-up hangs, and the user knows it.
+/// Cancels on INT, TERM and HUP, unless the caller ignores them, as `nohup` and `&` in a script do. A second, later
+/// signal ends the process, because clean-up hangs.
 pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
     let (sender, mut heard) = mpsc::unbounded_channel();
     let signals = [(SignalKind::interrupt(), 130_u8), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)];
@@ -44,7 +44,7 @@ pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()
     Ok(())
 }
 
-/// The signals that a process ignores, from its `/proc/PID/status`: bit 0 for the first. None where there is no such file.
+/// The signals that a process ignores, from its `/proc/PID/status`: bit 0 is the first. 0 without such a file.
 fn ignored_signals(status: &str) -> u64 {
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     digits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! `coracle ssh-config`: a configuration by which OpenSSH and editors reach containers; and the server that it starts.
+//! `coracle ssh-config`: a configuration for OpenSSH and editors to reach containers, and the server that it starts.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -19,7 +19,7 @@ use crate::render;
 /// The server's subcommand, which clients start.
 pub(super) const PROXY: &str = "ssh-proxy";
 
-/// Options that the server needs as this call has them.
+/// Options of this call that the server needs.
 const PASSED_ON: [&str; 2] = ["engine", "session"];
 
 const HINT: &str = "`--yes` writes it; without `--write` it is only printed";
@@ -67,7 +67,7 @@ pub(super) async fn serve(matches: &ArgMatches, host: Host, options: &Options) -
     Box::pin(serve_client(&cx, &container, &keys, tokio::io::stdin(), tokio::io::stdout())).await
 }
 
-/// The named containers as hosts, or all.
+/// The named containers as hosts, or all containers.
 pub(super) async fn entries(cx: &Context, names: &[&String]) -> Result<Vec<HostEntry>, Failure> {
     if names.is_empty() {
         let records = cx.store()?.records()?;
@@ -87,7 +87,7 @@ fn entry(record: &Record) -> HostEntry {
     HostEntry { container: record.name.to_string(), user: record.user_name.clone() }
 }
 
-/// The configuration, and where it is installed.
+/// The configuration, and its files.
 pub(super) struct ConfigFiles {
     text: String,
     path: PathBuf,
@@ -119,13 +119,13 @@ impl ConfigFiles {
         format!("Include \"{}\"", self.path.display())
     }
 
-    /// Whether the person's ssh reads it, and it starts the server as this call would. The hosts that it lists may be others.
+    /// Whether the user's ssh reads it, and it starts the server like this call. Its list of hosts may differ.
     pub(super) fn is_installed(&self) -> Result<bool, Failure> {
         let included = read(&self.person)?.is_some_and(|it| it.lines().any(|line| line.trim() == self.include()));
         Ok(included && read(&self.path)?.is_some_and(|it| for_all_hosts(&it) == for_all_hosts(&self.text)))
     }
 
-    /// Shows both files, asks, and writes them. Whether the person's ssh reads it afterwards.
+    /// Shows both files, asks, and writes them. Returns whether the user's ssh reads it afterwards.
     pub(super) fn install(&self, consent: FileConsent<'_>) -> Result<bool, Failure> {
         let before = read(&self.path)?;
         if before.as_ref() != Some(&self.text) {
@@ -140,14 +140,14 @@ impl ConfigFiles {
             render::note(&format!("{} includes it", self.person.display()));
             return Ok(true);
         }
-        // Below a `Host` it would be for that host alone, so it comes first.
+        // It comes first, because below a `Host` it would apply to that host alone.
         let after = format!("{}\n{}{text}", self.include(), if text.is_empty() { "" } else { "\n" });
         make_private(self.person.parent().unwrap_or(Path::new("/")))?;
         consent.put("includes it", &PlannedFile { path: &self.person, before: before.as_deref(), after: &after })
     }
 }
 
-/// The part of a configuration that is for every container.
+/// The part of a configuration for all containers.
 fn for_all_hosts(text: &str) -> Option<&str> {
     text.find("\nHost *").map(|at| &text[at..])
 }

@@ -1,4 +1,4 @@
-//! What a call of the person's begins with.
+//! The start of a call of the user.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,12 @@ use coracle_transport::Http;
 
 use super::{logging, signals};
 
-/// A process of the person's, with its log and its signals.
+/// A process with its log and signals.
 pub(super) fn open(host: Host, options: &Options) -> Result<Process, Failure> {
     open_as(Frontend::Cli, host, options)
 }
 
-/// The same, where the person acts in another way.
+/// The same, for another front end.
 pub(super) fn open_as(frontend: Frontend, host: Host, options: &Options) -> Result<Process, Failure> {
     let process = Process::open(host, options, frontend)?;
     logging::start(&process.context);
@@ -21,14 +21,14 @@ pub(super) fn open_as(frontend: Frontend, host: Host, options: &Options) -> Resu
     Ok(process)
 }
 
-/// The same, where nothing can be done with a configuration that is wrong.
+/// The same, for a call that needs a valid configuration.
 pub(super) fn open_configured(host: Host, options: &Options) -> Result<Process, Failure> {
     let process = open(host, options)?;
     process.context.configured()?;
     Ok(process)
 }
 
-/// How clients connect, if not by standard input and output.
+/// The HTTP server, unless clients use standard input and output.
 pub(super) fn http(matches: &ArgMatches) -> Option<Http> {
     let token_file = matches.try_get_one::<PathBuf>("token-file").ok().flatten().cloned();
     matches.get_one::<String>("http").map(|address| Http { flag: "http", address: address.clone(), token_file })

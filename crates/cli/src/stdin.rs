@@ -1,7 +1,7 @@
-//! What is piped or redirected into `exec` or `exec-background` reaches the command.
+//! Passes piped or redirected input of `exec` and `exec-background` to the command.
 //!
-//! For `exec` it streams, however much it is, and a command that reads nothing does not wait for its end. A job outlives
-//! this process, so what it reads is taken whole before.
+//! For `exec` it streams with any size, and a command that reads nothing does not wait for its end. A job outlives this
+//! process, so its input is read completely first.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use serde_json::{Map, Value};
 
 use crate::render;
 
-/// As much as a command can be given.
+/// Maximum input of a job.
 const MAX_BYTES: u64 = 4 << 20;
 
-/// A writer that takes longer has perhaps nothing to write and does not say so.
+/// A slower writer may have nothing to write, without closing its end.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Gives standard input to an operation that takes some, unless it was given by an option. An interactive command gets
-/// whatever it is.
+/// Passes standard input to an operation, unless an option gives its input. An interactive command gets any standard
+/// input.
 pub(super) async fn attach(
     entry: &OperationEntry,
     object: &mut Map<String, Value>,
@@ -47,13 +47,14 @@ async fn read(entry: &OperationEntry, object: &mut Map<String, Value>, cx: &Cont
     Ok(())
 }
 
-/// A pipe or a file. Sockets are left alone: programs that start others by them seldom close their end.
+/// Whether it is a pipe or a file. Sockets are ignored: programs that start others with a socket seldom close their
+/// end.
 fn is_data() -> bool {
     let kind = fstat(io::stdin()).map(|it| FileType::from_raw_mode(it.st_mode));
     matches!(kind, Ok(FileType::Fifo | FileType::RegularFile))
 }
 
-/// Reads standard input, at most so many bytes of it.
+/// Reads at most so many bytes of standard input.
 pub(super) async fn read_stdin(most: u64) -> io::Result<Vec<u8>> {
     let read = move || {
         let mut bytes = Vec::new();

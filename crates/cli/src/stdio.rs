@@ -1,7 +1,7 @@
 //! The standard streams, as bytes.
 //!
-//! **Invariant:** an error of writing to standard output is never lost: [`failure`] has the first one, and the program does
-//! not exit 0 after it.
+//! **Invariant:** an error of standard output is never lost: [`failure`] returns the first one, and the program does
+//! not exit with 0 after it.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -10,34 +10,34 @@ use std::sync::OnceLock;
 use coracle::{Code, Failure};
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Standard output in place of a path of the host.
+/// Standard output instead of a path of the host.
 pub(super) const STDOUT: &str = "-";
 
-/// The first error of writing to standard output.
+/// The first error of standard output.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
-/// Writes bytes as they came: what a command prints is for the user's terminal or pipe, colours included.
+/// Writes bytes unchanged: the output of a command belongs to the user's terminal or pipe, including colours.
 ///
 /// # Errors
-/// When they cannot be written. The exit code of the program tells it, also if the caller does not.
+/// They cannot be written. The exit code of the program reports it, even if the caller does not.
 pub(super) fn write_stdout(bytes: &[u8]) -> io::Result<()> {
     let written = write_all(io::stdout().lock(), bytes);
     written.inspect_err(|err| drop(FAILED.set(io::Error::new(err.kind(), err.to_string()))))
 }
 
-/// Writes to standard error. Nothing is left to report an error to.
+/// Writes to standard error. Its errors cannot be reported.
 pub(super) fn write_stderr(bytes: &[u8]) -> io::Result<()> {
     write_all(io::stderr().lock(), bytes)
 }
 
-/// Why standard output has not all that was written to it. A reader that has gone away has seen enough.
+/// The failure of standard output. A reader that disconnected is not a failure.
 pub(super) fn failure() -> Option<Failure> {
     let err = FAILED.get().filter(|err| err.kind() != io::ErrorKind::BrokenPipe)?;
     let failure = Failure::new(Code::CopyFailed, format!("standard output cannot be written: {err}"));
     Some(failure.hint("free space where it is written to, or write it elsewhere"))
 }
 
-/// A terminal or a pipe that another program made non-blocking takes a part at a time.
+/// A terminal or pipe that another program made non-blocking accepts a part at a time.
 fn write_all(mut to: impl Write + AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.write(bytes) {

@@ -1,4 +1,4 @@
-//! A person's terminal on a command in a container, over the link to its guest: for an engine that has no program.
+//! A user's terminal on a command in a container, over the link to its guest: for an engine without a program.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::stdio::write_stdout;
 
-/// Chunks of output on the way.
+/// Capacity of the channel of output.
 const CHUNKS: usize = 8;
 
-/// Runs a command on this terminal, and gives its exit code as a shell does. Keys go to the command, also those that would
-/// end this process.
+/// Runs a command on this terminal, and returns its exit code as a shell does. All keys go to the command, including
+/// those that would end this process.
 pub(super) async fn run(link: &Link, mut exec: Exec, kind: &str) -> Result<u8, Failure> {
     let (sender, sizes) = watch::channel(size());
     let (live, chunks) = mpsc::channel(CHUNKS);
@@ -37,7 +37,7 @@ pub(super) async fn run(link: &Link, mut exec: Exec, kind: &str) -> Result<u8, F
     })
 }
 
-/// A terminal that does not tell its size is as large as the first ones were.
+/// The size of the terminal; a classic default if it is unknown.
 pub(super) fn size() -> TerminalSize {
     match tcgetwinsize(io::stdin()) {
         Ok(it) if it.ws_col > 0 && it.ws_row > 0 => TerminalSize { cols: it.ws_col, rows: it.ws_row },
@@ -45,7 +45,7 @@ pub(super) fn size() -> TerminalSize {
     }
 }
 
-/// Tells the sizes that the terminal gets.
+/// Sends new sizes of the terminal.
 pub(super) async fn follow_size(mut windows: Signal, sender: watch::Sender<TerminalSize>) -> std::convert::Infallible {
     while windows.recv().await.is_some() {
         sender.send_if_modified(|before| std::mem::replace(before, size()) != size());
@@ -53,14 +53,14 @@ pub(super) async fn follow_size(mut windows: Signal, sender: watch::Sender<Termi
     std::future::pending().await
 }
 
-/// Passes output on as it comes. A terminal that is gone ends this process by itself.
+/// Passes output on. A closed terminal ends this process anyway.
 async fn show(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.recv().await {
         let _ = write_stdout(&chunk.bytes);
     }
 }
 
-/// A terminal that passes every key on as it is; as before when dropped.
+/// A terminal in raw mode; restored when dropped.
 pub(super) struct RawTerminal(Termios);
 
 impl RawTerminal {
@@ -75,7 +75,7 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // The error cannot be reported.
         let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0);
     }
 }

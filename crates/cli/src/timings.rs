@@ -1,4 +1,4 @@
-//! `--timings`: where the time of a command went, from the spans of operations and engine calls.
+//! `--timings`: shows the time of a command, from the spans of operations and engine calls.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::render;
 
-/// Spans that are kept of one command. Later ones are counted.
+/// Maximum number of recorded spans. Later ones are counted.
 const MAX_SPANS: usize = 10_000;
 
-/// There for a command with `--timings`.
+/// Set for a command with `--timings`.
 static TIMINGS: OnceLock<Timings> = OnceLock::new();
 
 #[derive(Debug)]
@@ -28,11 +28,11 @@ struct SpanTimes {
     dropped: usize,
 }
 
-/// A command with `--timings`: the spans and the whole time.
+/// A command with `--timings`: its spans and total time.
 struct TimingReport<'a> {
     begun: Instant,
     total: Duration,
-    /// In the order in which they began.
+    /// In order of their start.
     spans: Vec<&'a SpanRecord>,
     dropped: usize,
 }
@@ -43,17 +43,17 @@ impl Timings {
     }
 }
 
-/// Notes times from now on.
+/// Starts recording.
 pub(crate) fn enable() {
     let _ = TIMINGS.set(Timings { begun: Instant::now(), spans: Mutex::default() });
 }
 
-/// The layer that notes the times, with `--timings`.
+/// The layer that records, with `--timings`.
 pub(crate) fn layer<S: tracing::Subscriber + for<'a> LookupSpan<'a>>() -> Option<impl Layer<S>> {
     TIMINGS.get().map(|timings| coracle_telemetry::layer(|span| timings.spans().add(span)))
 }
 
-/// Writes the times to standard error, with `--timings`: a table, or one JSON object on one line.
+/// Prints the times to standard error, with `--timings`: a table, or one line of JSON.
 pub(crate) fn print(json: bool) {
     let Some(timings) = TIMINGS.get() else { return };
     let (total, spans) = (timings.begun.elapsed(), timings.spans());
@@ -73,12 +73,12 @@ impl SpanTimes {
 impl<'a> TimingReport<'a> {
     fn new(begun: Instant, total: Duration, times: &'a SpanTimes) -> Self {
         let mut spans: Vec<_> = times.kept.iter().collect();
-        // What ends first was noted first.
+        // Spans are recorded when they end.
         spans.sort_by_key(|it| (it.begun, it.depth));
         Self { begun, total, spans, dropped: times.dropped }
     }
 
-    /// The part of the command that is in no engine call. Calls that overlap count once.
+    /// The time outside of engine calls. Overlapping calls count once.
     fn outside_engine(&self) -> Duration {
         let (mut covered, mut end) = (Duration::ZERO, self.begun);
         for call in self.spans.iter().filter(|it| it.kind == SpanKind::EngineCall) {
@@ -124,7 +124,7 @@ impl<'a> TimingReport<'a> {
     }
 }
 
-/// Name, object and outcome of a span, without an outcome that is good.
+/// Name, object and outcome of a span, without a successful outcome.
 fn text_of(span: &SpanRecord) -> String {
     let outcome = span.outcome.as_deref().unwrap_or("withdrawn");
     let outcome = (outcome != "ok").then(|| format!("({outcome})"));
@@ -133,7 +133,7 @@ fn text_of(span: &SpanRecord) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-/// An id of an object as engines show it.
+/// The id of an object, as engines show it.
 fn short(object: &str) -> &str {
     let is_id = object.len() == 64 && object.bytes().all(|it| it.is_ascii_hexdigit());
     if is_id { &object[..12] } else { object }

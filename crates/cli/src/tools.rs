@@ -1,4 +1,4 @@
-//! The tools of a session for a person: `coracle workspace …` and `coracle run`.
+//! The session tools for users: `coracle workspace …` and `coracle run`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -14,10 +14,10 @@ use super::reporter::Reporter;
 use super::{cli_messages, exit, matches_to_json, startup, written};
 use crate::render;
 
-/// Bytes of a snippet that are read; the tool takes fewer.
+/// Maximum bytes of a snippet that are read; the tool accepts fewer.
 const MAX_SNIPPET: u64 = (1 << 20) + 1;
 
-/// A tool of the workspace.
+/// Runs a tool of the workspace.
 pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((name, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     let process = match startup::open(host, options) {
@@ -38,7 +38,7 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
     ExitCode::from(exit::NOT_UNDERSTOOD)
 }
 
-/// A snippet from a file or from standard input.
+/// Runs a snippet from a file or from standard input.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
     let file = matches.get_one::<String>("file").map_or("-", String::as_str);
@@ -73,7 +73,7 @@ async fn call(process: &Process, entry: &OperationEntry, arguments: Map<String, 
     }
     let (begun, host) = (Instant::now(), &process.context.host);
     let mut reporter = Reporter::new(host);
-    // What a program prints is in its answer, whole.
+    // The answer has the complete output of the program.
     let mut on_event = |event| reporter.show_event(&event);
     let response = frontend::execute_tool(process, *entry, arguments, Some(&mut on_event)).await;
     reporter.clear();
@@ -86,7 +86,7 @@ async fn call(process: &Process, entry: &OperationEntry, arguments: Map<String, 
     code
 }
 
-/// What a program printed goes where the program would have printed it; the rest is text.
+/// Prints the output of a program to its streams, and everything else as text.
 fn show(entry: &OperationEntry, response: &CallResponse) -> ExitCode {
     if let Some((stdout, stderr, code)) = printed(&response.json) {
         render::warnings(&response.json);
@@ -94,7 +94,7 @@ fn show(entry: &OperationEntry, response: &CallResponse) -> ExitCode {
         return ExitCode::from(code);
     }
     if response.is_success() {
-        // Its text tells the warnings as well.
+        // Its text includes the warnings.
         render::print(response.text.as_deref().unwrap_or_default().trim_end());
         return ExitCode::SUCCESS;
     }
@@ -102,7 +102,7 @@ fn show(entry: &OperationEntry, response: &CallResponse) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Of a command or a snippet that ran: what it printed, and its code.
+/// The output and exit code of a command or a snippet that ran.
 fn printed(answer: &Map<String, Value>) -> Option<(&str, &str, u8)> {
     let value = answer.get("value").and_then(Value::as_object);
     let (fields, names) = match value {

@@ -22,7 +22,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
 
 async fn serve(matches: &ArgMatches, host: Host, options: &Options) -> Result<(), Failure> {
     let Some(http) = startup::http(matches) else { return Err(Failure::internal("`--http` has a default")) };
-    // A wrong address is told before anything is opened.
+    // Reports a wrong address before anything is opened.
     Http::address(&http)?;
     metrics::enable(matches)?;
     let process = startup::open_as(Frontend::Ui, host, options)?;

@@ -1,4 +1,4 @@
-//! A command line that was not understood, told like every other failure.
+//! Errors of the command line, in the form of every other failure.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::command::command;
 
-/// What clap found, as a failure; `None` for what is no failure, such as `--help`.
+/// The failure for an error of clap; `None` if it is not a failure, such as `--help`.
 pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> {
     if !err.use_stderr() || err.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn failure(err: &clap::Error, words: &[OsString]) -> Option<Failure> 
     Some(Failure::new(code, message).hint(hint(err, words)))
 }
 
-/// Whether the caller wants JSON, as far as that can be said of words that were not understood.
+/// Whether the caller wants JSON, as far as the invalid arguments show it.
 pub(super) fn wants_json(words: &[OsString]) -> bool {
     ours(words).any(|it| it == "--json") || subcommand(words) == Some("call")
 }
@@ -59,7 +59,7 @@ fn hint(err: &clap::Error, words: &[OsString]) -> String {
     }
 }
 
-/// Options of `docker` that have another form here: the subcommand, its options, and what to do.
+/// Options of `docker` with another form here: the subcommand, its options, and the alternative.
 const OPTIONS_OF_DOCKER: &[(&str, &[&str], &str)] = &[
     (
         "create",
@@ -115,7 +115,7 @@ fn hint_for_docker_option(err: &clap::Error, words: &[OsString]) -> Option<Strin
     found.map(|(.., hint)| (*hint).to_owned())
 }
 
-/// The program and the subcommands that were understood.
+/// The program and the valid subcommands.
 fn path(words: &[OsString]) -> Vec<String> {
     let mut command = &command(operations::ALL, words);
     let mut path = vec![command.get_name().to_owned()];
@@ -133,7 +133,7 @@ fn path(words: &[OsString]) -> Vec<String> {
     path
 }
 
-/// What other tools call ours.
+/// Names of other tools, and Coracle's.
 const SAME: &[(&str, &str)] = &[
     ("build", "create"),
     ("clean", "prune"),
@@ -176,7 +176,7 @@ fn typed(err: &clap::Error) -> Option<&str> {
     }
 }
 
-/// The command that a word stands for, or is most like.
+/// The command that a word means or resembles.
 fn meant(err: &clap::Error) -> Option<String> {
     let typed = typed(err)?;
     if let Some((_, ours)) = SAME.iter().find(|it| it.0 == typed) {
@@ -187,7 +187,7 @@ fn meant(err: &clap::Error) -> Option<String> {
     suggest::nearest(typed, &known).map(str::to_owned)
 }
 
-/// Of several words that begin alike, the one that is most like what was typed.
+/// The word that resembles the input most, of several with the same start.
 fn nearest(err: &clap::Error, several: &[String]) -> Option<String> {
     let typed = match err.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(word)) => word.as_str(),
@@ -202,7 +202,7 @@ const RUNNING: &[&str] = &["exec", "exec-background"];
 
 const EXAMPLE: &str = "`coracle exec web ls -l`";
 
-/// Options with a value that may stand before the subcommand.
+/// Options with a value that can precede the subcommand.
 const WITH_VALUE: &[&str] = &["--config", "--state-dir", "--engine", "--session"];
 
 fn subcommand(words: &[OsString]) -> Option<&str> {
@@ -217,7 +217,7 @@ fn subcommand(words: &[OsString]) -> Option<&str> {
     None
 }
 
-/// The words before `--`. Behind it they are a command's own.
+/// The arguments before `--`. Those after it belong to a command.
 fn ours(words: &[OsString]) -> impl Iterator<Item = &str> {
     words.iter().map(|it| it.to_str().unwrap_or_default()).take_while(|it| *it != "--")
 }

@@ -1,4 +1,4 @@
-//! `coracle worker run`: the agent of a workflow works, and what it does is printed as it comes.
+//! `coracle worker run`: runs the agent of a workflow, and prints its steps.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,16 +15,16 @@ use serde_json::{Map, Value, json};
 use super::reporter::{Reporter, with_events};
 use super::{exit, startup};
 
-/// Bytes of a prompt that are read.
+/// Maximum size of a prompt in bytes.
 const MAX_PROMPT: u64 = 16 << 20;
 
-/// Bytes of a tool's input or output that a person is shown.
+/// Maximum bytes of a tool's input or output for users.
 const MAX_SHOWN: usize = 400;
 
-/// Lines of a tool's output that a person is shown.
+/// Maximum lines of a tool's output for users.
 const SHOWN_LINES: usize = 6;
 
-/// Runs it. Events go to standard output, as text or with `--json` as JSON, one a line; the last one is the result.
+/// Runs the agent. Events go to standard output, as text or with `--json` as lines of JSON; the last one is the result.
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let Some((_, matches)) = matches.subcommand() else { return ExitCode::from(exit::NOT_UNDERSTOOD) };
     match Box::pin(work(matches, host, options)).await {
@@ -62,7 +62,7 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<(),
     done
 }
 
-/// What goes on after an event. In a pipe the events themselves are the sign of life, once the model has answered.
+/// The progress after an event. In a pipe, the events themselves show progress after the model's first answer.
 fn waited_for(event: &Value, model: &str, terminal: bool) -> Option<String> {
     let text = |key: &str| event[key].as_str().unwrap_or_default();
     match text("type") {
@@ -73,7 +73,7 @@ fn waited_for(event: &Value, model: &str, terminal: bool) -> Option<String> {
     }
 }
 
-/// An event as a person reads it. A failed run is reported by the error that ends the command.
+/// An event as text. The error that ends the command reports a failed run.
 fn readable(event: &Value) -> Option<String> {
     let text = |key: &str| event[key].as_str().unwrap_or_default();
     let shown = match text("type") {
@@ -95,7 +95,7 @@ fn readable(event: &Value) -> Option<String> {
     Some(sanitize(&shown)).filter(|shown| !shown.is_empty())
 }
 
-/// The fields of a tool's input, a single text as it is.
+/// The fields of a tool's input; a single text unchanged.
 fn input_shown(input: &Value) -> String {
     let field = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| text.replace('\n', " "));
     match input.as_object() {

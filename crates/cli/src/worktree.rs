@@ -1,4 +1,4 @@
-//! `coracle worktree …`: its operations, and how a person looks into a workflow's sandbox by the workflow's name.
+//! `coracle worktree …`: its operations, and commands that enter a workflow's sandbox by the workflow's name.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ use super::stdio::{write_stderr, write_stdout};
 use super::{exit, startup, terminal};
 use crate::{render, signals};
 
-/// Id of the words behind `--`.
+/// Id of the arguments after `--`.
 const WORDS: &str = "words";
 
-/// The shell of a sandbox: every image has this one.
+/// The shell of a sandbox, which every image has.
 const SHELL: &str = "/bin/sh";
 
-/// The subcommands: each operation, and the commands for persons alone.
+/// The subcommands: each operation, and the commands for users only.
 pub(super) fn command(named: NamedCommands<'_>) -> Command {
     let is_named = named.have("worktree");
     let operations = worktree::ALL.iter().map(|entry| {
@@ -97,7 +97,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
     }
 }
 
-/// A workflow's sandbox, ready, with its worktree.
+/// A workflow's running sandbox, with its worktree.
 struct EnteredWorktree {
     sandbox: Arc<SandboxHandle>,
     open: OpenSandbox,
@@ -117,7 +117,7 @@ impl EnteredWorktree {
     }
 }
 
-/// Runs a program; its exit code becomes ours.
+/// Runs a program, and returns its exit code.
 async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     let argv: Vec<String> = matches.get_many(WORDS).into_iter().flatten().cloned().collect();
     let process = startup::open_configured(host, options)?;
@@ -145,7 +145,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     Ok(ExitCode::from(exit_code(result?)))
 }
 
-/// As a shell tells it.
+/// The exit code in the form of a shell.
 pub(super) fn exit_code(exit: Exit) -> u8 {
     match exit {
         Exit::Code(code) => code,
@@ -154,7 +154,7 @@ pub(super) fn exit_code(exit: Exit) -> u8 {
     }
 }
 
-/// Passes on what the program prints. A reader that has gone is no failure of the program.
+/// Passes output on. A reader that disconnects is not a failure of the program.
 pub(super) async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
     while let Some(chunk) = chunks.recv().await {
         let _ = match chunk.stream {
@@ -164,7 +164,8 @@ pub(super) async fn shown(mut chunks: mpsc::Receiver<Chunk>) {
     }
 }
 
-/// Opens a shell by the engine's own program, if it has one, since that has a terminal; the sandbox is in use until it ends.
+/// Opens a shell with the engine's own program, if it has one, because that has a terminal; the sandbox is in use until
+/// it ends.
 async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<ExitCode, Failure> {
     if !host.stdin_is_terminal {
         let failure = Failure::new(Code::InvalidInput, "`worktree shell` needs a terminal");
@@ -186,7 +187,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
         let EnteredWorktree { open, worktree, .. } = &entered;
         let words = guest_shell(open.container(), open.inside.agent, &worktree.path, SHELL);
         let mut words = engine.with_words(words);
-        // Without it the shell could not draw.
+        // The shell needs it to draw.
         words.env.insert("TERM".into(), cx.host.terminal_kind.clone().into());
         let code = words.run_on_terminal().await?.code().and_then(|it| u8::try_from(it).ok());
         Ok(ExitCode::from(code.unwrap_or(1)))

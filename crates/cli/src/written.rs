@@ -1,4 +1,4 @@
-//! `coracle workspace write-file FILE -`: what is written comes from standard input.
+//! `coracle workspace write-file FILE -`: reads the content from standard input.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,13 +11,13 @@ use super::operation_args::as_word;
 use super::stdin::read_stdin;
 use crate::render;
 
-/// As much as the tool takes. One byte more is read, so that it refuses what is larger.
+/// The limit of the tool. One byte more is read, so that it refuses larger input.
 const MAX_BYTES: usize = 32 << 20;
 
 /// The field.
 const CONTENT: &str = "content";
 
-/// Puts standard input in the place of a content that is the bare word `-`; `--content -` is a dash.
+/// Replaces a content of `-` as a positional argument by standard input; `--content -` is a dash.
 pub(super) async fn from_stdin(
     cx: &Context,
     entry: &OperationEntry,
@@ -42,7 +42,7 @@ pub(super) async fn from_stdin(
     Ok(())
 }
 
-/// The bytes as the field takes them; what is no text goes as base64. With `--encoding base64` that is what was read.
+/// The bytes in the form of the field; non-text as base64. With `--encoding base64`, the input itself is base64.
 fn content(bytes: Vec<u8>, text: bool) -> Result<(String, bool), Failure> {
     match String::from_utf8(bytes) {
         Ok(content) => Ok((content, false)),

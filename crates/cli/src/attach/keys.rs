@@ -1,4 +1,4 @@
-//! What a person types, until the keys that detach.
+//! Input of a terminal, up to the keys that detach.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::keyboard::Keyboard;
 const FIRST: u8 = 0x10;
 const SECOND: u8 = 0x11;
 
-/// The first key waits so long for the second: alone it is the shell's "previous line".
+/// Time that the first key waits for the second one: alone, it is the shell's "previous line".
 const HOLD: Duration = Duration::from_millis(400);
 
-/// Whether the first of the two keys waits for the second.
+/// Recognises the two keys; the first one waits for the second.
 #[derive(Debug, Default)]
 struct DetachKeys {
     held: bool,
 }
 
-/// What becomes of typed bytes.
+/// What to do with typed bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct KeyOutcome {
     bytes: Vec<u8>,
@@ -40,13 +40,13 @@ impl DetachKeys {
         KeyOutcome { bytes, detach: false }
     }
 
-    /// The key that waited, since no second one came.
+    /// Returns the waiting key, because no second one came.
     fn flush(&mut self) -> Option<u8> {
         std::mem::take(&mut self.held).then_some(FIRST)
     }
 }
 
-/// Passes on what is typed until the person detaches, or the terminal is gone.
+/// Passes input on until the user detaches or the terminal is closed.
 pub(super) async fn pass_on(keyboard: &mut Keyboard, to: mpsc::Sender<Vec<u8>>) {
     let mut keys = DetachKeys::default();
     loop {

@@ -1,4 +1,4 @@
-//! `coracle attach`: a terminal that lives in the container. A person leaves it and comes back, or joins an agent's.
+//! `coracle attach`: a terminal that stays in the container. A user can leave it and return, or join an agent's.
 
 mod keys;
 mod open_terminals;
@@ -26,13 +26,13 @@ use super::{admin, exit, startup};
 use crate::render;
 use crate::stdio::write_stdout;
 
-/// Bytes of earlier output from which the screen is drawn again.
+/// Bytes of earlier output that the screen is redrawn from.
 const REPLAY: u64 = 256 << 10;
 
-/// Pieces of input and output on the way.
+/// Capacity of the channels for input and output.
 const PIECES: usize = 8;
 
-/// How a person leaves.
+/// The keys that detach.
 const LEAVE: &str = "Ctrl-P Ctrl-Q";
 
 /// The subcommand.
@@ -52,7 +52,7 @@ pub(super) fn command() -> Command {
     ])
 }
 
-/// What was asked for.
+/// The requested terminal.
 #[derive(Default)]
 struct AttachCall {
     container: String,
@@ -93,14 +93,14 @@ async fn work(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// The person's terminal in a container: as it was left, or a new one.
+/// Opens the user's terminal in a container: an existing one, or a new one.
 pub(super) async fn open(cx: &Context, container: &str) -> Result<ExitCode, Failure> {
     let attach = AttachCall { container: container.to_owned(), ..AttachCall::default() };
     Box::pin(attach.run(cx)).await
 }
 
 impl AttachCall {
-    /// The container, its guest, and the terminals that are open there.
+    /// The container, its guest, and its open terminals.
     async fn reach(&self, cx: &Context) -> Result<(ManagedContainer, Link, OpenTerminals), Failure> {
         let handle = Handle::parse(&self.container).map_err(|err| Failure::name("container", err))?;
         let mut found = enter(cx, &handle, self.as_root).await?;
@@ -158,7 +158,7 @@ impl AttachCall {
         let mut keyboard = Keyboard::open().map_err(Failure::internal)?;
         let options = AttachOptions { job, sizes: sizes.clone(), replay: REPLAY, keys: typed, output };
         let mut screen = TerminalScreen::new(size());
-        // Where the keys end, the other end of their channel says so.
+        // The channel closes when the input ends.
         let typing = async {
             keys::pass_on(&mut keyboard, keys).await;
             std::future::pending::<std::convert::Infallible>().await
@@ -169,7 +169,7 @@ impl AttachCall {
             never = follow_size(windows, sender) => match never {},
             () = cx.call.cancel.cancelled() => Ok(None),
         };
-        // The program inside goes on with its modes; this terminal is the person's again.
+        // The program inside keeps its terminal modes; this terminal is reset for the user.
         if !matches!(done, Ok(Some(_))) {
             put(&screen.reset());
         }
@@ -177,7 +177,7 @@ impl AttachCall {
         Ok(done?)
     }
 
-    /// Starts the shell, or the words, on a terminal that nothing is attached to yet. Its id.
+    /// Starts the shell or the command on a terminal without a client. Returns its id.
     async fn start(
         &self,
         cx: &Context,
@@ -195,7 +195,7 @@ impl AttachCall {
     }
 }
 
-/// Draws the screen as it was, then passes output on as it comes.
+/// Redraws the screen, then passes output on.
 async fn show(
     screen: &mut TerminalScreen,
     mut pieces: mpsc::Receiver<TerminalOutputPiece>,
@@ -215,7 +215,7 @@ async fn show(
     }
 }
 
-/// A terminal that is gone ends this process by itself.
+/// Ignores errors: a closed terminal ends this process anyway.
 fn put(bytes: &[u8]) {
     let _ = write_stdout(bytes);
 }

@@ -1,4 +1,4 @@
-//! The terminals that are open in a container, as a person chooses among them.
+//! The open terminals of a container, for selection by the user.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl OpenTerminals {
         Self { container, open }
     }
 
-    /// The one of that id, or of those first digits of it.
+    /// Finds a terminal by its id, or by a unique prefix of it.
     pub(super) fn find(&self, id: &str) -> Result<&TerminalInfo, Failure> {
         let mut named = self.open.iter().filter(|it| it.job.job.starts_with(id));
         match (named.next(), named.next()) {
@@ -52,12 +52,12 @@ impl OpenTerminals {
         }
     }
 
-    /// The newest one that goes on by itself: an agent's shell is joined by its id only.
+    /// The newest terminal that is not an agent's shell: those are joined by their id only.
     pub(super) fn newest(&self) -> Option<&TerminalInfo> {
         self.open.iter().rev().find(|it| !it.job.foreground)
     }
 
-    /// Says that there are others.
+    /// Prints a note that more terminals are open.
     pub(super) fn hint_others(&self, id: &str) {
         let others = self.open.iter().filter(|it| it.job.job != id).count();
         if others > 0 {

@@ -1,4 +1,4 @@
-//! What stands on a terminal, from what was printed to it.
+//! The screen of a terminal, computed from its output.
 
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,10 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use coracle_runtime::TerminalSize;
 use vt100::Parser;
 
-/// Turns off what a program may have turned on: colours, a hidden cursor, the mouse, pastes and keys of another form.
+/// Resets what a program may have changed: colours, cursor, mouse, paste and key modes.
 const PLAIN: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>";
 
-/// Enters and leaves the screen of programs that draw on all of it.
+/// Enters and leaves the alternate screen of full-screen programs.
 const ENTER: &[u8] = b"\x1b[?1049h";
 const LEAVE: &[u8] = b"\x1b[?1049l";
 
@@ -36,7 +36,7 @@ impl TerminalScreen {
         }
     }
 
-    /// Takes what was printed. The parser is not ours: a fault in it costs the screen, and nothing else.
+    /// Processes output. The parser is third-party code: a panic in it loses the screen and nothing else.
     pub(super) fn take(&mut self, printed: &[u8]) {
         let parser = &mut self.0;
         if catch_unwind(AssertUnwindSafe(|| parser.process(printed))).is_err() {
@@ -45,8 +45,8 @@ impl TerminalScreen {
         }
     }
 
-    /// What draws it on another terminal. Lines of a shell follow what stands there; a program that draws on the whole screen gets
-    /// its own.
+    /// The escape sequences that redraw the screen. Lines of a shell follow the current content; a full-screen program
+    /// gets the alternate screen.
     pub(super) fn repaint(&self) -> Vec<u8> {
         let screen = self.0.screen();
         if screen.alternate_screen() {
@@ -60,7 +60,7 @@ impl TerminalScreen {
         format!("{rows}\x1b[0m\x1b[{}G{}", column + 1, screen.input_mode_formatted()).into_bytes()
     }
 
-    /// What gives the terminal back to who leaves.
+    /// The escape sequences that reset the terminal of a user who detaches.
     pub(super) fn reset(&self) -> Vec<u8> {
         let is_whole = self.0.screen().alternate_screen();
         [PLAIN, if is_whole { LEAVE } else { b"" }, b"\r\n"].concat()
@@ -77,7 +77,7 @@ mod tests {
         screen
     }
 
-    /// What stands on a new terminal that a screen was drawn on.
+    /// The content of a new terminal after the screen was redrawn on it.
     fn drawn(of: &TerminalScreen) -> (String, (u16, u16), bool) {
         let mut other = parser(TerminalSize { cols: 20, rows: 5 });
         other.process(&of.repaint());

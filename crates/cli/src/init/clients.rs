@@ -1,15 +1,15 @@
-//! Programs that speak the Model Context Protocol, and where each keeps its servers.
+//! MCP clients, and the file with the servers of each.
 
 use std::path::PathBuf;
 
 use coracle::Host;
 
-/// How a client's file is written.
+/// The format of a client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFormat {
-    /// JSON, mostly with comments: servers stand below this key.
+    /// JSON, usually with comments; servers are below this key.
     Json { servers: &'static str, has_type: bool },
-    /// TOML: a table for each server below this one.
+    /// TOML; each server is a table below this one.
     Toml { servers: &'static str },
 }
 
@@ -19,7 +19,7 @@ pub(super) struct McpClient {
     pub(super) name: &'static str,
     pub(super) title: &'static str,
     pub(super) format: ClientFormat,
-    /// Its file on Linux, below the home or the configuration directory; where it is elsewhere on a Mac, there.
+    /// Its file on Linux and, if it differs, on a Mac: below the home or the configuration directory.
     linux: ClientPath,
     mac: Option<&'static str>,
 }
@@ -32,7 +32,7 @@ enum ClientPath {
 
 const SERVERS: ClientFormat = ClientFormat::Json { servers: "mcpServers", has_type: false };
 
-/// All that are known.
+/// All known clients.
 pub(super) const ALL: &[McpClient] = &[
     McpClient {
         name: "claude-code",
@@ -93,7 +93,7 @@ pub(super) const ALL: &[McpClient] = &[
 ];
 
 impl McpClient {
-    /// Its file for all projects of the person.
+    /// Its file for all projects of the user.
     pub(super) fn file(&self, host: &Host) -> PathBuf {
         match (self.mac.filter(|_| cfg!(target_os = "macos")), self.linux) {
             (Some(path), _) | (None, ClientPath::Home(path)) => host.home.join(path),
@@ -101,7 +101,7 @@ impl McpClient {
         }
     }
 
-    /// Whether the person uses it: its file, or the directory of that, is there.
+    /// Whether the user has it: the file or its directory exists.
     pub(super) fn is_used(&self, host: &Host) -> bool {
         let file = self.file(host);
         file.exists() || file.parent().is_some_and(|it| *it != *host.home && it.is_dir())

@@ -1,7 +1,7 @@
-//! The entry of our MCP server among those of a client.
+//! The entry of Coracle's MCP server in a client's file.
 //!
-//! **Invariant:** everything else of the file stays, comments and order too; a file of which that cannot be said is not
-//! changed. Of an entry that is there, only what keeps it from starting this program is changed.
+//! **Invariant:** the rest of the file stays, including comments and order; if that cannot be guaranteed, the file is
+//! not changed. In an existing entry, only what prevents the start of this program is changed.
 
 use std::path::Path;
 
@@ -15,16 +15,16 @@ use super::clients::{ClientFormat, McpClient};
 /// The argument that starts the server.
 const SUBCOMMAND: &str = "mcp";
 
-/// What becomes of a client's file.
+/// What to do with a client's file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryPlan {
-    /// Our entry is there already.
+    /// The entry exists.
     Present,
-    /// The new text.
+    /// Write this text.
     Write(String),
-    /// Why it is left alone.
+    /// Why it is not changed.
     Refuse(String),
-    /// Our entry is there, and this has to be changed in it by hand.
+    /// The entry exists, and the user must change this.
     ChangeByHand(String),
 }
 
@@ -32,11 +32,11 @@ pub(super) enum EntryPlan {
 #[derive(Clone, Copy)]
 pub(super) struct ServerProgram<'a> {
     pub(super) path: &'a str,
-    /// Whether a client finds the program of a command.
+    /// Whether a client can find the program of a command.
     pub(super) is_found: &'a dyn Fn(&str) -> bool,
 }
 
-/// The lines that a person adds by hand: those of an empty file.
+/// The lines to add by hand: those of an empty file.
 pub(super) fn snippet(client: &McpClient, program: &str) -> String {
     match plan(client, "", ServerProgram { path: program, is_found: &|_| true }) {
         EntryPlan::Write(text) => text.trim_end().to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn snippet(client: &McpClient, program: &str) -> String {
     }
 }
 
-/// What becomes of a file with that text.
+/// What to do with a file with that text.
 pub(super) fn plan(client: &McpClient, before: &str, program: ServerProgram<'_>) -> EntryPlan {
     let planned = match client.format {
         ClientFormat::Json { servers, has_type } => in_json(before, servers, &JsonEntry { has_type, program }),
@@ -53,16 +53,16 @@ pub(super) fn plan(client: &McpClient, before: &str, program: ServerProgram<'_>)
     planned.unwrap_or_else(EntryPlan::Refuse)
 }
 
-/// What an entry that is there needs, to start this program.
+/// The change that an existing entry needs to start this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryChange {
-    /// Nothing: it starts a `coracle` that is found, by itself or by another program, or connects to a server that runs.
+    /// None: it starts an existing `coracle`, directly or through another program, or connects to a running server.
     Nothing,
-    /// It starts a `coracle` that is not found, or one without the argument for the server.
+    /// It starts a missing `coracle`, or one without the argument `mcp`.
     Parts { command: bool, args: bool },
-    /// It starts no program, or another one that is not found, whose arguments go with it.
+    /// It starts no program, or another missing one, which is replaced with its arguments.
     All,
-    /// It starts another program, which the person may need.
+    /// It starts another program, which the user may need.
     OtherProgram,
 }
 
@@ -87,7 +87,7 @@ impl EntryChange {
         }
     }
 
-    /// What a person has to do to an entry of that name.
+    /// What the user must do with an entry of that name.
     fn by_hand(self, name: &str, program: &str) -> String {
         let command = format!("change its `command` to `{program}`");
         let both = format!("{command}, and its `args` to `[\"{SUBCOMMAND}\"]`");
@@ -103,25 +103,25 @@ impl EntryChange {
     }
 }
 
-/// Whether the arguments of another program, such as `npx`, `env` or `ssh`, start our server.
+/// Whether the arguments of another program, such as `npx`, `env` or `ssh`, start this server.
 fn starts_server(args: &[Value]) -> bool {
     let words: Vec<&str> = args.iter().filter_map(Value::as_str).flat_map(str::split_whitespace).collect();
     (0..words.len()).any(|at| Path::new(words[at]).ends_with(NAME) && is_with_subcommand(&words[at..]))
 }
 
-/// Whether the subcommand follows the program. Options with their values may stand between; another word means that the
+/// Whether the subcommand follows the program. Options with values may be between them; another word means that the
 /// first is an argument, such as a directory.
 fn is_with_subcommand(words: &[&str]) -> bool {
     let mut before = words.iter().zip(&words[1..]).take_while(|(_, it)| **it != SUBCOMMAND);
     words.contains(&SUBCOMMAND) && before.all(|(before, it)| before.starts_with('-') || it.starts_with('-'))
 }
 
-/// Whether a command is a path of which only the client knows where it begins.
+/// Whether a command is a relative path, which only the client can resolve.
 fn is_relative(command: &str) -> bool {
     command.contains('/') && !Path::new(command).is_absolute()
 }
 
-/// Our entry as JSON.
+/// The entry as JSON.
 struct JsonEntry<'a> {
     has_type: bool,
     program: ServerProgram<'a>,
@@ -139,7 +139,7 @@ fn set_field(object: &CstObject, name: &str, value: CstInputValue) {
 }
 
 impl JsonEntry<'_> {
-    /// In the order in which people write it.
+    /// In the usual order.
     fn fields(&self) -> Vec<(String, CstInputValue)> {
         let kind = self.has_type.then(|| ("type".to_owned(), json_text("stdio")));
         let command = ("command".to_owned(), json_text(self.program.path));
@@ -147,7 +147,7 @@ impl JsonEntry<'_> {
         kind.into_iter().chain([command, args]).collect()
     }
 
-    /// Changes an entry that is there, and keeps the rest of it.
+    /// Changes an existing entry, and leaves the rest of it.
     fn change(&self, entry: &CstObject, change: EntryChange) {
         match change {
             EntryChange::Nothing | EntryChange::OtherProgram => {}
@@ -184,7 +184,7 @@ fn in_json(before: &str, servers: &str, entry: &JsonEntry<'_>) -> Result<EntryPl
             match change {
                 EntryChange::Nothing => return Ok(EntryPlan::Present),
                 EntryChange::OtherProgram => return Ok(by_hand(servers, change, entry.program)),
-                // An old form of a client, whose other parts would be lost.
+                // An old format of a client, whose other parts would be lost.
                 _ if !is_text => return Ok(by_hand(servers, change, entry.program)),
                 change => entry.change(&present, change),
             }
@@ -212,7 +212,7 @@ fn value_of(text: &str) -> Result<Value, String> {
     value.ok_or_else(|| "it cannot be read".to_owned())
 }
 
-/// The file without our entry, and without the object that only our entry needs.
+/// The file without this entry, and without an object that only this entry needs.
 fn without_ours(mut file: Value, servers: &str) -> Value {
     if let Some(all) = file.get_mut(servers).and_then(Value::as_object_mut) {
         all.remove(NAME);
@@ -229,7 +229,7 @@ fn toml_entry(servers: &str, program: &str) -> String {
     format!("[{servers}.{NAME}]\ncommand = {}\nargs = [\"{SUBCOMMAND}\"]\n", toml::Value::from(program))
 }
 
-/// A table of its own at the end, so that nothing before it changes. A second one of that name would not be TOML.
+/// Adds a separate table at the end, so that nothing before it changes. A duplicate table would not be valid TOML.
 fn in_toml(before: &str, servers: &str, program: ServerProgram<'_>) -> Result<EntryPlan, String> {
     let read =
         |text: &str| toml::from_str::<toml::Table>(text).map_err(|err| format!("it cannot be read: {}", err.message()));

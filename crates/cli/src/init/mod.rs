@@ -1,7 +1,7 @@
-//! `coracle init`: a commented configuration, and our entry among the MCP servers of the programs that a person uses.
+//! `coracle init`: writes a commented configuration, and the entry in the MCP clients of the user.
 //!
-//! **Invariant:** what is written is shown before, and nothing is written without a yes. A file that was there has its old
-//! text beside it.
+//! **Invariant:** every change is shown first, and nothing is written without a yes. The old text of a file is saved
+//! beside it.
 
 mod clients;
 mod entry;
@@ -39,7 +39,7 @@ pub(super) fn command() -> Command {
     ])
 }
 
-/// How a person answers.
+/// The user's answers.
 #[derive(Clone, Copy)]
 struct InitOptions<'a> {
     host: &'a Host,
@@ -112,7 +112,7 @@ impl InitOptions<'_> {
         }
     }
 
-    /// What the person has to do by hand, if the client's file is left alone.
+    /// What the user must do by hand if the client's file is not changed.
     fn client(self, client: &McpClient, program: &str) -> Result<Option<&'static str>, Failure> {
         let path = client.file(self.host);
         let before = read(&path)?;

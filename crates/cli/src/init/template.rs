@@ -1,4 +1,4 @@
-//! The configuration as a file of comments: every key with its meaning and its default, from the reference page.
+//! The configuration as a commented file: every key with its meaning and default, from the reference page.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ impl ConfigKey {
         }
     }
 
-    /// The default as it stands in a file, if it is a value at all. Sizes and durations are texts there.
+    /// The default in the form of the file, if it is a value. Sizes and durations are strings there.
     fn value(&self) -> Option<String> {
         let text = self.default.replace('`', "");
         let is_value = |it: &str| toml::from_str::<toml::Table>(&format!("x = {it}\n")).is_ok();
@@ -67,7 +67,7 @@ impl ConfigKey {
     }
 }
 
-/// A text of the page without its links and code marks.
+/// Removes links and code marks.
 fn plain(text: &str) -> String {
     let mut parts = text.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -88,7 +88,7 @@ mod tests {
 
     use super::{PAGE, configuration, plain};
 
-    /// With every key that has a value.
+    /// The file with every key that has a value.
     fn uncommented() -> String {
         let is_key = |it: &&str| it.starts_with('#') && !it.starts_with("# ") && !it.ends_with('=');
         configuration().lines().filter(is_key).map(|it| format!("{}\n", &it[1..])).collect()
@@ -109,25 +109,25 @@ mod tests {
         assert!(configuration().contains("\n#security.memory_limit = \"4g\"\n"));
     }
 
-    /// The keys below a table, as the program lists them where one is unknown.
+    /// Collects the keys below a table, which the error of an unknown key lists.
     fn keys_below(table: &str, keys: &mut BTreeSet<String>) {
         let path = if table.is_empty() { "zzz".to_owned() } else { format!("{table}.zzz") };
         let fault = Config::read(&format!("{path} = 1\n"), false).unwrap_err().into_inner().message;
         let known = fault.split_once("expected one of ").or_else(|| fault.split_once("expected "));
-        // An object is one key of the page.
+        // The page has one key for an object.
         match known.filter(|_| fault.contains("unknown field `zzz`") && table != "run_code.preload") {
             Some((_, known)) => {
                 for key in known.split('`').skip(1).step_by(2) {
                     keys_below(&if table.is_empty() { key.to_owned() } else { format!("{table}.{key}") }, keys);
                 }
             }
-            // A table of any names has tables below them.
+            // A table with any names contains tables.
             None if table == "sandbox.profiles" => keys_below(&format!("{table}.name"), keys),
             None => drop(keys.insert(table.replace(".name.", ".NAME."))),
         }
     }
 
-    /// The keys of a page's tables with that header, behind a prefix.
+    /// The keys of a page's tables with that header, with a prefix.
     fn keys_of(page: &str, header: &str, prefix: &str) -> BTreeSet<String> {
         let mut in_table = false;
         let rows = page.lines().filter(|line| {
@@ -143,7 +143,7 @@ mod tests {
         let mut program = BTreeSet::new();
         keys_below("", &mut program);
         assert!(program.len() > 150, "{program:?}");
-        // Keys of purposes are on the page of these.
+        // The keys of purposes are on another page.
         program.remove("profiles");
         let mut page = keys_of(PAGE, "| key | default | meaning |", "");
         page.retain(|it| !it.starts_with("profiles.") && it != "kubernetes.*");

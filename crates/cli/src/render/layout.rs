@@ -1,4 +1,4 @@
-//! Documents as text: columns as wide as the terminal, colours, and symbols that a pipe gets as letters.
+//! Lays out documents as text: columns as wide as the terminal, colours, and symbols (letters in a pipe).
 
 use std::time::Duration;
 
@@ -10,29 +10,29 @@ use textwrap::WordSplitter::NoHyphenation;
 use super::table::{self, View};
 use super::{BAD, DIM, DOUBTFUL, GOOD, NAME};
 
-/// Columns that begin further to the right are no columns of ours.
+/// Text further to the right is not a column of a document.
 const MAX_INDENT: usize = 24;
 
-/// How a document is laid out.
+/// The layout of a document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     view: View,
-    /// Symbols for marks; letters otherwise.
+    /// Use symbols for marks, else letters.
     symbols: bool,
 }
 
 impl Layout {
-    /// For standard output, which is a terminal or not.
+    /// For standard output, with or without a terminal.
     pub(crate) fn of_stdout(is_terminal: bool) -> Self {
         Self { view: View::of_stdout(), symbols: is_terminal }
     }
 
-    /// For lines that stay above what changes on a terminal.
+    /// For permanent lines above the progress line of a terminal.
     pub(crate) fn above_progress() -> Self {
         Self { view: View::of_stdout(), symbols: true }
     }
 
-    /// A document, with the duration of its call where that is told. Steps of these names were shown already.
+    /// A document, with the duration of its call if given. Steps with these names were already shown.
     pub(crate) fn document(&self, document: &Document, shown: &[String], took: Duration) -> String {
         let is_new = |it: &&Block| !matches!(it, Block::Step { name, .. } if shown.contains(name));
         let blocks: Vec<String> = document.blocks.iter().filter(is_new).map(|it| self.block(it)).collect();
@@ -61,7 +61,7 @@ impl Layout {
         }
     }
 
-    /// A text that goes on in the next line of a terminal between words, below where its last column begins.
+    /// Wraps a text at words, with continuation lines below its last column.
     fn wrapped(&self, text: &StyledText) -> String {
         let styled = self.text(text);
         let Some(width) = self.view.width() else { return styled };
@@ -85,7 +85,7 @@ impl Layout {
     }
 }
 
-/// Where the last column of a line begins that stands in columns, or what follows its indent.
+/// The start of the last column of a line, or of the text after its indent.
 fn last_column(line: Option<&str>) -> usize {
     let characters: Vec<char> = line.unwrap_or_default().chars().take(MAX_INDENT).collect();
     let behind_gap = |at: &usize| characters[at - 2..*at] == [' ', ' '] && characters[*at] != ' ';

@@ -1,22 +1,22 @@
-//! Rows in columns, as wide as the terminal: what is too wide is shortened with `…`, and no row goes on in a second line.
+//! Rows in columns, as wide as the terminal: long cells are shortened with `…`, and rows are never wrapped.
 
 use std::io::IsTerminal as _;
 
 use comfy_table::{Table, presets};
 use coracle::document::Column;
 
-/// A column is shortened to no less than this.
+/// Minimum width of a column.
 const NARROWEST: usize = 8;
 
-/// What a text is made for.
+/// The target of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// Columns of the terminal; none in a pipe, where nothing is cut.
+    /// Width of the terminal; `None` in a pipe, where nothing is shortened.
     width: Option<usize>,
 }
 
 impl View {
-    /// For standard output, now.
+    /// The current standard output.
     pub(crate) fn of_stdout() -> Self {
         let stdout = std::io::stdout();
         let size = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
@@ -24,17 +24,17 @@ impl View {
         Self { width }
     }
 
-    /// As a pipe gets it.
+    /// A pipe.
     pub(crate) fn whole() -> Self {
         Self { width: None }
     }
 
-    /// Columns of the terminal, if it is one.
+    /// Width of the terminal, if it is one.
     pub(crate) fn width(&self) -> Option<usize> {
         self.width
     }
 
-    /// So many columns wide.
+    /// A given width.
     pub(crate) fn wide(width: usize) -> Self {
         Self { width: Some(width) }
     }
@@ -55,7 +55,7 @@ pub(crate) fn lines(columns: &[Column], rows: Vec<Vec<String>>, view: View) -> V
 }
 
 fn fit(columns: &mut Vec<Column>, rows: &mut [Vec<String>], width: usize) {
-    // A column without a value tells nothing.
+    // Leaves out columns without values.
     while let Some(at) =
         (0..columns.len()).find(|at| columns[*at].drop_order > 0 && rows.iter().all(|it| it[*at].is_empty()))
     {
@@ -92,7 +92,7 @@ fn widest(columns: &[Column], rows: &[Vec<String>], at: usize) -> usize {
     rows.iter().map(|it| length(&it[at])).chain([columns[at].heading.len()]).max().unwrap_or(0)
 }
 
-/// With two blanks between columns.
+/// With two spaces between columns.
 fn needed(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{DIM, NAME, facts, list_of, plain, text};
 use coracle::humanize::ago;
 
-/// What it did, a line for each commit.
+/// The commits of a workflow, one per line.
 pub(super) fn log(answer: &Value, now: Timestamp) -> String {
     let commits = list_of(answer, "commits");
     if commits.is_empty() {
@@ -22,7 +22,7 @@ pub(super) fn log(answer: &Value, now: Timestamp) -> String {
     commits.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Where it is, and how one looks into it.
+/// The location of a worktree, and the commands to enter it.
 pub(super) fn opened(answer: &Value) -> String {
     let (profile, id) = (ProfileName::parse(text(answer, "profile")), WorkflowId::parse(text(answer, "workflow")));
     let arguments = profile.and_then(|it| Ok(it.workflow_arguments(&id?))).unwrap_or_default();

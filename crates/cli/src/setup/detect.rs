@@ -1,4 +1,4 @@
-//! What the plan is made from, looked up on this machine. Reads, and changes nothing.
+//! Collects the facts for the plan on this machine. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use toml::Table;
 
 use super::plan::{Machine, Settings, is_new_enough, rootless_hints};
 
-/// An engine that takes longer is as good as none.
+/// Time limit for an engine's answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// Variables that name a proxy, for apt and others.
+/// Variables with proxies, for apt and others.
 const PROXIES: [&str; 6] = ["http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 
-/// The person's place on this machine, for programs and paths.
+/// The user's environment on this machine, for programs and paths.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostProbe<'a>(pub(super) &'a Host);
 
@@ -31,7 +31,7 @@ impl HostProbe<'_> {
         self.0.uid == 0
     }
 
-    /// What the programs that we start get to see.
+    /// The environment of started programs.
     pub(super) fn env(self) -> BTreeMap<String, OsString> {
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let mut env = BTreeMap::from([
@@ -46,13 +46,13 @@ impl HostProbe<'_> {
         env
     }
 
-    /// The proxies of the person's environment.
+    /// The proxies of the user's environment.
     fn proxies(self) -> BTreeMap<String, OsString> {
         let value = |name: &str| Some(OsString::from_vec(self.0.env.get(name)?.reveal().to_vec()));
         PROXIES.iter().filter_map(|name| Some(((*name).to_owned(), value(name)?))).collect()
     }
 
-    /// The first line that a program prints, if it is there, answers in time and ends with 0.
+    /// The first line of a program's output, if it exists, answers in time and exits with 0.
     async fn output_of(self, name: &str, words: &[&str]) -> Option<String> {
         let finished = self.run(name, words).await?;
         let said = finished.ok().then(|| finished.stdout.text())?;
@@ -95,10 +95,10 @@ impl HostProbe<'_> {
 
     async fn missing_packages(self) -> Vec<&'static str> {
         let words = [&["--show", "--showformat=${Package} ${db:Status-Status}\n"], PACKAGES].concat();
-        // Exit 1 only says that some are unknown.
+        // Exit code 1 only means that some are unknown.
         let known = self.run("dpkg-query", &words).await.map(|it| it.stdout.text()).unwrap_or_default();
         let is_there = |package: &str| known.lines().any(|it| it.strip_prefix(package) == Some(" installed"));
-        // A Podman that apt did not bring has brought its own helpers.
+        // A Podman that apt did not install has its own helpers.
         if !is_there("podman") && find_program("podman").is_ok() {
             return Vec::new();
         }
@@ -130,7 +130,7 @@ impl HostProbe<'_> {
         }
     }
 
-    /// What root need not hear.
+    /// Hints for users without root.
     pub(super) fn hints(self) -> Vec<String> {
         if self.root() || !cfg!(target_os = "linux") {
             return Vec::new();
@@ -145,13 +145,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// `CAP_SYS_RESOURCE`, by the kernel's account of this process: who has it may raise limits above the hard ones.
+/// Whether the process has `CAP_SYS_RESOURCE`, according to the kernel: it may raise hard limits.
 fn may_raise_limits(status: &str) -> bool {
     let line = status.lines().find_map(|it| it.strip_prefix("CapEff:")).unwrap_or_default();
     u64::from_str_radix(line.trim(), 16).is_ok_and(|it| it >> 24 & 1 == 1)
 }
 
-/// The name of that account; its number, which serves as well in most places, where only a directory service knows it.
+/// The name of the account. If only a directory service knows it, its number, which works in most places.
 fn user(passwd: &str, uid: u32) -> String {
     let id = uid.to_string();
     let name = passwd.lines().find_map(|line| {
@@ -162,7 +162,7 @@ fn user(passwd: &str, uid: u32) -> String {
     name.unwrap_or(id)
 }
 
-/// The lists themselves bear the mirror's times; the directory for half-fetched ones bears ours.
+/// The lists have the mirror's times; the directory of partial downloads has local ones.
 fn lists_are_old() -> bool {
     let lists = Path::new("/var/lib/apt/lists");
     let is_list = |it: fs::DirEntry| it.file_name().to_string_lossy().contains("_Packages");

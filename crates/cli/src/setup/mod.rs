@@ -1,7 +1,7 @@
-//! `coracle setup`: an engine on a machine that has none.
+//! `coracle setup`: installs an engine on a machine without one.
 //!
-//! **Invariant:** each command and each file is shown before anything happens, and nothing happens without a yes.
-//! **Invariant:** what a person wrote into Podman's settings stays: one file with our mark is ours, no other.
+//! **Invariant:** each command and each file is shown first, and nothing is done without a yes.
+//! **Invariant:** the user's settings of Podman stay: only the file with Coracle's mark is written.
 
 mod detect;
 mod plan;
@@ -21,10 +21,10 @@ use coracle_runtime::host::process::{Invocation, exit_of};
 use self::detect::HostProbe;
 use self::plan::{SetupPlan, SetupStep, plan};
 
-/// Makes an engine answer, or says what the person has to do. `yes` stands for the answer to every question.
+/// Sets up an engine, or prints what the user must do. `yes` answers every question.
 ///
 /// # Errors
-/// A system that we do not act on; a no, or nobody to ask; a command that failed; an engine that does not answer.
+/// An unsupported system; a no, or no terminal; a failed command; an engine that does not answer.
 pub(crate) async fn run(yes: bool, host: &Host, out: &mut dyn Write) -> Result<(), Failure> {
     let place = HostProbe(host);
     match plan(&place.machine().await) {
@@ -73,7 +73,7 @@ async fn act(step: &SetupStep, yes: bool, place: HostProbe<'_>, out: &mut dyn Wr
     }
 }
 
-/// Asks the person at the terminal. Without a terminal there is no consent.
+/// Asks the user at the terminal. Without a terminal there is no consent.
 fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -115,7 +115,7 @@ fn invocation(name: &str, words: &[String], place: HostProbe<'_>) -> Result<Invo
     Ok(invocation)
 }
 
-/// Whole or not at all: Podman reads the file at every start.
+/// Writes atomically, because Podman reads the file at every start.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;

@@ -1,71 +1,71 @@
-//! What has to be done on a machine. Pure: looks at nothing but its argument.
+//! Decides what to do on a machine. Pure: uses only its argument.
 
 use std::path::PathBuf;
 
 use coracle::host_system::System;
 use toml::Table;
 
-/// Facts of the machine that decide what has to be done.
+/// The facts of the machine that the plan depends on.
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     pub(super) system: System,
     pub(super) root: bool,
     pub(super) sudo: bool,
-    /// Variables of the person's that name a proxy, which `sudo` would drop.
+    /// Proxy variables of the user, which `sudo` would drop.
     pub(super) proxies: Vec<String>,
-    /// What Docker's server or Podman says of itself: `Docker 28.2.2`.
+    /// The version of Docker's server or Podman: `Docker 28.2.2`.
     pub(super) answers: Option<String>,
-    /// It is Podman that answers.
+    /// Podman answers.
     pub(super) podman: bool,
-    /// Packages of ours that are not installed.
+    /// Required packages that are not installed.
     pub(super) missing: Vec<&'static str>,
-    /// The package lists are absent or older than a day.
+    /// The package lists are missing or older than a day.
     pub(super) lists_are_old: bool,
     pub(super) settings: Settings,
 }
 
-/// Podman's settings: what this machine needs, and who made which.
+/// Podman's settings: what this machine needs, and which file sets what.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
-    /// Where ours go.
+    /// The file of Coracle's settings.
     pub(super) drop_in: PathBuf,
-    /// What stands there.
+    /// Its current text.
     pub(super) present: Option<String>,
-    /// What Podman needs here.
+    /// The settings that Podman needs here.
     pub(super) mends: Table,
-    /// What all other files say, each a table of tables.
+    /// The settings of all other files, each a table of tables.
     pub(super) others: Vec<Table>,
 }
 
-/// One act, with its reason.
+/// One step, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SetupStep {
     Run { why: &'static str, words: Vec<String> },
     Write { why: &'static str, path: PathBuf, text: String },
 }
 
-/// What is to be done.
+/// The plan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SetupPlan {
     /// An engine answers and lacks nothing.
     Ready(String),
-    /// These, in this order.
+    /// These steps, in order.
     Steps(Vec<SetupStep>),
-    /// We do not act on such a system; the person does.
+    /// An unsupported system: the user does it.
     Theirs,
-    /// Packages are missing, and this person may not install any.
+    /// Packages are missing, and this user cannot install them.
     NotRoot(Vec<String>),
 }
 
-/// The first line of a file that `setup` may write anew.
+/// The first line of a file that `setup` may replace.
 pub(super) const MARK: &str =
     "# Written by `coracle setup` for this machine; it is written anew when the machine needs it.";
 
-/// The same of Coracle's own test machines.
+/// The same on Coracle's own test machines.
 const TEST_MARK: &str =
     "# Written by `cargo xtask engines up` for this machine; it is written anew when the machine needs it.";
 
-/// Waits for another installation to end instead of failing at its lock.
+/// Waits for another installation instead of failing at its lock.
 const APT: &[&str] = &["apt-get", "-o", "DPkg::Lock::Timeout=120"];
 
 pub(super) fn plan(machine: &Machine) -> SetupPlan {
@@ -87,7 +87,7 @@ pub(super) fn plan(machine: &Machine) -> SetupPlan {
 }
 
 fn packages(machine: &Machine) -> Vec<SetupStep> {
-    // Names alone: an address may hold a password, which a command line shows to everyone.
+    // Only names: an address may contain a password, and command lines are visible to everyone.
     let proxies = format!("--preserve-env={}", machine.proxies.join(","));
     let as_root = |words: Vec<&str>| {
         let sudo = match machine.root || !machine.sudo {
@@ -110,7 +110,7 @@ fn packages(machine: &Machine) -> Vec<SetupStep> {
     steps
 }
 
-/// The keys that no other file sets, if they are not there yet. A file without our mark is the person's.
+/// The keys that no other file sets, if they are missing. A file without the mark belongs to the user.
 fn settings(settings: &Settings) -> Option<SetupStep> {
     let present = settings.present.as_deref().unwrap_or_default();
     let (ours, tests) = (present.starts_with(MARK), present.starts_with(TEST_MARK));
@@ -120,7 +120,7 @@ fn settings(settings: &Settings) -> Option<SetupStep> {
     if needed.is_empty() || !(ours || tests || present.is_empty()) {
         return None;
     }
-    // What is written replaces the file, so it has every key, those that stand there already too.
+    // The new file replaces the old one, so it has every key, including existing ones.
     let others: Vec<&Table> = settings.others.iter().collect();
     let text = format!("{MARK}\n{}", without(&settings.mends, &others));
     let why = "settings without which Podman starts no container on this machine";
@@ -143,7 +143,7 @@ fn without(mends: &Table, others: &[&Table]) -> Table {
 }
 
 impl SetupStep {
-    /// As a person reads it before saying yes.
+    /// The text that the user reads before saying yes.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Run { words, .. } => format!("  {}\n", words.join(" ")),
@@ -161,14 +161,14 @@ impl SetupStep {
     }
 }
 
-/// Whether an engine is one that we can use: the versions of `engine_version`.
+/// Whether an engine is usable: the versions of `engine_version`.
 pub(super) fn is_new_enough(podman: bool, version: &str) -> bool {
     let mut numbers = version.split(['.', '-', '+', '~']).map(|it| it.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= if podman { (4, 3) } else { (20, 10) }
 }
 
-/// What a person without root has to do once for rootless containers.
+/// What a user without root must do once for rootless containers.
 pub(super) fn rootless_hints(user: &str, subuid: &str, subgid: &str, shut: &[&str]) -> Vec<String> {
     let has = |text: &str| text.lines().any(|it| it.split(':').next() == Some(user));
     let mut hints = Vec::new();
@@ -191,7 +191,7 @@ pub(super) fn rootless_hints(user: &str, subuid: &str, subgid: &str, shut: &[&st
     hints
 }
 
-/// The first 65,536 unused ids, in the steps in which `useradd` gives them.
+/// The first 65,536 unused ids, in the steps of `useradd`.
 fn free_range(subuid: &str, subgid: &str) -> (u64, u64) {
     let end_of = |line: &str| {
         let mut fields = line.split(':').skip(1).map(|it| it.trim().parse::<u64>());

@@ -1,10 +1,10 @@
-//! Keys of a person who watches.
+//! Keys of `top`.
 
 use coracle::Failure;
 
 use crate::keyboard::Keyboard;
 
-/// The keys of what was typed: several come at once when they are typed fast. An end of the input is an empty one.
+/// Splits input into keys: fast typing gives several together. The end of the input is an empty key.
 pub(super) fn keys(mut typed: &[u8]) -> Vec<&[u8]> {
     let mut keys = Vec::new();
     loop {
@@ -25,12 +25,12 @@ pub(super) fn keys(mut typed: &[u8]) -> Vec<&[u8]> {
     }
 }
 
-/// Whether a key ends `top` whatever goes on: an end of the input, Ctrl-C, and `q` unless it answers a question.
+/// Whether a key ends `top` at any time: the end of the input, Ctrl-C, and `q` unless it answers a question.
 pub(super) fn leaves(key: &[u8], is_asked: bool) -> bool {
     matches!(key, b"" | b"\x03") || (!is_asked && key == b"q")
 }
 
-/// Does work while keys are typed. `None` as soon as one of them leaves; else what came of it, and what was typed.
+/// Runs work while reading keys. `None` if a key ends `top`; else the result, and the typed keys.
 pub(super) async fn beside_keys<T>(
     keyboard: &mut Keyboard,
     leaves: impl Fn(&[u8]) -> bool,

@@ -1,7 +1,6 @@
-//! `coracle top`: the containers, what they use and what runs in them, as it changes.
+//! `coracle top`: a live view of containers, their resources and jobs.
 //!
-//! **Invariant:** it looks by the operations that everybody has, at most once a second, and starts nothing. What changes
-//! something is asked first.
+//! **Invariant:** it uses public operations, at most once a second, and starts nothing. It asks before every change.
 
 mod keys;
 mod model;
@@ -27,18 +26,18 @@ use super::{admin, attach, exit, startup};
 use crate::render::{self, View};
 use crate::stdio::write_stdout;
 
-/// Enters and leaves a screen of its own, without a cursor. A line that is too wide ends at the edge: the width of a
-/// character is what the terminal makes of it.
+/// Enters and leaves the alternate screen, without a cursor. Wide lines are cut at the edge, because only the terminal
+/// knows the width of characters.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Between two looks, also where keys are typed fast.
+/// Minimum time between refreshes, even while keys are typed.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// A container of an engine that takes longer is shown without what it uses.
+/// A container of a slower engine is shown without its resources.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Lines of output that are shown.
+/// Number of lines of output.
 const OUTPUT_LINES: u32 = 100;
 
 /// The subcommand.
@@ -93,7 +92,7 @@ struct TopQuestion {
     done: String,
 }
 
-/// What a key leads to.
+/// The effect of a key.
 enum KeyAction {
     Stay,
     Act(TopQuestion),
@@ -106,11 +105,11 @@ struct Top<'a> {
     model: TopModel,
     question: Option<TopQuestion>,
     refreshed: Instant,
-    /// Something else is shown than was looked at.
+    /// Another container is shown than at the last refresh.
     stale: bool,
-    /// The message says why.
+    /// The last refresh failed; the message has the reason.
     look_failed: bool,
-    /// What the person did not wait for.
+    /// The action that the user did not wait for.
     unfinished: Option<String>,
 }
 
@@ -140,13 +139,13 @@ impl Drop for Canvas {
     }
 }
 
-/// A terminal that is gone ends this process by itself.
+/// Ignores errors: a closed terminal ends this process anyway.
 fn put(text: &str) {
     let _ = write_stdout(text.as_bytes());
 }
 
 impl Top<'_> {
-    /// Watches until the person has seen enough. An attached terminal gets the screen meanwhile.
+    /// Runs until the user leaves. An attached terminal gets the screen meanwhile.
     async fn watch(&mut self, every: Duration) -> Result<(), Failure> {
         loop {
             let Some(container) = self.until_attach(every).await? else {
@@ -165,7 +164,7 @@ impl Top<'_> {
         }
     }
 
-    /// Draws and takes keys. The container to attach to, or nothing at the end.
+    /// Draws and handles keys. Returns the container to attach to, or `None` at the end.
     async fn until_attach(&mut self, every: Duration) -> Result<Option<String>, Failure> {
         let canvas = Canvas::open()?;
         let mut keyboard = Keyboard::open().map_err(Failure::internal)?;
@@ -181,7 +180,7 @@ impl Top<'_> {
                 () = sleep_until(next) => {
                     let Some(typed) = self.refresh_beside_keys(&mut keyboard).await? else { return Ok(None) };
                     next = Instant::now() + every;
-                    // An empty text of keys is the end of the input.
+                    // An empty input is the end of the input.
                     if typed.is_empty() {
                         continue;
                     }
@@ -191,10 +190,10 @@ impl Top<'_> {
             };
             for key in keys(&typed) {
                 match self.on_key(key) {
-                    // A question is answered by a person who has read it.
+                    // Only a key after the question answers it.
                     KeyAction::Stay if self.question.is_some() => break,
                     KeyAction::Stay => {}
-                    // What was typed behind the answer was not meant for what is there afterwards.
+                    // Keys after the answer were not meant for the next screen.
                     KeyAction::Act(question) => match self.act(question, &canvas, &mut keyboard).await? {
                         true => break,
                         false => return Ok(None),
@@ -216,7 +215,7 @@ impl Top<'_> {
             };
         }
         match typed {
-            // An end of input, `q`, Ctrl-C, and Escape alone.
+            // The end of input, `q`, Ctrl-C, and Escape alone.
             b"" | b"q" | b"\x03" | b"\x1b" => return KeyAction::Quit,
             b"\x1b[A" | b"\x1bOA" | b"k" => self.choose(false),
             b"\x1b[B" | b"\x1bOB" | b"j" => self.choose(true),
@@ -267,7 +266,7 @@ impl Top<'_> {
         self.request_answer(question, format!("end job {job} of {name}? y/N"));
     }
 
-    /// Sandboxes and the like have commands of their own.
+    /// Sandboxes and others have their own commands.
     fn refuse(&mut self) {
         let kind = self.model.chosen_row().map(|row| row.kind.clone()).unwrap_or_default();
         self.model.message = Some(format!("only containers are attached to and removed here, and this is a {kind}"));
@@ -284,12 +283,12 @@ impl Top<'_> {
         self.request_answer(question, format!("remove {name}, with all that only it used? y/N"));
     }
 
-    /// Does what was asked, and looks at what came of it. Whether the person stays.
+    /// Executes the action, and refreshes. Returns whether the user stays.
     async fn act(&mut self, question: TopQuestion, canvas: &Canvas, keyboard: &mut Keyboard) -> Result<bool, Failure> {
         let TopQuestion { container, job, doing, done } = question;
         self.model.message = Some(format!("{doing}…"));
         canvas.draw(&self.model);
-        // A terminal that is gone, or a signal, lets it end.
+        // A closed terminal, or a signal, lets it finish.
         let leaves = |key: &[u8]| matches!(key, b"q" | b"\x03");
         let work = self.execute(&container, job.as_deref());
         let Some((result, _)) = beside_keys(keyboard, leaves, work).await? else {
@@ -300,8 +299,8 @@ impl Top<'_> {
         Ok(self.refresh_beside_keys(keyboard).await?.is_some())
     }
 
-    /// Looks anew. One that fails is a message: an engine may answer again. What was typed meanwhile; `None` when the person
-    /// leaves.
+    /// Refreshes. A failure is a message, because the engine may answer later. Returns the typed keys; `None` if the
+    /// user leaves.
     async fn refresh_beside_keys(&mut self, keyboard: &mut Keyboard) -> Result<Option<Vec<u8>>, Failure> {
         let (cancel, is_asked) = (self.process.context.call.cancel.clone(), self.question.is_some());
         let looked = beside_keys(keyboard, |key: &[u8]| leaves(key, is_asked), self.refresh());
@@ -341,7 +340,7 @@ impl Top<'_> {
         Ok(())
     }
 
-    /// What a container uses. One that was removed meanwhile uses nothing.
+    /// The resources of a container; empty if it was removed meanwhile.
     async fn status_of(&self, listed: &ContainerRow) -> Option<StatusResponse> {
         if !listed.running || self.model.as_of.is_some() {
             return None;

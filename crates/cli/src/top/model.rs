@@ -1,4 +1,4 @@
-//! What `top` knows, and how it looks. Pure.
+//! The state of `top`, and its text. Pure.
 
 use coracle::document::{Column, sanitize};
 use coracle::humanize::{ago, bytes};
@@ -28,19 +28,19 @@ const JOB_COLUMNS: [Column; 5] = [
     Column::fixed("STARTED").or_left_out(1),
 ];
 
-/// A tab of output, whose width a terminal decides.
+/// Replacement of a tab in output, whose width depends on the terminal.
 const TAB: &str = "    ";
 
 const KEYS: &str = "up/down choose  enter attach  l output  c cancel job  d destroy  q quit";
 
-/// The kind of what a person creates.
+/// The kind of containers that users create.
 const CONTAINER: &str = "container";
 
 /// A container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TopRow {
     pub(super) name: String,
-    /// `container`, or what else it was made for, such as `sandbox`.
+    /// `container`, or another kind such as `sandbox`.
     pub(super) kind: String,
     pub(super) engine: String,
     pub(super) session: String,
@@ -53,7 +53,7 @@ pub(super) struct TopRow {
     pub(super) created: String,
 }
 
-/// A job of the chosen container.
+/// A job of the selected container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TopJob {
     pub(super) id: String,
@@ -64,34 +64,34 @@ pub(super) struct TopJob {
     pub(super) started_at: String,
 }
 
-/// What is below the containers.
+/// The part below the containers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum TopPane {
-    /// The jobs of the chosen container.
+    /// The jobs of the selected container.
     #[default]
     Jobs,
-    /// What its newest job printed last.
+    /// The last output of its newest job.
     Output { job: String, lines: Vec<String> },
 }
 
-/// All that is on the screen.
+/// The state of the screen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TopModel {
     pub(super) rows: Vec<TopRow>,
     pub(super) jobs: Vec<TopJob>,
-    /// The name of the chosen container, which stays chosen wherever it stands.
+    /// The name of the selected container, which stays selected when rows move.
     pub(super) chosen: Option<String>,
     pub(super) pane: TopPane,
-    /// A question, or what came of the last act.
+    /// A question, or the result of the last action.
     pub(super) message: Option<String>,
-    /// Nothing has been seen yet.
+    /// Nothing was read yet.
     pub(super) is_loading: bool,
-    /// When the rows were seen, where the engine is busy since.
+    /// The time of the rows, if the engine has been busy since.
     pub(super) as_of: Option<String>,
 }
 
 impl TopRow {
-    /// A container of `list`, with what `status` adds.
+    /// A row of `list`, with the values of `status`.
     pub(super) fn from_container(listed: &ContainerRow, status: Option<&StatusResponse>) -> Self {
         let usage = status.and_then(|status| status.usage.as_ref());
         Self {
@@ -109,7 +109,7 @@ impl TopRow {
         }
     }
 
-    /// What `list` shows beside containers.
+    /// A row of `list` that is not a container.
     pub(super) fn from_other(listed: &OtherRow) -> Self {
         Self {
             name: listed.name.clone(),
@@ -123,7 +123,7 @@ impl TopRow {
         }
     }
 
-    /// Whether it is a container that a person opens and removes by its name.
+    /// Whether users open and remove it by its name.
     pub(super) fn is_container(&self) -> bool {
         self.kind == CONTAINER
     }
@@ -177,7 +177,7 @@ impl TopJob {
 }
 
 impl TopModel {
-    /// Takes new rows. What was chosen stays so; where it is gone, the first one is.
+    /// Sets new rows. The selected container stays selected; if it is gone, the first one is.
     pub(super) fn set_rows(&mut self, rows: Vec<TopRow>) {
         self.rows = rows;
         if self.position().is_none() {
@@ -190,12 +190,12 @@ impl TopModel {
         self.rows.iter().position(|it| it.name == *chosen)
     }
 
-    /// The container that a key acts on.
+    /// The container that keys act on.
     pub(super) fn chosen_row(&self) -> Option<&TopRow> {
         self.rows.get(self.position()?)
     }
 
-    /// Chooses the next one, or the one before.
+    /// Selects the next one, or the previous one.
     pub(super) fn choose(&mut self, down: bool) {
         let Some(at) = self.position() else { return };
         let next = if down { (at + 1).min(self.rows.len() - 1) } else { at.saturating_sub(1) };
@@ -205,23 +205,23 @@ impl TopModel {
         }
     }
 
-    /// The job that began last; a running one before all that ended.
+    /// The newest job; running ones come first.
     pub(super) fn newest_job(&self) -> Option<&TopJob> {
         self.jobs.iter().max_by(|a, b| (a.running, &a.started_at).cmp(&(b.running, &b.started_at)))
     }
 
-    /// The table alone, as wide as that; without a width nothing is cut.
+    /// Only the table, with this width; without a width nothing is cut.
     pub(super) fn table(&self, width: Option<usize>, now: Timestamp) -> Vec<String> {
         let with_kind = self.rows.iter().any(|it| !it.is_container());
         let is_chosen = |row: &TopRow| width.is_some() && Some(&row.name) == self.chosen.as_ref();
         let rows = self.rows.iter().map(|row| row.cells(is_chosen(row), with_kind, now));
         let view = width.map_or_else(View::whole, View::wide);
         let lines = table_lines(&COLUMNS, rows.collect(), view);
-        // Nothing is chosen there.
+        // Nothing is selected there.
         if width.is_some() { lines } else { lines.iter().map(|it| it.trim_start().to_owned()).collect() }
     }
 
-    /// The screen: never more lines than it has, and none wider.
+    /// The screen, within its height and width.
     pub(super) fn screen(&self, width: usize, height: usize, now: Timestamp) -> Vec<String> {
         let running = self.rows.iter().filter(|it| it.running).count();
         let containers = if self.rows.len() == 1 { "container" } else { "containers" };
@@ -236,14 +236,14 @@ impl TopModel {
             self.table(Some(width), now)
         };
         let pane = self.pane(width, now);
-        // The pane gets a third where there is not enough for both.
+        // The part below gets a third if there is not enough space for both.
         let room = height.saturating_sub(4);
         let for_pane = pane.len().min(room.saturating_sub(table.len()).max(room / 3));
         lines.extend(scrolled(table, self.position().unwrap_or(0) + 1, room - for_pane.min(room)));
         lines.push(String::new());
         lines.extend(pane.into_iter().take(for_pane));
         lines.resize(height.saturating_sub(1).max(1), String::new());
-        // It may be what the container says of a failure.
+        // The message of a failure may contain output of a container.
         lines.push(self.message.as_deref().map_or_else(|| KEYS.to_owned(), one_line));
         lines.truncate(height.max(1));
         lines.iter().map(|it| it.chars().take(width).collect()).collect()
@@ -264,12 +264,12 @@ impl TopModel {
     }
 }
 
-/// A text of a container: nothing in it steers the terminal, and it takes one line.
+/// A text of a container, on one line and without control characters.
 fn one_line(text: &str) -> String {
     sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// So many lines of a table below its heading that the chosen one is among them.
+/// The lines of a table around the selected one, without its heading.
 fn scrolled(mut table: Vec<String>, chosen: usize, room: usize) -> Vec<String> {
     if table.len() > room && room > 1 {
         let hidden = chosen.saturating_sub(room - 1).min(table.len() - room);

@@ -107,28 +107,28 @@ async fn call(
     context: RequestContext<RoleServer>,
 ) -> CallResponse {
     let cancel = process.context.call.cancel.child_token();
-    let withdrawn = tokio::spawn({
-        let (request, cancel) = (context.ct.clone(), cancel.clone());
-        async move {
-            request.cancelled().await;
-            cancel.cancel();
-        }
-    });
-    let process = process.for_call(cancel, Progress::none());
-    let response = match context.meta.get_progress_token() {
-        None => drive(&process, called, arguments, None).await,
-        Some(token) => {
-            let mut reporter = ProgressReporter::new(token, context.peer);
-            let response = drive(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await;
-            reporter.finish().await;
-            response
-        }
+    let process = process.for_call(cancel.clone(), Progress::none());
+    let request = context.ct.clone();
+    let work = async {
+        let Some(token) = context.meta.get_progress_token() else {
+            return execute(&process, called, arguments, None).await;
+        };
+        let mut reporter = ProgressReporter::new(token, context.peer);
+        let response = execute(&process, called, arguments, Some(&mut |event| reporter.on_event(&event))).await;
+        reporter.finish().await;
+        response
     };
-    withdrawn.abort();
-    response
+    let mut work = Box::pin(work);
+    tokio::select! {
+        response = &mut work => response,
+        () = request.cancelled() => {
+            cancel.cancel();
+            work.await
+        }
+    }
 }
 
-async fn drive(
+async fn execute(
     process: &Process,
     called: ToolCall,
     arguments: Map<String, Value>,

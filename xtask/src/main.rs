@@ -55,7 +55,7 @@ usage: cargo xtask VERB
   release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
-  size [--modules]              lines of code and of tests by crate
+  size [--json]                 lines of code and of tests by crate, and the limits
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
   engines up|down|status [docker|podman]
                                 real engines on Debian, from nothing

@@ -1,12 +1,15 @@
 //! The reports of `cargo xtask modules` and `cargo xtask size`, as text.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+use serde_json::{Value, json};
 
 use crate::cut::cut;
 use crate::cycles::cycles;
 use crate::dependencies::{Dependency, Graph, between_files, between_modules, dependencies, items, modules, witness};
-use crate::load::{Crate, ROOT};
+use crate::load::{Crate, ROOT, total_code};
+use crate::rules::{CODE_LIMIT, CRATE_LIMIT};
 
 /// Limit of named items of an edge.
 const NAMED: usize = 6;
@@ -138,29 +141,36 @@ fn file_cycles(loaded: &Crate, found: &[Dependency]) -> String {
     format!("\nCycles between the files of one module (no failure), and the least that opens each:\n{text}")
 }
 
-/// Lines of code and tests, by crate and module, and the share of each crate.
-pub fn sizes(crates: &[Crate], with_modules: bool) -> String {
-    let whole: usize = crates.iter().map(|it| it.lines().code).sum();
+/// Lines of code and tests by crate, the share of each crate, and the limits.
+pub fn sizes(crates: &[Crate]) -> String {
+    let whole = total_code(crates);
     let mut text = format!("{:24} {:>7} {:>7} {:>6}\n", "", "code", "tests", "share");
-    for it in crates {
-        let lines = it.lines();
-        let (code, tests) = (number(lines.code), number(lines.tests));
-        let _ = writeln!(text, "{:24} {code:>7} {tests:>7} {:>6}", it.name, share(lines.code, whole));
-        let modules: BTreeMap<&str, _> = if with_modules { it.lines_by_module() } else { BTreeMap::new() };
-        for (module, lines) in modules {
-            let (code, tests) = (number(lines.code), number(lines.tests));
-            let _ = writeln!(text, "  {module:22} {code:>7} {tests:>7}");
-        }
+    for loaded in crates {
+        let lines = loaded.lines();
+        let (code, tests, share) = (number(lines.code), number(lines.tests), percent(lines.code, whole));
+        let mark = if lines.code * 100 > whole * CRATE_LIMIT { "  above the limit" } else { "" };
+        let _ = writeln!(text, "{:24} {code:>7} {tests:>7} {share:>4.1} %{mark}", loaded.name);
     }
-    let tests: usize = crates.iter().map(|it| it.lines().tests).sum();
+    let tests: usize = crates.iter().map(|loaded| loaded.lines().tests).sum();
     let _ = writeln!(text, "{:24} {:>7} {:>7}", "all", number(whole), number(tests));
+    let _ = writeln!(text, "limits: {} lines of code, {CRATE_LIMIT} % for a crate", number(CODE_LIMIT));
     text
 }
 
-/// `17.3 %`
-pub fn share(part: usize, whole: usize) -> String {
-    let tenths = (part * 1000 + whole / 2) / whole.max(1);
-    format!("{}.{} %", tenths / 10, tenths % 10)
+/// The same for programs.
+pub fn sizes_json(crates: &[Crate]) -> Value {
+    let whole = total_code(crates);
+    let rows = crates.iter().map(|loaded| {
+        let lines = loaded.lines();
+        json!({ "crate": loaded.name, "code": lines.code, "tests": lines.tests, "percent": percent(lines.code, whole) })
+    });
+    let rows: Vec<Value> = rows.collect();
+    json!({ "crates": rows, "code": whole, "code_limit": CODE_LIMIT, "crate_limit_percent": CRATE_LIMIT })
+}
+
+/// Rounded to one decimal.
+fn percent(part: usize, whole: usize) -> f64 {
+    (part as f64 * 1000.0 / whole.max(1) as f64).round() / 10.0
 }
 
 /// `12,345`

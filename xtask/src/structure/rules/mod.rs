@@ -12,6 +12,7 @@ mod sizes;
 mod tuples;
 mod words;
 
+pub use self::sizes::{CODE_LIMIT, CRATE_LIMIT};
 use crate::load::Crate;
 
 #[derive(Debug)]

@@ -18,6 +18,8 @@ pub struct Dependency {
 }
 
 /// Every place in a crate where a module names an item of another one, in the order of the sources.
+///
+/// A module that re-exports what is defined below it only passes it on: that is no use of it.
 pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
     let resolver = Resolver::new(loaded);
     let detached = DetachedMethods::of(loaded, &resolver);
@@ -28,8 +30,9 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
                 found.push(Dependency { from, to, item, line, text });
             }
         };
-        for import in module.facts.imports.iter().filter(|it| !(from == 0 && it.is_reexport)) {
-            if let Some((to, item)) = used_by_import(&resolver.resolve(from, &import.path), import) {
+        for import in &module.facts.imports {
+            let Some((to, item)) = used_by_import(&resolver.resolve(from, &import.path), import) else { continue };
+            if !(import.is_reexport && loaded.modules[to].path.starts_with(&module.path)) {
                 add(to, item, import.line, text_of(import));
             }
         }
@@ -121,29 +124,24 @@ pub type Graph = BTreeMap<String, BTreeMap<String, Vec<Dependency>>>;
 
 /// The top-level modules of a crate. The root is a node as far as it defines something.
 pub fn between_modules(loaded: &Crate, found: &[Dependency]) -> Graph {
-    graph(found, |module| Some(loaded.top(module).to_owned()))
+    graph(found, |module| loaded.top(module).to_owned())
 }
 
-/// The files of one top-level module.
-pub fn between_files(loaded: &Crate, found: &[Dependency], top: &str) -> Graph {
-    graph(found, |module| (loaded.top(module) == top).then(|| loaded.file_of(module).to_owned()))
+/// The files of a crate, whatever their depth, by their paths below `src`.
+pub fn between_files(loaded: &Crate, found: &[Dependency]) -> Graph {
+    graph(found, |module| loaded.file_of(module).rsplit_once("src/").map_or("", |(_, path)| path).to_owned())
 }
 
-fn graph(found: &[Dependency], node: impl Fn(usize) -> Option<String>) -> Graph {
+fn graph(found: &[Dependency], node: impl Fn(usize) -> String) -> Graph {
     let mut graph = Graph::new();
     for it in found {
-        let (Some(from), Some(to)) = (node(it.from), node(it.to)) else { continue };
+        let (from, to) = (node(it.from), node(it.to));
         if from != to {
             graph.entry(to.clone()).or_default();
             graph.entry(from).or_default().entry(to).or_default().push(it.clone());
         }
     }
     graph
-}
-
-/// The items behind an edge.
-pub fn items(edge: &[Dependency]) -> BTreeSet<&str> {
-    edge.iter().map(|it| it.item.as_str()).collect()
 }
 
 /// `crates/cli/src/call.rs:12  use crate::args::Seconds`, the plainest place of an edge: an import, if there is one.

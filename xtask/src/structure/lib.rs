@@ -9,7 +9,6 @@
 //!
 //! **Invariant:** tests are no part of it. What `cfg(test)` keeps out of the library counts as test lines and nothing else.
 
-pub mod cut;
 pub mod cycles;
 pub mod dependencies;
 pub mod facts;

@@ -29,7 +29,7 @@ pub(super) struct ClusterSpeed {
     pub(super) cold_start: f64,
 }
 
-/// Pods of a node that Kubernetes is tested with (sig-scalability, `thresholds.md`).
+/// Pods of a node that Kubernetes is tested with (limits of its scalability group).
 const PODS_PER_NODE: f64 = 110.0;
 
 /// Pods of a namespace (the same).

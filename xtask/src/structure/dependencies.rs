@@ -71,8 +71,8 @@ struct DetachedMethods<'a> {
 impl<'a> DetachedMethods<'a> {
     fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
         let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
-            *count.entry(&it.name).or_default() += 1;
+        for name in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
+            *count.entry(name).or_default() += 1;
         }
         let mut detached = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
         let methods =

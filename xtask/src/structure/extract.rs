@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use syn::visit::{self, Visit};
-use syn::{Attribute, Block, Expr, FnArg, ImplItem, Item, Meta, Pat, Stmt, Type, Visibility};
+use syn::{Attribute, Block, Expr, ImplItem, Item, Meta, Stmt, Type, Visibility};
 
 use crate::conditions::{attributes, is_test_only};
-use crate::facts::{Binding, Body, Child, Definition, FileFacts, Function, Kind, Lines, Method, ModuleFacts, Path};
+use crate::facts::{Binding, Body, Child, Definition, FileFacts, Lines, Method, ModuleFacts, Path};
 use crate::{tokens, uses};
 
 pub(crate) fn extract(text: &str) -> syn::Result<FileFacts> {
@@ -75,28 +75,24 @@ impl Extractor {
     }
 
     fn define(&mut self, item: &Item) {
-        let (name, kind, visibility) = match item {
-            Item::Enum(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Struct(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Type(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Union(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Trait(it) => (&it.ident, Kind::Trait, &it.vis),
-            Item::TraitAlias(it) => (&it.ident, Kind::Trait, &it.vis),
-            Item::Fn(it) => (&it.sig.ident, Kind::Function, &it.vis),
-            Item::Const(it) => (&it.ident, Kind::Value, &it.vis),
-            Item::Static(it) => (&it.ident, Kind::Value, &it.vis),
-            Item::Macro(it) => match &it.ident {
-                Some(name) => (name, Kind::Macro, &Visibility::Inherited),
-                None => return,
-            },
+        let name = match item {
+            Item::Enum(it) => &it.ident,
+            Item::Struct(it) => &it.ident,
+            Item::Type(it) => &it.ident,
+            Item::Union(it) => &it.ident,
+            Item::Trait(it) => &it.ident,
+            Item::TraitAlias(it) => &it.ident,
+            Item::Fn(it) => &it.sig.ident,
+            Item::Const(it) => &it.ident,
+            Item::Static(it) => &it.ident,
+            Item::Macro(syn::ItemMacro { ident: Some(name), .. }) => name,
             _ => return,
         };
-        let line = name.span().start().line;
         match self.blocks.last_mut() {
             Some(block) => drop(block.insert(name.to_string(), None)),
             None => {
-                let is_public = matches!(visibility, Visibility::Public(_));
-                self.module.definitions.push(Definition { name: name.to_string(), kind, line, is_public });
+                let is_macro = matches!(item, Item::Macro(_));
+                self.module.definitions.push(Definition { name: name.to_string(), is_macro });
             }
         }
     }
@@ -193,10 +189,7 @@ impl<'ast> Visit<'ast> for Extractor {
 
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
         if !self.is_trait_impl {
-            let takes_tuple_of_references = signature.inputs.iter().any(is_tuple_of_references);
-            let name = &signature.ident;
-            let line = name.span().start().line;
-            self.module.functions.push(Function { name: name.to_string(), line, takes_tuple_of_references });
+            self.module.functions.push(signature.ident.to_string());
         }
         visit::visit_signature(self, signature);
     }
@@ -276,10 +269,4 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     let Meta::NameValue(it) = &attribute.meta else { return None };
     let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) = &it.value else { return None };
     Some(path.value())
-}
-
-fn is_tuple_of_references(argument: &FnArg) -> bool {
-    let FnArg::Typed(argument) = argument else { return false };
-    let Type::Tuple(tuple) = &*argument.ty else { return false };
-    matches!(&*argument.pat, Pat::Tuple(_)) && tuple.elems.iter().any(|it| matches!(it, Type::Reference(_)))
 }

@@ -31,7 +31,8 @@ pub struct ModuleFacts {
     pub children: Vec<Child>,
     pub imports: Vec<Import>,
     pub definitions: Vec<Definition>,
-    pub functions: Vec<Function>,
+    /// Names of functions and methods that are chosen here, not by a trait that is implemented.
+    pub functions: Vec<String>,
     /// Paths outside of `use`, each with the first line where it stands.
     pub mentions: BTreeMap<Path, usize>,
     /// Methods and associated functions of `impl Type`, not of traits.
@@ -74,23 +75,11 @@ pub enum Binding {
     Nothing,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Type,
-    Trait,
-    Function,
-    Macro,
-    Value,
-}
-
 /// An item of a module that other modules can name.
 #[derive(Debug)]
 pub struct Definition {
     pub name: String,
-    pub kind: Kind,
-    pub line: usize,
-    /// Whether it is `pub`, so that other crates may see it.
-    pub is_public: bool,
+    pub is_macro: bool,
 }
 
 #[derive(Debug)]
@@ -99,13 +88,4 @@ pub struct Method {
     pub name: String,
     /// Whether other modules may call it.
     pub is_shared: bool,
-}
-
-/// A function or method whose name is chosen here, not by the trait that it implements.
-#[derive(Debug)]
-pub struct Function {
-    pub name: String,
-    pub line: usize,
-    /// Has a parameter like `(a, b): (&A, &B)`.
-    pub takes_tuple_of_references: bool,
 }

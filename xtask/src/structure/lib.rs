@@ -15,6 +15,8 @@ pub mod facts;
 pub mod load;
 pub mod report;
 pub mod rules;
+pub mod sources;
+pub mod text;
 
 mod conditions;
 mod extract;

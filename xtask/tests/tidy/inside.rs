@@ -1,7 +1,8 @@
 //! Where the host starts programs of a container on its own account, past the guest or as root. The image, or an earlier
 //! copy, can replace each of them, so a new place has to be argued for here.
 
-use super::code::{code, without_unit_tests};
+use structure::text::{code, without_unit_tests};
+
 use super::project::{Source, rust_files, source};
 
 /// Code that starts one: by the engine's own exec, by one of our shell texts, or as root.

@@ -1,6 +1,7 @@
 //! Calls that only some files may hold, and words that none may.
 
-use super::code::{code, has_word, without_unit_tests};
+use structure::text::{code, has_word, without_unit_tests};
+
 use super::project::{Source, rust_files, source};
 
 /// Files that may start programs, read the environment or block a thread.

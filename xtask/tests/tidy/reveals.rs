@@ -1,6 +1,7 @@
 //! Uses of the bytes of secrets.
 
-use super::code::{code, without_unit_tests};
+use structure::text::{code, without_unit_tests};
+
 use super::project::{Source, rust_files, source};
 
 /// Files that use the bytes of a secret, and how often: keys of labels, and frames to a guest.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Outcome, entries, head};
+use super::{Outcome, head, numbers};
 use crate::load::{Crate, ROOT, total_code};
 
 /// Lines of code of a top-level module.
@@ -33,10 +33,7 @@ impl Size {
 }
 
 pub(super) fn check(crates: &[Crate], list: &str) -> Outcome {
-    let known: BTreeMap<&str, usize> = entries(list)
-        .filter_map(|it| it.rsplit_once(' '))
-        .filter_map(|(key, it)| Some((key, it.parse().ok()?)))
-        .collect();
+    let known = numbers(list);
     let sizes = sizes(crates);
     let (mut faults, mut remaining) = (vec![], head(list));
     for (key, size) in &sizes {

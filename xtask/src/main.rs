@@ -27,6 +27,7 @@ mod scenarios;
 mod sh;
 mod skips;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -10,7 +10,6 @@ mod sweep;
 
 use std::env::join_paths;
 use std::ffi::OsString;
-use std::iter::once;
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
@@ -21,9 +20,9 @@ use self::matrix::Matrix;
 pub(crate) use self::ran::Runs;
 use crate::compiler::Compiler;
 use crate::engines::apt;
-use crate::sh::{sh, target, var, which};
+use crate::sh::{var, which};
 use crate::skips::Skips;
-use crate::{clients, guest};
+use crate::{clients, guest, tools};
 
 /// Packages in the image of most tests, on the fake engine too.
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
@@ -129,16 +128,7 @@ fn nextest() -> Result<OsString> {
     if which("cargo-nextest").is_some() {
         return Ok(path.into());
     }
-    let tools = target().join("tools");
-    if !tools.join("bin/cargo-nextest").is_file() {
-        sh(
-            "cargo",
-            ["install", "--locked", "--quiet", "cargo-nextest", "--root"]
-                .map(OsString::from)
-                .into_iter()
-                .chain(once(tools.clone().into())),
-        )
-        .run()?;
-    }
-    Ok(join_paths(once(tools.join("bin")).chain(std::env::split_paths(&path)))?)
+    let program = tools::installed("cargo-nextest", "0.9.143")?;
+    let dir = program.parent().map(Path::to_owned);
+    Ok(join_paths(dir.into_iter().chain(std::env::split_paths(&path)))?)
 }

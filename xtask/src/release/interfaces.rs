@@ -10,7 +10,7 @@ use crate::sh::sh;
 use crate::tools;
 
 /// The version of cargo-semver-checks: it reads what rustdoc of one range of compilers writes, so that the compiler of
-/// `.github/workflows/release.yml` is raised with it.
+/// `.github/workflows/ci.yml` is raised with it.
 const VERSION: &str = "0.51.0";
 
 /// Compares the public crates with those of the last release before this commit. The first release has none before it.

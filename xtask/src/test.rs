@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
 //!
-//! Everything is tried on the fake or the embedded engine, by turns of days, and a part of it on the others; with
-//! `--all-engines` everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
+//! Nearly everything runs on the fake or the embedded engine, and a part of it on the others; with `--all-engines` everything
+//! on each. The harness chooses (`tests/engines/tier.rs`).
 
 pub(crate) mod all_engines;
 mod matrix;
@@ -114,7 +114,7 @@ fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[&str]) -> 
         .cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())?
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
-        .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
+        .env("CORACLE_TEST_SUBSET", if matrix.is_subset { "1" } else { "" })
         .env("CORACLE_TEST_RUN", &matrix.run)
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;

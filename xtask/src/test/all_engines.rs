@@ -36,7 +36,7 @@ pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration
     if passed && engines.iter().any(|it| it == "embedded") { write_slow(runs) } else { Ok(()) }
 }
 
-/// The tests that have one day in four (`tests/engines/tier.rs`).
+/// The tests of which one in four runs without `--all-engines` (`tests/engines/tier.rs`).
 fn write_slow(runs: &Runs) -> Result<()> {
     let slow: String = runs.slow(SLOW).iter().map(|it| format!("{it}\n")).collect();
     fs::write(root().join("tests/engines/slow.txt"), &slow)?;

@@ -36,7 +36,7 @@ usage: cargo xtask VERB
 
   demo                          the main job on a real engine, set up first if the machine has none
   test [--fake-only|--all-engines] [ARGS…]
-                                everything, each end-to-end test on one real engine a day, or on all;
+                                everything, each test on the fake or the embedded engine and a part on others, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
   generate                      what of the clients in clients/ and of docs/ follows from the code; after `cargo build`

@@ -1,4 +1,4 @@
-//! Programs of the ecosystem that cargo compiles where the machine has none, and what `cargo deny` is asked.
+//! Programs of the ecosystem that cargo compiles where the machine has none, and the checks of `cargo deny`.
 
 use std::path::PathBuf;
 

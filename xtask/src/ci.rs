@@ -1,7 +1,5 @@
 //! `cargo xtask ci`: what has to hold before a change goes in, cheapest first, from a bare machine.
 
-mod budgets;
-
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -21,7 +19,6 @@ const STEPS: &[Step] = &[
     ("guest", || guest::build_for_tests(COMPILER)), // before all that compiles `coracle`, which embeds it
     ("guest and worker alone", || guest::check_each(COMPILER)),
     ("lints and documentation", || test::beside_the_clients(build)),
-    ("budgets", budgets::print),
     ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
 ];
 

@@ -13,7 +13,6 @@ mod compiler;
 mod demo;
 mod dist;
 mod engines;
-mod eval;
 mod fuzz;
 mod generate;
 mod guest;
@@ -81,7 +80,7 @@ fn main() -> ExitCode {
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
         "book" => book::run(rest),
-        "eval" => eval::run(rest),
+        "eval" => bench::agents::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
         "package" => package::run(rest),

@@ -28,7 +28,7 @@ pub struct Project {
 
 impl Project {
     pub fn read(root: &Path) -> Result<Self> {
-        let endings = ["css", "html", "js", "md", "mjs", "mts", "py", "rs", "sh", "toml", "ts"];
+        let endings = ["css", "html", "jinja", "js", "md", "mjs", "mts", "py", "rs", "sh", "toml", "ts"];
         Ok(Self { crates: workspace(root)?, sources: sources(root, &endings)? })
     }
 }

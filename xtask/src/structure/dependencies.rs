@@ -22,7 +22,6 @@ pub struct Dependency {
 /// A module that re-exports what is defined below it only passes it on: that is no use of it.
 pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
     let resolver = Resolver::new(loaded);
-    let detached = DetachedMethods::of(loaded, &resolver);
     let mut found = vec![];
     for (from, module) in loaded.modules.iter().enumerate() {
         let mut add = |to: usize, item: String, line: usize, text: String| {
@@ -39,63 +38,15 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
         for (path, line) in &module.facts.mentions {
             let text = path.join("::");
             match resolver.resolve(from, path) {
-                Some(Target::Item { module, name }) => {
-                    if let Some((to, method)) = detached.named(module, &name, path) {
-                        add(to, method, *line, text.clone());
-                    }
-                    add(module, name, *line, text);
-                }
+                Some(Target::Item { module, name }) => add(module, name, *line, text),
                 // A derive is given a module, and names what it needs of it.
                 Some(Target::Module(module)) if path.len() > 1 => add(module, text.clone(), *line, text),
                 _ => {}
             }
         }
-        for (method, line) in &module.facts.calls {
-            if let Some((to, item)) = detached.by_call.get(method.as_str()) {
-                add(*to, item.clone(), *line, format!(".{method}()"));
-            }
-        }
     }
     found.sort_by(|a, b| (a.from, a.line, &a.text).cmp(&(b.from, b.line, &b.text)));
     found
-}
-
-/// Methods that lie in another module than their type: a caller depends on that module without naming it.
-struct DetachedMethods<'a> {
-    by_path: BTreeMap<(usize, String, &'a str), usize>,
-    /// Methods of another top-level module with a name that is unique in the crate: the type of a value is unknown
-    /// here, and common names would be taken for those of the standard library.
-    by_call: BTreeMap<&'a str, (usize, String)>,
-}
-
-impl<'a> DetachedMethods<'a> {
-    fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
-        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for name in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
-            *count.entry(name).or_default() += 1;
-        }
-        let mut detached = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
-        let methods =
-            loaded.modules.iter().enumerate().flat_map(|(at, it)| it.facts.methods.iter().map(move |it| (at, it)));
-        for (at, method) in methods {
-            let Some(Target::Item { module, name }) = resolver.resolve(at, &method.of) else { continue };
-            if module == at || !method.is_shared {
-                continue;
-            }
-            if loaded.top(module) != loaded.top(at) && count.get(method.name.as_str()) == Some(&1) {
-                detached.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
-            }
-            detached.by_path.insert((module, name, &method.name), at);
-        }
-        detached
-    }
-
-    /// The module of `Type::method`, if it is not that of its type.
-    fn named(&self, module: usize, of: &str, path: &'a [String]) -> Option<(usize, String)> {
-        let method = path.last()?;
-        let to = self.by_path.get(&(module, of.to_owned(), method.as_str()))?;
-        Some((*to, format!("{of}::{method}")))
-    }
 }
 
 /// An imported module is used where something in it is named. A re-export of it is a use by itself.

@@ -31,20 +31,13 @@ pub struct ModuleFacts {
     pub children: Vec<Child>,
     pub imports: Vec<Import>,
     pub definitions: Vec<Definition>,
-    /// Names of functions and methods that are chosen here, not by a trait that is implemented.
-    pub functions: Vec<String>,
     /// Paths outside of `use`, each with the first line where it stands.
     pub mentions: BTreeMap<Path, usize>,
-    /// Methods and associated functions of `impl Type`, not of traits.
-    pub methods: Vec<Method>,
-    /// Names of methods that are called, each with the first line.
-    pub calls: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
 pub struct Child {
     pub name: String,
-    pub line: usize,
     pub is_test: bool,
     pub body: Body,
 }
@@ -71,7 +64,7 @@ pub struct Import {
 pub enum Binding {
     Name(String),
     Glob,
-    /// An import inside a function, or `as _`: it is a dependency, but binds no name in the module.
+    /// `as _`: it is a dependency, but binds no name in the module.
     Nothing,
 }
 
@@ -80,12 +73,4 @@ pub enum Binding {
 pub struct Definition {
     pub name: String,
     pub is_macro: bool,
-}
-
-#[derive(Debug)]
-pub struct Method {
-    pub of: Path,
-    pub name: String,
-    /// Whether other modules may call it.
-    pub is_shared: bool,
 }

@@ -4,8 +4,7 @@
 //! (`xtask/tests/tidy`) and the reports of `cargo xtask modules` and `cargo xtask size` are computed from that.
 //!
 //! A dependency is what a name shows: an import, or a path in an expression, a type, a pattern, an attribute or a macro's
-//! arguments. What is deliberately absent: types. A method that is called on a value whose type is never named is not
-//! seen, but for those that lie in another module than their type and have a name of their own.
+//! arguments. What is deliberately absent: types. A method that is called on a value whose type is never named is not seen.
 //!
 //! **Invariant:** tests are no part of it. What `cfg(test)` keeps out of the library counts as test lines and nothing else.
 
@@ -21,7 +20,6 @@ pub mod text;
 mod conditions;
 mod extract;
 mod resolve;
-mod tokens;
 mod uses;
 
 pub use conditions::attributes;

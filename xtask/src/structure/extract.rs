@@ -76,11 +76,13 @@ impl Extractor {
                 at += 2;
                 continue;
             }
-            let attributes = mem::take(&mut attributes);
             if is_test_only(&attributes) {
-                at = self.skip_test(tokens, at, &attributes, is_module);
+                at = self.skip_test(tokens, at, &mem::take(&mut attributes), is_module);
                 continue;
             }
+            // The item itself stands behind its visibility.
+            let is_visibility = matches!(token, TokenTree::Ident(word) if word == "pub");
+            let attributes = if is_visibility { attributes.clone() } else { mem::take(&mut attributes) };
             at = match token {
                 TokenTree::Ident(word) => self.word(&word.to_string(), tokens, at, is_module, &attributes)?,
                 TokenTree::Group(group) => {
@@ -277,6 +279,13 @@ mod tests {
         let facts = extract(text).expect("tokens");
         let found: Vec<String> = facts.module.mentions.keys().map(|path| path.join("::")).collect();
         assert_eq!(found, ["Kind::C", "a::b", "crate::d::E", "m!", "render", "super::g"]);
+    }
+
+    #[test]
+    fn a_module_has_the_path_of_its_attribute() {
+        let facts = extract("#[path = \"odd.rs\"]\npub(crate) mod a;\nmod b;").expect("tokens");
+        let paths: Vec<String> = facts.module.children.iter().map(|child| format!("{:?}", child.body)).collect();
+        assert_eq!(paths, ["File { path: Some(\"odd.rs\") }", "File { path: None }"]);
     }
 
     #[test]

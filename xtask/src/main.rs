@@ -57,7 +57,7 @@ usage: cargo xtask VERB
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
   size [--json]                 lines of code and of tests by crate, and the limits
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
-  engines up|down|status [docker|podman]
+  engines up|down [docker|podman]
                                 real engines on Debian, from nothing
   engines up|down --kubernetes  a Kubernetes cluster of two nodes on this machine, built from Debian's sources once
   scale [NODES [PODS]]          the Kubernetes engine against a real API server with many nodes, into docs/scale.md

@@ -9,6 +9,7 @@ use syn::parse::Parser as _;
 
 use crate::conditions::is_test_only;
 use crate::facts::{Body, Child, Definition, FileFacts, Lines, ModuleFacts, Path};
+use crate::tokens::{attributes_at, declared_module, end_of_item, is_punct};
 use crate::uses::imports;
 
 /// Words before the name of an item.
@@ -67,17 +68,16 @@ impl Extractor {
     fn walk(&mut self, tokens: &[TokenTree], is_module: bool) -> syn::Result<()> {
         let (mut at, mut attributes) = (0, vec![]);
         while let Some(token) = tokens.get(at) {
-            let is_attribute = is_punct(token, '#') && matches!(tokens.get(at + 1), Some(TokenTree::Group(_)));
-            if is_attribute {
-                let stream: TokenStream = tokens[at..at + 2].iter().cloned().collect();
-                // One of a macro may be a fragment of its arguments.
-                attributes.extend(Attribute::parse_outer.parse2(stream).unwrap_or_default());
-                self.walk(&tokens[at + 1..at + 2], false)?;
-                at += 2;
-                continue;
-            }
-            if is_test_only(&attributes) {
-                at = self.skip_test(tokens, at, &mem::take(&mut attributes), is_module);
+            let (found, start) = attributes_at(tokens, at);
+            if start > at {
+                if is_test_only(&found) {
+                    at = self.skip_test(tokens, start, &found, is_module);
+                } else {
+                    tokens[at..start]
+                        .iter()
+                        .try_for_each(|it| if let TokenTree::Group(it) = it { self.inside(it) } else { Ok(()) })?;
+                    (attributes, at) = (found, start);
+                }
                 continue;
             }
             // The item itself stands behind its visibility.
@@ -164,23 +164,14 @@ impl Extractor {
         Ok(mem::replace(&mut self.module, outer))
     }
 
-    /// Skips what is for tests alone, up to a comma, a semicolon or the end of a block; a module in a file of its own is noted.
+    /// Skips what is for tests alone; a module in a file of its own is noted.
     fn skip_test(&mut self, tokens: &[TokenTree], at: usize, attributes: &[Attribute], is_module: bool) -> usize {
-        let ends = |it: &TokenTree| {
-            is_punct(it, ',')
-                || is_punct(it, ';')
-                || matches!(it, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
-        };
-        let end = tokens[at..].iter().position(ends).map_or(tokens.len() - 1, |it| at + it);
+        let end = end_of_item(tokens, at);
         let first = attributes.first().map_or(line(&tokens[at]), |it| it.pound_token.span.start().line);
         self.test_ranges.push((first, tokens[end].span().end().line));
-        if is_module
-            && is_punct(&tokens[end], ';')
-            && let [TokenTree::Ident(word), TokenTree::Ident(name)] = &tokens[end.saturating_sub(2)..end]
-            && word == "mod"
-        {
+        if let Some(name) = declared_module(&tokens[at..=end]).filter(|_| is_module) {
             let body = Body::File { path: path_attribute(attributes) };
-            self.module.children.push(Child { name: name.to_string(), is_test: true, body });
+            self.module.children.push(Child { name, is_test: true, body });
         }
         end + 1
     }
@@ -259,10 +250,6 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     let value = &attribute.meta.require_name_value().ok()?.value;
     let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) = value else { return None };
     Some(path.value())
-}
-
-fn is_punct(token: &TokenTree, expected: char) -> bool {
-    matches!(token, TokenTree::Punct(it) if it.as_char() == expected)
 }
 
 fn line(token: &TokenTree) -> usize {

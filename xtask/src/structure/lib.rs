@@ -16,10 +16,9 @@ pub mod report;
 pub mod rules;
 pub mod sources;
 pub mod text;
+pub mod tokens;
 
 mod conditions;
 mod extract;
 mod resolve;
 mod uses;
-
-pub use conditions::attributes;

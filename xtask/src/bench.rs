@@ -92,8 +92,8 @@ impl Bench {
             // Docker's program is root's, and a program of root's directories may be closed to others.
             let person = engines::rootless_person()?;
             let (out, program) = (person.temp_dir().join("bench.json"), person.copy_of(&example)?);
-            let kept = engines().filter(|it| it.as_os_str() != "docker");
-            let words: Vec<_> = words(out.clone()).chain(kept).collect();
+            let measurable = engines().filter(|it| it.as_os_str() != "docker");
+            let words: Vec<_> = words(out.clone()).chain(measurable).collect();
             let words: Vec<_> = words.iter().map(|it| it.to_string_lossy()).collect();
             let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
             let temp = format!("TMPDIR={}", person.temp_dir().display());

@@ -47,7 +47,7 @@ impl Skips {
         skips
     }
 
-    /// Prints how many tests each reason kept from running.
+    /// Prints how many tests were skipped for each reason.
     pub(crate) fn print(&self) {
         for (reason, tests) in &self.0 {
             let s = if tests.len() == 1 { "" } else { "s" };

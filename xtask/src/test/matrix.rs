@@ -39,15 +39,14 @@ impl Matrix {
             _ if fake_only && all => bail!("--fake-only or --all-engines, not both"),
             Some(_) if all => bail!("--all-engines is every engine: CORACLE_ENGINES is not set with it"),
             _ if fake_only => Ok(Self { is_narrowed: true, ..Self::default() }),
-            Some(asked) => Self::named(&asked),
+            Some(list) => Self::named(&list),
             None => Self::usual(all),
         }?;
         Ok(Self { run: this_run(), ..it })
     }
 
-    fn named(asked: &str) -> Result<Self> {
-        let engines: Vec<String> =
-            asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
+    fn named(list: &str) -> Result<Self> {
+        let engines: Vec<String> = list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
         engines.iter().filter(|it| *it != CONTAINER && *it != KUBERNETES).try_for_each(|it| engines::up(Some(it)))?;
         Ok(Self { engines, is_narrowed: true, ..Self::default() })
     }

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/provision/src/context.rs", "declares it: over the link, behind the guest's filter"),
     (
         "crates/provision/src/repos.rs",
-        "over the link: an installation that a caller asked for as root, where that is granted",
+        "over the link: an installation that a caller requested as root, where that is granted",
     ),
     ("crates/engine/src/runtime/containers.rs", "the verb itself"),
     ("crates/engine/src/service/health.rs", "the health check of a service, as the user of that service"),

@@ -1,6 +1,6 @@
 //! A Kubernetes cluster on this machine: a control plane, two nodes and a registry, in network namespaces.
 //!
-//! Only on demand: its programs are built from a source package, which takes minutes, and kept. What each step makes is
+//! Only on demand: its programs are built from a source package, which takes minutes, and stay. What each step makes is
 //! left as it is if it is there, so that `up` also starts again a program that was ended.
 
 mod cgroups;

@@ -38,11 +38,12 @@ pub(crate) async fn on_one_engine(engine: EngineKind, check: impl AsyncFn(&Case)
 
 async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'_>) {
     let test = coracle_skips::test_name();
-    if !tier::has_turn(&test, tier::day()) {
-        return skip(coracle_skips::ANOTHER_DAY);
+    let is_subset = tier::is_subset();
+    if !tier::is_run(&test, is_subset) {
+        return skip(coracle_skips::NOT_IN_SUBSET);
     }
     let named = names();
-    let (mut engines, mut failure) = (tier::engines_of(&test, named.clone(), tier::day(), only), None);
+    let (mut engines, mut failure) = (tier::engines_of(&test, named.clone(), is_subset, only), None);
     for engine in OF_PERSON.into_iter().filter(|_| is_root()) {
         if !engines.iter().any(|it| it == engine) {
             continue;
@@ -57,12 +58,8 @@ async fn on_engines(rootless: bool, only: Option<EngineKind>, check: CaseCheck<'
     // Engines wait for their programs and not for each other.
     let mut outcomes = join_all(engines.iter().map(|it| on_engine(&test, it, check))).await;
     let is_left_out = |it: &[Result<Outcome, Panic>]| it.iter().all(|it| matches!(it, Ok(Outcome::LeftOut)));
-    let waits = only.is_none() && tier::waits_for_the_next_day(&test, &named, tier::day());
-    if waits && failure.is_none() && is_left_out(&outcomes) {
-        return skip(coracle_skips::ANOTHER_DAY);
-    }
-    let others = tier::stand_ins(&test, &named, tier::day()).into_iter().filter(|it| !engines.contains(it));
-    for other in others.filter(|_| only.is_none() && !waits) {
+    let others = tier::stand_ins(&test, &named, is_subset).into_iter().filter(|it| !engines.contains(it));
+    for other in others.filter(|_| only.is_none()) {
         if is_left_out(&outcomes) {
             outcomes.push(on_engine(&test, &other, check).await);
         }

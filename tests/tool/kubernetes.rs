@@ -28,7 +28,7 @@ pub(super) async fn on_a_played_cluster(person: Person, check: impl AsyncFn(&Too
         .await;
 }
 
-/// Whether there is anything to run on, and this is its day: these tests have no meaning for the other engines.
+/// Whether there is anything to run on, and this test is of the run: these tests have no meaning for the other engines.
 pub(super) fn has_a_cluster() -> bool {
     let is_named = variable("CORACLE_ENGINES").unwrap_or_default().split(',').any(|it| it.trim() == "kubernetes");
     is_named && meets_a_cluster(&coracle_skips::test_name())

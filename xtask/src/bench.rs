@@ -6,29 +6,24 @@
 //! engines' own programs, as root and as another user. `bench clients [CONTAINERS]`: many containers of one client, and commands
 //! over its open connection; with `CORACLE_ENGINES=docker,kubernetes` also in a Pod of the cluster for tests.
 //!
-//! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and
-//! nothing else. `bench page NAME` writes it once more.
+//! Each is measured by an example of `tests/examples`; its page in `docs/bench` is written from what that measured and from a
+//! template in `pages`. `bench page NAME` writes it once more.
 
+pub(crate) mod agents;
 mod clients;
-mod create;
-mod engine;
-mod exec;
-mod list;
-mod report;
-mod workflows;
-mod workspace;
+mod page;
+mod plot;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
+pub(crate) use self::page::{number, render, whole};
 use crate::engines::{self, apt};
 use crate::guest;
 use crate::sh::{root, sh, target, var};
-use report::Report;
-pub(crate) use report::number;
-use serde_json::Value;
 
 /// Measurements that share an example and a page.
 struct Bench {
@@ -36,7 +31,7 @@ struct Bench {
     example: &'static str,
     /// Enough that a median stands still, in a few minutes.
     rounds: u32,
-    page: fn(&Report, &str) -> String,
+    page: &'static str,
     /// What is measured before the engines of `CORACLE_ENGINES`.
     before: &'static [&'static str],
     /// It is measured again by an account that is not root, and its page has a plot.
@@ -44,12 +39,16 @@ struct Bench {
 }
 
 const BENCHES: [Bench; 6] = [
-    Bench::new("exec", "link_bench", 30, exec::page),
-    Bench::new("create", "create_bench", 12, create::page),
-    Bench { before: &["embedded", "crun"], twice: true, ..Bench::new("engine", "engine_bench", 15, engine::page) },
-    Bench::new("workspace", "workspace_bench", 30, workspace::page),
-    Bench::new("workflows", "workflows_bench", 15, workflows::page),
-    Bench::new("list", "list_bench", 15, list::page),
+    Bench::new("exec", "link_bench", 30, include_str!("bench/pages/exec.jinja")),
+    Bench::new("create", "create_bench", 12, include_str!("bench/pages/create.jinja")),
+    Bench {
+        before: &["embedded", "crun"],
+        twice: true,
+        ..Bench::new("engine", "engine_bench", 15, include_str!("bench/pages/engine.jinja"))
+    },
+    Bench::new("workspace", "workspace_bench", 30, include_str!("bench/pages/workspace.jinja")),
+    Bench::new("workflows", "workflows_bench", 15, include_str!("bench/pages/workflows.jinja")),
+    Bench::new("list", "list_bench", 15, include_str!("bench/pages/list.jinja")),
 ];
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
@@ -70,7 +69,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 impl Bench {
-    const fn new(name: &'static str, example: &'static str, rounds: u32, page: fn(&Report, &str) -> String) -> Self {
+    const fn new(name: &'static str, example: &'static str, rounds: u32, page: &'static str) -> Self {
         Self { name, example, rounds, page, before: &[], twice: false }
     }
 
@@ -84,12 +83,7 @@ impl Bench {
         for engine in &engines {
             engines::up(Some(engine))?;
         }
-        guest::build_small(&guest::PROGRAMS)?;
-        let packages = ["--package", "coracle-cli", "--package", "coracle-tests"];
-        let programs = ["--bin", "coracle", "--example", self.example];
-        sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
-        let (built, measured) = (target().join("release"), self.measured());
-        fs::create_dir_all(target().join("bench"))?;
+        let (built, measured) = (build(self.example)?, self.measured());
         let example = built.join("examples").join(self.example);
         let words = |out: PathBuf| [out, built.join("coracle"), rounds.to_string().into()].into_iter();
         let engines = || self.before.iter().chain(&engines).map(PathBuf::from);
@@ -98,8 +92,8 @@ impl Bench {
             // Docker's program is root's, and a program of root's directories may be closed to others.
             let person = engines::rootless_person()?;
             let (out, program) = (person.temp_dir().join("bench.json"), person.copy_of(&example)?);
-            let kept = engines().filter(|it| it.as_os_str() != "docker");
-            let words: Vec<_> = words(out.clone()).chain(kept).collect();
+            let measurable = engines().filter(|it| it.as_os_str() != "docker");
+            let words: Vec<_> = words(out.clone()).chain(measurable).collect();
             let words: Vec<_> = words.iter().map(|it| it.to_string_lossy()).collect();
             let words: Vec<_> = words.iter().map(AsRef::as_ref).collect();
             let temp = format!("TMPDIR={}", person.temp_dir().display());
@@ -117,7 +111,7 @@ impl Bench {
         for (part, field) in [("engines", "name"), ("series", "engine"), ("sizes", "engine")] {
             for entry in more[part].as_array_mut().into_iter().flatten() {
                 let name = entry[field].as_str().unwrap_or_default();
-                let name = format!("{}{name}", engine::ROOTLESS);
+                let name = format!("rootless {name}");
                 entry[field] = name.into();
                 all[part].as_array_mut().with_context(|| format!("no `{part}`"))?.push(entry.clone());
             }
@@ -131,19 +125,35 @@ impl Bench {
     }
 
     fn write(&self) -> Result<()> {
-        let measured = self.measured();
-        let text = fs::read_to_string(&measured).with_context(|| format!("read {}", measured.display()))?;
-        let report = Report::read(&serde_json::from_str(&text)?)?;
-        let dir = root().join("docs/bench");
-        fs::create_dir_all(&dir)?;
-        let page = (self.page)(&report, &machine()?);
-        fs::write(dir.join(self.name).with_extension("md"), &page)?;
+        let measured = read(&self.measured())?;
         if self.twice {
-            fs::write(dir.join(engine::PLOT), engine::plot(&report))?;
+            fs::write(root().join("docs/bench/engine.svg"), plot::plot(&measured))?;
         }
-        println!("\n{page}");
-        Ok(())
+        write(self.name, self.page, &measured)
     }
+}
+
+/// Builds `coracle` and an example as a release has them; the directory of both.
+fn build(example: &str) -> Result<PathBuf> {
+    guest::build_small(&guest::PROGRAMS)?;
+    let packages = ["--package", "coracle-cli", "--package", "coracle-tests"];
+    let programs = ["--bin", "coracle", "--example", example];
+    sh("cargo", ["build", "--release"].into_iter().chain(packages).chain(programs)).run()?;
+    fs::create_dir_all(target().join("bench"))?;
+    Ok(target().join("release"))
+}
+
+pub(crate) fn read(measured: &Path) -> Result<Value> {
+    let text = fs::read_to_string(measured).with_context(|| format!("read {}", measured.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("parse {}", measured.display()))
+}
+
+/// Writes a page of `docs/bench`.
+fn write(name: &str, template: &str, measured: &Value) -> Result<()> {
+    let page = render(template, measured, &machine()?)?;
+    fs::write(root().join("docs/bench").join(name).with_extension("md"), &page)?;
+    println!("\n{page}");
+    Ok(())
 }
 
 /// The machine and the day, in one line. The load shows whether other programs ran, too.
@@ -157,15 +167,4 @@ pub(crate) fn machine() -> Result<String> {
     let load = load.split(' ').nth(1).unwrap_or("unknown");
     let model = model.unwrap_or("of a model that the kernel does not name");
     Ok(format!("{day}; {kernel}; {cores} cores, {model}; load of the last 5 minutes {load}"))
-}
-
-/// Median and 99th percentile of values in ascending order.
-pub(crate) fn cell(ascending: &[f64]) -> String {
-    let both = quantile(ascending, 0.5).zip(quantile(ascending, 0.99));
-    both.map_or("–".to_owned(), |(median, last)| format!("{} ({})", number(median), number(last)))
-}
-
-pub(crate) fn quantile(ascending: &[f64], share: f64) -> Option<f64> {
-    let last = ascending.len().checked_sub(1)?;
-    ascending.get((last as f64 * share).round() as usize).copied()
 }

@@ -203,7 +203,7 @@ impl Project {
     fn new() -> Result<Self> {
         let copy = std::env::temp_dir().join(format!("coracle-demo-{}", std::process::id()));
         let project = Self(copy);
-        copy_tree(&root().join("tests/fixtures/python-project"), &project.0)?;
+        sh("cp", [Path::new("-R"), &root().join("tests/fixtures/python-project"), &project.0]).read()?;
         fs::create_dir(project.0.join("result"))?;
         Ok(project)
     }
@@ -213,18 +213,4 @@ impl Drop for Project {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0); // a leftover in the temporary directory is not worth a failure
     }
-}
-
-fn copy_tree(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from).with_context(|| format!("read {}", from.display()))? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_tree(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
 }

@@ -75,8 +75,8 @@ fn fuzz(programs: &Path, name: &str, seconds: u32) -> Result<()> {
 }
 
 fn triple() -> Result<String> {
-    let said = sh("rustc", ["-vV"]).read()?;
-    let host = said.lines().find_map(|it| it.strip_prefix("host: "));
+    let version = sh("rustc", ["-vV"]).read()?;
+    let host = version.lines().find_map(|it| it.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc does not say its host")
 }
 

@@ -31,7 +31,7 @@ const TYPESCRIPT: &str = "clients/typescript/src";
 /// Prints the document by the program of the last build, and writes all files.
 pub(crate) fn run(_: &[String]) -> Result<()> {
     let program = target().join("debug/coracle");
-    // The document has the tools of the default configuration, and not the person's.
+    // The document has the tools of the default configuration, and not the user's.
     let home = target().join("generate-home");
     fs::create_dir_all(&home)?;
     let words = ["serve", "--openapi", "--config", "none.toml"];

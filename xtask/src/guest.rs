@@ -2,7 +2,7 @@
 //! compressed, where the build of `coracle` looks for it.
 //!
 //! The small build is optimised and is what a release carries. The fast one, for tests and for the demo, is compiled with
-//! all that is compiled for them anyway, and is larger. Only one of them is kept, so a test run replaces the small one; the
+//! all that is compiled for them anyway, and is larger. Only one of them stays, so a test run replaces the small one; the
 //! release build of `coracle` warns when it finds the other.
 
 use std::fs;
@@ -176,7 +176,7 @@ fn embed(what: &Program, built: &Path, how: Build, machine: &Machine) -> Result<
 }
 
 fn compile_small(what: &Program, machine: &Machine) -> Result<PathBuf> {
-    // A target directory of its own: with other flags in the usual one, cargo would build everything anew each time.
+    // A target directory of its own: with other flags in the usual one, cargo would rebuild everything each time.
     let dir = root().join("target/guest-build");
     let (program, profile) = (what.package(), what.name);
     // Each by itself: together they would share the features of their packages, and the guest be a seventh larger.
@@ -236,7 +236,7 @@ fn compress(program: &Path, how: Build) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Writes a file unless it has that content already, since all that embeds it would be built anew. Whether it was
+/// Writes a file unless it has that content already, since all that embeds it would be rebuilt. Whether it was
 /// written.
 fn keep(dir: &Path, name: &str, content: &[u8]) -> Result<bool> {
     let path = dir.join(name);
@@ -293,9 +293,9 @@ mod tests {
     #[test]
     fn a_file_is_written_only_when_it_changes() {
         let dir = std::env::temp_dir().join(format!("coracle-xtask-guest-{}", std::process::id()));
-        let kept = [b"one", b"one", b"two"].map(|it| keep(&dir, "guest.gz", it).expect("a writable directory"));
+        let written = [b"one", b"one", b"two"].map(|it| keep(&dir, "guest.gz", it).expect("a writable directory"));
         let files = fs::read_dir(&dir).expect("it is there").count();
         fs::remove_dir_all(&dir).expect("it is ours");
-        assert_eq!((kept, files), ([true, false, true], 1));
+        assert_eq!((written, files), ([true, false, true], 1));
     }
 }

@@ -13,7 +13,6 @@ mod compiler;
 mod demo;
 mod dist;
 mod engines;
-mod eval;
 mod fuzz;
 mod generate;
 mod guest;
@@ -27,6 +26,7 @@ mod scenarios;
 mod sh;
 mod skips;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ usage: cargo xtask VERB
 
   demo                          the main job on a real engine, set up first if the machine has none
   test [--fake-only|--all-engines] [ARGS…]
-                                everything, each end-to-end test on one real engine a day, or on all;
+                                everything, each test on the fake or the embedded engine and a part on others, or on all;
                                 ARGS go to cargo-nextest
   ci                            what has to hold before a change goes in
   generate                      what of the clients in clients/ and of docs/ follows from the code; after `cargo build`
@@ -55,9 +55,9 @@ usage: cargo xtask VERB
   release bump VERSION          that version everywhere, and in the changelog
   package [PROGRAM [DIR]]       the wheel and the npm package of this platform, into target/package
   modules [CRATE…]              what the modules of a crate use of each other, and where that is a circle
-  size [--modules]              lines of code and of tests by crate
+  size [--json]                 lines of code and of tests by crate, and the limits
   ratchet                       take what is gone from the lists of known faults, xtask/tests/tidy/known_*.txt
-  engines up|down|status [docker|podman]
+  engines up|down [docker|podman]
                                 real engines on Debian, from nothing
   engines up|down --kubernetes  a Kubernetes cluster of two nodes on this machine, built from Debian's sources once
   scale [NODES [PODS]]          the Kubernetes engine against a real API server with many nodes, into docs/scale.md
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         "guest" => guest::run(rest),
         "bench" => bench::run(rest),
         "book" => book::run(rest),
-        "eval" => eval::run(rest),
+        "eval" => bench::agents::run(rest),
         "fuzz" => fuzz::run(rest),
         "modules" => modules::run(rest),
         "package" => package::run(rest),

@@ -19,8 +19,13 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
 }
 
 pub(crate) fn size(words: &[String]) -> Result<()> {
-    let with_modules = words == ["--modules"];
-    ensure!(with_modules || words.is_empty(), "usage: cargo xtask size [--modules]");
-    print!("{}", report::sizes(&workspace(root())?, with_modules));
+    let is_json = words == ["--json"];
+    ensure!(is_json || words.is_empty(), "usage: cargo xtask size [--json]");
+    let crates = workspace(root())?;
+    if is_json {
+        println!("{:#}", report::sizes_json(&crates));
+    } else {
+        print!("{}", report::sizes(&crates));
+    }
     Ok(())
 }

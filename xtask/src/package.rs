@@ -42,7 +42,7 @@ fn wheel(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
     let build = sh("python3", [&backend, &out.to_path_buf()]).env("CORACLE_BIN", program);
     let name = build.env("CORACLE_LICENCES", &dir).read();
     let _ = fs::remove_dir_all(&dir); // a leftover of a build is not worth a failure
-    told(&out.join(name?))
+    print_size(&out.join(name?))
 }
 
 /// Seconds since 1970 in the archive: those that `npm pack` writes.
@@ -68,7 +68,7 @@ fn npm(program: &Path, licences: &[ArchiveFile], out: &Path) -> Result<()> {
     let system = [&manifest["os"][0], &manifest["cpu"][0]].map(|it| it.as_str().unwrap_or_default());
     let name = format!("{}-{}-{}-{}.tgz", word("name")?, word("version")?, system[0], system[1]);
     fs::write(out.join(&name), tar_gz("package/", &files, NPM_TIME)?)?;
-    told(&out.join(name))
+    print_size(&out.join(name))
 }
 
 /// An installer refuses the package elsewhere, where its program would not run.
@@ -80,10 +80,10 @@ fn for_this_platform(mut manifest: Value) -> Value {
     manifest
 }
 
-fn told(package: &Path) -> Result<()> {
+fn print_size(package: &Path) -> Result<()> {
     let bytes = fs::metadata(package).with_context(|| package.display().to_string())?.len();
     ensure!(bytes > 0, "{} is empty", package.display());
-    #[expect(clippy::cast_precision_loss, reason = "it is told in tenths of a MiB")]
+    #[expect(clippy::cast_precision_loss, reason = "it is shown in tenths of a MiB")]
     let size = bytes as f64 / f64::from(1 << 20);
     println!("  {}: {size:.1} MiB", package.display());
     Ok(())

@@ -3,23 +3,22 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use structure::load::workspace;
-use structure::rules::{ALL, LISTS};
+use structure::rules::{ALL, LISTS, Project};
 
 use crate::sh::root;
 
 pub(crate) fn run(words: &[String]) -> Result<()> {
     ensure!(words.is_empty(), "usage: cargo xtask ratchet");
-    let crates = workspace(root())?;
+    let project = Project::read(root())?;
     for rule in ALL {
         let path = root().join(LISTS).join(rule.list);
         let list = fs::read_to_string(&path)?;
-        let outcome = (rule.check)(&crates, &list);
+        let outcome = (rule.check)(&project, &list);
         if outcome.list != list {
             fs::write(&path, &outcome.list)?;
             println!("{LISTS}/{} is shorter now", rule.list);
         }
-        for fault in (rule.check)(&crates, &outcome.list).faults {
+        for fault in (rule.check)(&project, &outcome.list).faults {
             println!("{fault}");
         }
     }

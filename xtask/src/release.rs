@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::sh::{root, sh, target};
+use crate::tools;
 
 /// Files that name the version, and how; `@` stands for it.
 const PLACES: &[(&str, &str)] = &[
@@ -59,6 +60,7 @@ fn check(version: &str) -> Result<()> {
         has_entry(&changelog, version),
         "CHANGELOG.md has no entry for {version}; `cargo xtask release bump {version}` makes one of what is unreleased"
     );
+    tools::check_advisories()?;
     let dir = target().join("release-check");
     let source = publishable_copy("HEAD", &dir)?;
     package_crates(&source)?;

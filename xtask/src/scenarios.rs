@@ -46,7 +46,7 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         println!("{json:#}");
     } else {
         print(&scenarios);
-        println!("{}", all_engines::told(all.as_ref()));
+        println!("{}", all_engines::summary(all.as_ref()));
     }
     Ok(())
 }

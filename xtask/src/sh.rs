@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-/// A program to run, shown as it was asked for.
+/// A program to run, shown with its arguments.
 #[derive(Debug)]
 pub(crate) struct Sh {
     command: Command,
@@ -90,8 +90,8 @@ impl Sh {
         let shown = self.shown.clone();
         let output = self.output()?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{shown}` failed ({}): {}", output.status, said.trim());
+            let errors = String::from_utf8_lossy(&output.stderr);
+            bail!("`{shown}` failed ({}): {}", output.status, errors.trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }

@@ -18,7 +18,7 @@ const EXPECTED: &[&str] = &[
     "embedded-rootless",
     "needs a user who is not root",
     "needs a kernel that keeps no limits for a user",
-    "its turn is on another day",
+    "takes long, and runs with --all-engines",
     "takes minutes; CORACLE_COOK names what is built",
     "crun refuses control groups of both versions",
 ];
@@ -47,7 +47,7 @@ impl Skips {
         skips
     }
 
-    /// Prints how many tests each reason kept from running.
+    /// Prints how many tests were skipped for each reason.
     pub(crate) fn print(&self) {
         for (reason, tests) in &self.0 {
             let s = if tests.len() == 1 { "" } else { "s" };

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything, on a machine that may have neither tools nor engines.
 //!
-//! Everything is tried on the fake or the embedded engine, by turns of days, and a part of it on the others; with
-//! `--all-engines` everything on each. The harness chooses (`tests/engines/tier.rs`); the day comes from here.
+//! Nearly everything runs on the fake or the embedded engine, and a part of it on the others; with `--all-engines` everything
+//! on each. The harness chooses (`tests/engines/tier.rs`).
 
 pub(crate) mod all_engines;
 mod matrix;
@@ -10,7 +10,6 @@ mod sweep;
 
 use std::env::join_paths;
 use std::ffi::OsString;
-use std::iter::once;
 use std::path::Path;
 use std::thread;
 use std::time::Instant;
@@ -21,9 +20,9 @@ use self::matrix::Matrix;
 pub(crate) use self::ran::Runs;
 use crate::compiler::Compiler;
 use crate::engines::apt;
-use crate::sh::{sh, target, var, which};
+use crate::sh::{var, which};
 use crate::skips::Skips;
-use crate::{clients, guest};
+use crate::{clients, guest, tools};
 
 /// Packages in the image of most tests, on the fake engine too.
 const IMAGE_PACKAGES: &[&str] = &["busybox-static"];
@@ -115,7 +114,7 @@ fn tests(compiler: Compiler, matrix: &Matrix, path: OsString, rest: &[&str]) -> 
         .cargo(&[&["nextest", "run", "--profile", profile], TARGETS, rest].concat())?
         .env("PATH", path)
         .env("CORACLE_ENGINES", matrix.engines.join(","))
-        .env("CORACLE_TEST_DAY", matrix.day.map(|it| it.to_string()).unwrap_or_default())
+        .env("CORACLE_TEST_SUBSET", if matrix.is_subset { "1" } else { "" })
         .env("CORACLE_TEST_RUN", &matrix.run)
         .env("INSTA_UPDATE", var("INSTA_UPDATE").unwrap_or_else(|| "no".into()))
         .run()?;
@@ -129,16 +128,7 @@ fn nextest() -> Result<OsString> {
     if which("cargo-nextest").is_some() {
         return Ok(path.into());
     }
-    let tools = target().join("tools");
-    if !tools.join("bin/cargo-nextest").is_file() {
-        sh(
-            "cargo",
-            ["install", "--locked", "--quiet", "cargo-nextest", "--root"]
-                .map(OsString::from)
-                .into_iter()
-                .chain(once(tools.clone().into())),
-        )
-        .run()?;
-    }
-    Ok(join_paths(once(tools.join("bin")).chain(std::env::split_paths(&path)))?)
+    let program = tools::installed("cargo-nextest", "0.9.143")?;
+    let dir = program.parent().map(Path::to_owned);
+    Ok(join_paths(dir.into_iter().chain(std::env::split_paths(&path)))?)
 }

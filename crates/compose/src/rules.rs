@@ -20,7 +20,7 @@ pub struct Rules<'a> {
     pub max_services: usize,
     /// What a service gets that asks for no limit. Lowered to the policy's ceilings.
     pub default_limits: Limits,
-    /// Root inside is root on the engine's host: a writable bind then needs a user that is not root (security.md I12).
+    /// Root inside is root on the engine's host: a writable bind then needs a user that is not root.
     pub root_is_host: bool,
     /// Names below a writable bind that lie read-only over it (`workspace.protected`).
     pub protected: &'a [String],

@@ -27,8 +27,8 @@ pub const NEEDS_STRACE: &str = "needs strace";
 /// The test is about an engine behind a server of `ssh`.
 pub const NEEDS_SSHD: &str = "needs root and openssh-server";
 
-/// The test takes long or is about a real engine, and has its turn on another day.
-pub const ANOTHER_DAY: &str = "its turn is on another day";
+/// The test takes long, and `cargo xtask test` runs a part of those.
+pub const NOT_IN_SUBSET: &str = "takes long, and runs with --all-engines";
 
 /// The test is about a page in a browser.
 pub const NEEDS_CHROMIUM: &str = "needs chromium";

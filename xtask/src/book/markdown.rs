@@ -57,12 +57,12 @@ fn anchor(heading: &str) -> String {
         _ => words + part.split_once(')').map_or(part, |it| it.1),
     });
     let lower = words.to_lowercase();
-    let kept = lower.chars().filter_map(|it| match it {
+    let anchor = lower.chars().filter_map(|it| match it {
         ' ' => Some('-'),
         it if it.is_alphanumeric() || it == '-' || it == '_' => Some(it),
         _ => None,
     });
-    kept.collect()
+    anchor.collect()
 }
 
 #[cfg(test)]

@@ -3,17 +3,14 @@
 //! What can be wrong without mdBook is a test here, and so a part of the step `rules` of `cargo xtask ci`.
 
 mod check;
-mod html;
 mod markdown;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use self::check::Pages;
-use self::html::BuiltFile;
 use crate::sh::{root, sh, target};
 
 /// The page of the repository that the book has, too; the book's files are its neighbours there.
@@ -26,26 +23,17 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         [flag, program] if flag == "--mdbook" => program,
         _ => bail!("usage: cargo xtask book [--mdbook PROGRAM]"),
     };
-    report(&pages()?.faults())?;
-    println!("the pages have no broken links, and each is listed and near");
-    let Ok(version) = sh(program, ["--version"]).read() else {
-        bail!(
-            "no `{program}` to build the book with; its releases have it prebuilt, Debian 13 as the package `mdbook`, and \
-             `--mdbook PROGRAM` names it"
-        );
-    };
-    println!("{version}");
+    let faults = pages()?.faults();
+    ensure!(faults.is_empty(), "{} faults:\n  {}", faults.len(), faults.join("\n  "));
+    ensure!(
+        sh(program, ["--version"]).succeeds(),
+        "no `{program}` to build the book with; its releases have it prebuilt, Debian 13 as the package `mdbook`, and \
+         `--mdbook PROGRAM` names it"
+    );
     let book = target().join("book");
     copy_sources(&book)?;
     sh(program, ["build"]).dir(&book).run()?;
-    let (built, files) = built(&book.join("html"))?;
-    report(&html::faults(&built, &files))?;
-    println!("{} pages: {}", built.iter().filter(|it| it.path.ends_with(".html")).count(), book.join("html").display());
-    Ok(())
-}
-
-fn report(faults: &[String]) -> Result<()> {
-    ensure!(faults.is_empty(), "{} faults:\n  {}", faults.len(), faults.join("\n  "));
+    println!("{}", book.join("html/index.html").display());
     Ok(())
 }
 
@@ -92,26 +80,6 @@ fn copy_sources(book: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The built pages and style sheets, and the paths of all that was built.
-fn built(root: &Path) -> Result<(Vec<BuiltFile>, BTreeSet<String>)> {
-    let (mut built, mut files, mut folders) = (Vec::new(), BTreeSet::new(), vec![root.to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let file = entry?.path();
-            if file.is_dir() {
-                folders.push(file);
-                continue;
-            }
-            let path = file.strip_prefix(root)?.to_string_lossy().into_owned();
-            if path.ends_with(".html") || path.ends_with(".css") {
-                built.push(BuiltFile { path: path.clone(), text: fs::read_to_string(&file)? });
-            }
-            files.insert(path);
-        }
-    }
-    Ok((built, files))
 }
 
 #[cfg(test)]

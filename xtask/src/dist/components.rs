@@ -112,7 +112,7 @@ fn versions(component: &Component, versions: BTreeSet<String>) -> Vec<Component>
     versions.into_iter().map(|it| Component { version: Some(it), ..component.clone() }).collect()
 }
 
-/// Of banners such as `Debian GLIBC 2.36-9+deb12u14`: a distribution mends holes without another version of the project's.
+/// Of banners such as `Debian GLIBC 2.36-9+deb12u14`: a distribution fixes vulnerabilities without another version of the project's.
 fn glibc(banners: &BTreeSet<String>) -> Vec<Component> {
     let known = banners.iter().filter_map(|it| it.split_once(" GLIBC "));
     let component = |(maker, version): (&str, &str)| {

@@ -34,7 +34,7 @@ or are built by them, each under its own licence. Their notices and the texts of
 the licences follow.
 ";
 
-/// What one work asks to be said.
+/// What the licence of one work requires in every copy.
 #[derive(Debug)]
 struct Notice {
     /// Name and version.

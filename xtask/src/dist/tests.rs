@@ -135,7 +135,7 @@ fn the_installer_installs_replaces_and_removes() {
         assert_eq!(fs::read_to_string(prefix.join(path)).unwrap(), path);
     }
     let state = scratch.dir("home/.local/state/coracle");
-    fs::write(state.join("key"), "kept").unwrap();
+    fs::write(state.join("key"), "a key").unwrap();
     // Something that only the version before had.
     let list = prefix.join("share/coracle/installed");
     fs::write(prefix.join("share/old"), "").unwrap();
@@ -145,7 +145,7 @@ fn the_installer_installs_replaces_and_removes() {
 
     let last = prints(&["--uninstall"]);
     assert!(last.contains(&format!("stays     {}", state.display())), "{last}");
-    assert_eq!(fs::read_to_string(state.join("key")).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(state.join("key")).unwrap(), "a key");
     assert!(!prefix.join("bin/coracle").exists() && !list.exists());
     assert!(!script(&["--uninstall"]).status.success(), "there is nothing left");
 }
@@ -155,7 +155,7 @@ fn a_prefix_that_the_release_was_downloaded_to_keeps_its_own_files() {
     let scratch = Scratch::new("own-files");
     let prefix = scratch.dir("prefix");
     packed(&prefix);
-    // The program of an earlier release, and files of the person's.
+    // The program of an earlier release, and files of the user's.
     let own = [scratch.dir("prefix/bin").join("mine"), scratch.dir("prefix/share").join("mine")];
     let old = ArchiveFile::program("bin/coracle", "#!/bin/sh\necho coracle 0.0.0\n");
     fs::write(prefix.join(&old.path), &old.content).unwrap();
@@ -166,8 +166,8 @@ fn a_prefix_that_the_release_was_downloaded_to_keeps_its_own_files() {
     let script = |words: &[&str]| {
         sh("sh", [prefix.join("install.sh"), "--prefix".into(), prefix.clone()]).words(words).read().unwrap()
     };
-    let said = script(&[]);
-    assert!(said.contains("replaced  coracle 0.0.0") && said.contains("installed coracle 0.0.1"), "{said}");
+    let printed = script(&[]);
+    assert!(printed.contains("replaced  coracle 0.0.0") && printed.contains("installed coracle 0.0.1"), "{printed}");
     script(&["--uninstall"]);
     assert!(own.iter().all(|it| it.exists()) && !prefix.join("bin/coracle").exists());
 }
@@ -193,11 +193,11 @@ fn an_archive_that_cannot_be_checked_is_not_installed() {
     for name in ["dirname", "grep", "cut", "gzip", "id", "mktemp", "rm", "tar", "uname"] {
         std::os::unix::fs::symlink(which(name).unwrap(), tools.join(name)).unwrap();
     }
-    let said = refused(&out, Some(&tools));
-    assert!(said.contains("sha256sum, shasum or openssl is needed"), "{said}");
+    let printed = refused(&out, Some(&tools));
+    assert!(printed.contains("sha256sum, shasum or openssl is needed"), "{printed}");
     fs::write(out.join("SHA256SUMS"), "00  coracle-0.0.2.tar.gz\n").unwrap();
-    let said = refused(&out, None);
-    assert!(said.contains("does not name") && !said.contains("damaged"), "{said}");
+    let printed = refused(&out, None);
+    assert!(printed.contains("does not name") && !printed.contains("damaged"), "{printed}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Source {
     }
 }
 
-const KEPT: &[&str] = &["Signed-By", "Trusted", "Check-Valid-Until", "Architectures"];
+const OPTIONS: &[&str] = &["Signed-By", "Trusted", "Check-Valid-Until", "Architectures"];
 
 fn sources() -> Vec<Source> {
     let mut files = vec!["/etc/apt/sources.list".into()];
@@ -203,7 +203,7 @@ fn paragraph(text: &str) -> Option<Source> {
     Some(Source {
         uri: value("URIs")?.split_whitespace().next()?.to_owned(),
         suites: value("Suites")?.split_whitespace().map(str::to_owned).collect(),
-        options: KEPT.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect(),
+        options: OPTIONS.iter().filter_map(|key| Some(((*key).to_owned(), value(key)?))).collect(),
     })
 }
 
@@ -220,7 +220,7 @@ fn one_line(line: &str) -> Option<Source> {
     Some(Source {
         uri: words.next()?.to_owned(),
         suites: vec![words.next()?.to_owned()],
-        options: KEPT.iter().filter_map(|key| Some(((*key).to_owned(), option(key)?.replace(',', " ")))).collect(),
+        options: OPTIONS.iter().filter_map(|key| Some(((*key).to_owned(), option(key)?.replace(',', " ")))).collect(),
     })
 }
 

@@ -81,11 +81,6 @@ pub(super) fn start(name: &str, program: Sh, limit: Duration, answers: impl FnMu
     DaemonRecords::of_engines().start(name, program, limit, answers)
 }
 
-/// [`DaemonRecords::recorded`] for Docker and Podman.
-pub(super) fn recorded(name: &str) -> Option<u32> {
-    DaemonRecords::of_engines().recorded(name)
-}
-
 /// [`DaemonRecords::stop`] for Docker and Podman.
 pub(super) fn stop(name: &str, program: &str) -> Result<bool> {
     DaemonRecords::of_engines().stop(name, program)

@@ -1,4 +1,4 @@
-//! `cargo xtask engines up|down|status`: real engines on a machine that may have none and no systemd either.
+//! `cargo xtask engines up|down`: real engines on a machine that may have none and no systemd either.
 //!
 //! `up` changes only what is missing, `down` ends only what `up` started. Logs and process ids: `target/engines/`.
 
@@ -24,13 +24,9 @@ pub(crate) fn run(words: &[String]) -> Result<()> {
         ["down"] => down(),
         ["down", kubernetes::FLAG] => kubernetes::down(),
         ["forward", address] => kubernetes::forward::run(address),
-        ["status"] => {
-            status();
-            Ok(())
-        }
         _ => bail!(
             "usage: cargo xtask engines up [docker|podman|podman-rootless|embedded|embedded-rootless|--kubernetes] | \
-             down [--kubernetes] | status"
+             down [--kubernetes]"
         ),
     }
 }
@@ -75,18 +71,4 @@ fn down() -> Result<()> {
         println!("{name}: {}", if ended { "stopped" } else { "not started by `engines up`, left alone" });
     }
     rootless::down()
-}
-
-fn status() {
-    println!("{:15} {:12} {:22} started by", "engine", "state", "version");
-    for (name, process, state) in [
-        ("docker", Some(docker::DAEMON), docker::version()),
-        ("podman", Some(podman::SERVICE), podman::version()),
-        (rootless::NAME, None, rootless::version()),
-        (kubernetes::NAME, None, kubernetes::version()),
-    ] {
-        let by = process.and_then(daemon::recorded).map_or("-".to_owned(), |id| format!("`engines up`, process {id}"));
-        let word = if state.is_some() { "answers" } else { "not running" };
-        println!("{name:15} {word:12} {:22} {by}", state.unwrap_or("-".to_owned()));
-    }
 }

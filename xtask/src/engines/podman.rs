@@ -55,12 +55,6 @@ pub(super) fn install() -> Result<()> {
     if needed.iter().all(|it| which(it).is_some()) { Ok(()) } else { apt::ensure(PACKAGES) }
 }
 
-/// The program's version, if its API answers.
-pub(super) fn version() -> Option<String> {
-    let said = sh("podman", ["--version"]).read().ok()?;
-    answers().then(|| said.rsplit(' ').next().unwrap_or_default().to_owned())
-}
-
 fn answers() -> bool {
     let ping = || -> std::io::Result<bool> {
         let mut socket = UnixStream::connect(SOCKET)?;

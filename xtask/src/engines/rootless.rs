@@ -79,8 +79,8 @@ pub(super) fn down() -> Result<()> {
 /// The program's version, if it runs for the account.
 pub(super) fn version() -> Option<String> {
     let person = Person::find().filter(|_| apt::is_root())?;
-    let said = person.runs("podman", &["info", "--format={{.Version.Version}} {{.Host.Security.Rootless}}"]).read();
-    said.ok()?.strip_suffix(" true").map(str::to_owned)
+    let version = person.runs("podman", &["info", "--format={{.Version.Version}} {{.Host.Security.Rootless}}"]).read();
+    version.ok()?.strip_suffix(" true").map(str::to_owned)
 }
 
 impl Person {

@@ -1,15 +1,16 @@
 //! Whether the interfaces of the crates changed more than the version allows, by cargo-semver-checks.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Result, ensure};
 
 use super::{public_crates, publishable_copy};
-use crate::sh::{sh, target};
+use crate::sh::sh;
+use crate::tools;
 
 /// The version of cargo-semver-checks: it reads what rustdoc of one range of compilers writes, so that the compiler of
-/// `.github/workflows/release.yml` is raised with it.
+/// `.github/workflows/ci.yml` is raised with it.
 const VERSION: &str = "0.51.0";
 
 /// Compares the public crates with those of the last release before this commit. The first release has none before it.
@@ -18,12 +19,7 @@ pub(super) fn check(source: &Path, dir: &Path) -> Result<()> {
         println!("  there is no earlier release: no interface is compared");
         return Ok(());
     };
-    let tools = target().join(format!("tools/cargo-semver-checks-{VERSION}"));
-    let program = tools.join("bin/cargo-semver-checks");
-    if !program.exists() {
-        let words = ["install", "cargo-semver-checks", "--locked", "--quiet", "--version", VERSION, "--root"];
-        sh("cargo", words.map(PathBuf::from).into_iter().chain([tools])).run()?;
-    }
+    let program = tools::installed("cargo-semver-checks", VERSION)?;
     let baseline = publishable_copy(&tag, dir)?;
     let words = ["semver-checks".into(), "--baseline-root".into(), baseline.into_os_string()];
     sh(&program, words.into_iter().chain(public_crates().map(OsString::from))).dir(source).run()?;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use crate::bench::number;
+use crate::bench::{number, whole};
 
 /// Sandboxes that are there at once, and how long one lives.
 pub(super) struct Demand {
@@ -29,7 +29,7 @@ pub(super) struct ClusterSpeed {
     pub(super) cold_start: f64,
 }
 
-/// Pods of a node that Kubernetes is tested with (sig-scalability, `thresholds.md`).
+/// Pods of a node that Kubernetes is tested with (limits of its scalability group).
 const PODS_PER_NODE: f64 = 110.0;
 
 /// Pods of a namespace (the same).
@@ -141,15 +141,6 @@ pub(super) fn assumptions(page: &mut String, speed: &ClusterSpeed) {
     );
 }
 
-/// With a comma before each three digits.
-pub(super) fn whole(it: f64) -> String {
-    let digits = format!("{it:.0}");
-    let first = digits.len() % 3;
-    let mut groups: Vec<&str> = digits.get(..first).filter(|it| !it.is_empty()).into_iter().collect();
-    groups.extend((first..digits.len()).step_by(3).map(|at| &digits[at..at + 3]));
-    groups.join(",")
-}
-
 fn life(seconds: f64) -> String {
     if seconds < 120.0 { format!("{seconds} s") } else { format!("{} min", whole(seconds / 60.0)) }
 }
@@ -192,10 +183,5 @@ mod tests {
         ] {
             assert!(page.contains(row), "{row}: {page}");
         }
-    }
-
-    #[test]
-    fn digits_stand_in_groups() {
-        assert_eq!([7.0, 123.0, 1234.0, 100_000.0].map(whole), ["7", "123", "1,234", "100,000"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Whether attributes keep an item for tests alone.
 
 use syn::punctuated::Punctuated;
-use syn::{Attribute, Item, Meta, Token};
+use syn::{Attribute, Meta, Token};
 
 /// Whether the item exists in tests only: `#[test]` functions, and what a `cfg` can only allow when `test` is set.
 pub(crate) fn is_test_only(attributes: &[Attribute]) -> bool {
@@ -31,29 +31,6 @@ fn holds_without_tests(condition: &Meta) -> Option<bool> {
         return Some(decisive);
     }
     values.iter().all(|it| *it == Some(!decisive)).then_some(!decisive)
-}
-
-/// The attributes of an item.
-#[must_use]
-pub fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(it) => &it.attrs,
-        Item::Enum(it) => &it.attrs,
-        Item::ExternCrate(it) => &it.attrs,
-        Item::Fn(it) => &it.attrs,
-        Item::ForeignMod(it) => &it.attrs,
-        Item::Impl(it) => &it.attrs,
-        Item::Macro(it) => &it.attrs,
-        Item::Mod(it) => &it.attrs,
-        Item::Static(it) => &it.attrs,
-        Item::Struct(it) => &it.attrs,
-        Item::Trait(it) => &it.attrs,
-        Item::TraitAlias(it) => &it.attrs,
-        Item::Type(it) => &it.attrs,
-        Item::Union(it) => &it.attrs,
-        Item::Use(it) => &it.attrs,
-        _ => &[],
-    }
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@ pub struct Dependency {
 }
 
 /// Every place in a crate where a module names an item of another one, in the order of the sources.
+///
+/// A module that re-exports what is defined below it only passes it on: that is no use of it.
 pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
     let resolver = Resolver::new(loaded);
-    let detached = DetachedMethods::of(loaded, &resolver);
     let mut found = vec![];
     for (from, module) in loaded.modules.iter().enumerate() {
         let mut add = |to: usize, item: String, line: usize, text: String| {
@@ -28,71 +29,24 @@ pub fn dependencies(loaded: &Crate) -> Vec<Dependency> {
                 found.push(Dependency { from, to, item, line, text });
             }
         };
-        for import in module.facts.imports.iter().filter(|it| !(from == 0 && it.is_reexport)) {
-            if let Some((to, item)) = used_by_import(&resolver.resolve(from, &import.path), import) {
+        for import in &module.facts.imports {
+            let Some((to, item)) = used_by_import(&resolver.resolve(from, &import.path), import) else { continue };
+            if !(import.is_reexport && loaded.modules[to].path.starts_with(&module.path)) {
                 add(to, item, import.line, text_of(import));
             }
         }
         for (path, line) in &module.facts.mentions {
             let text = path.join("::");
             match resolver.resolve(from, path) {
-                Some(Target::Item { module, name }) => {
-                    if let Some((to, method)) = detached.named(module, &name, path) {
-                        add(to, method, *line, text.clone());
-                    }
-                    add(module, name, *line, text);
-                }
+                Some(Target::Item { module, name }) => add(module, name, *line, text),
                 // A derive is given a module, and names what it needs of it.
                 Some(Target::Module(module)) if path.len() > 1 => add(module, text.clone(), *line, text),
                 _ => {}
             }
         }
-        for (method, line) in &module.facts.calls {
-            if let Some((to, item)) = detached.by_call.get(method.as_str()) {
-                add(*to, item.clone(), *line, format!(".{method}()"));
-            }
-        }
     }
     found.sort_by(|a, b| (a.from, a.line, &a.text).cmp(&(b.from, b.line, &b.text)));
     found
-}
-
-/// Methods that lie in another module than their type: a caller depends on that module without naming it.
-struct DetachedMethods<'a> {
-    by_path: BTreeMap<(usize, String, &'a str), usize>,
-    /// Methods of another top-level module with a name that is unique in the crate: the type of a value is unknown
-    /// here, and common names would be taken for those of the standard library.
-    by_call: BTreeMap<&'a str, (usize, String)>,
-}
-
-impl<'a> DetachedMethods<'a> {
-    fn of(loaded: &'a Crate, resolver: &Resolver<'_>) -> Self {
-        let mut count: BTreeMap<&str, usize> = BTreeMap::new();
-        for it in loaded.modules.iter().flat_map(|it| &it.facts.functions) {
-            *count.entry(&it.name).or_default() += 1;
-        }
-        let mut detached = Self { by_path: BTreeMap::new(), by_call: BTreeMap::new() };
-        let methods =
-            loaded.modules.iter().enumerate().flat_map(|(at, it)| it.facts.methods.iter().map(move |it| (at, it)));
-        for (at, method) in methods {
-            let Some(Target::Item { module, name }) = resolver.resolve(at, &method.of) else { continue };
-            if module == at || !method.is_shared {
-                continue;
-            }
-            if loaded.top(module) != loaded.top(at) && count.get(method.name.as_str()) == Some(&1) {
-                detached.by_call.insert(&method.name, (at, format!("{name}::{}", method.name)));
-            }
-            detached.by_path.insert((module, name, &method.name), at);
-        }
-        detached
-    }
-
-    /// The module of `Type::method`, if it is not that of its type.
-    fn named(&self, module: usize, of: &str, path: &'a [String]) -> Option<(usize, String)> {
-        let method = path.last()?;
-        let to = self.by_path.get(&(module, of.to_owned(), method.as_str()))?;
-        Some((*to, format!("{of}::{method}")))
-    }
 }
 
 /// An imported module is used where something in it is named. A re-export of it is a use by itself.
@@ -121,29 +75,24 @@ pub type Graph = BTreeMap<String, BTreeMap<String, Vec<Dependency>>>;
 
 /// The top-level modules of a crate. The root is a node as far as it defines something.
 pub fn between_modules(loaded: &Crate, found: &[Dependency]) -> Graph {
-    graph(found, |module| Some(loaded.top(module).to_owned()))
+    graph(found, |module| loaded.top(module).to_owned())
 }
 
-/// The files of one top-level module.
-pub fn between_files(loaded: &Crate, found: &[Dependency], top: &str) -> Graph {
-    graph(found, |module| (loaded.top(module) == top).then(|| loaded.file_of(module).to_owned()))
+/// The files of a crate, whatever their depth, by their paths below `src`.
+pub fn between_files(loaded: &Crate, found: &[Dependency]) -> Graph {
+    graph(found, |module| loaded.file_of(module).rsplit_once("src/").map_or("", |(_, path)| path).to_owned())
 }
 
-fn graph(found: &[Dependency], node: impl Fn(usize) -> Option<String>) -> Graph {
+fn graph(found: &[Dependency], node: impl Fn(usize) -> String) -> Graph {
     let mut graph = Graph::new();
     for it in found {
-        let (Some(from), Some(to)) = (node(it.from), node(it.to)) else { continue };
+        let (from, to) = (node(it.from), node(it.to));
         if from != to {
             graph.entry(to.clone()).or_default();
             graph.entry(from).or_default().entry(to).or_default().push(it.clone());
         }
     }
     graph
-}
-
-/// The items behind an edge.
-pub fn items(edge: &[Dependency]) -> BTreeSet<&str> {
-    edge.iter().map(|it| it.item.as_str()).collect()
 }
 
 /// `crates/cli/src/call.rs:12  use crate::args::Seconds`, the plainest place of an edge: an import, if there is one.

@@ -1,22 +1,27 @@
-//! Extracts facts from the text of a file.
+//! Extracts facts from the tokens of a file. No syntax tree is built: macros and attributes have none, and paths look the same
+//! everywhere.
 
-use std::collections::BTreeMap;
 use std::mem;
 
-use syn::visit::{self, Visit};
-use syn::{Attribute, Block, Expr, FnArg, ImplItem, Item, Meta, Pat, Stmt, Type, Visibility};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use syn::Attribute;
+use syn::parse::Parser as _;
 
-use crate::conditions::{attributes, is_test_only};
-use crate::facts::{Binding, Body, Child, Definition, FileFacts, Function, Kind, Lines, Method, ModuleFacts, Path};
-use crate::{tokens, uses};
+use crate::conditions::is_test_only;
+use crate::facts::{Body, Child, Definition, FileFacts, Lines, ModuleFacts, Path};
+use crate::tokens::{attributes_at, declared_module, end_of_item, is_punct};
+use crate::uses::imports;
+
+/// Words before the name of an item.
+const ITEMS: &[&str] = &["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
 
 pub(crate) fn extract(text: &str) -> syn::Result<FileFacts> {
-    let file = syn::parse_file(text)?;
+    let tokens: Vec<TokenTree> = text.parse::<TokenStream>()?.into_iter().collect();
     let mut extractor = Extractor::default();
-    if is_test_only(&file.attrs) {
+    if extractor.is_test_file(&tokens)? {
         return Ok(FileFacts { lines: test_lines(text), ..FileFacts::default() });
     }
-    file.items.iter().for_each(|it| extractor.visit_item(it));
+    extractor.walk(&tokens, true)?;
     Ok(FileFacts { lines: count(text, &extractor.test_ranges), module: extractor.module })
 }
 
@@ -42,244 +47,239 @@ fn is_code(line: &str) -> bool {
 #[derive(Default)]
 struct Extractor {
     module: ModuleFacts,
-    /// Names that the blocks around this place import (with the path) or define (without), the innermost last.
-    blocks: Vec<BTreeMap<String, Option<Path>>>,
     /// First and last lines of what is compiled for tests alone.
     test_ranges: Vec<(usize, usize)>,
-    is_trait_impl: bool,
 }
 
 impl Extractor {
-    fn mention(&mut self, mut path: Path, line: usize) {
-        if path[0] == "Self" || path == ["self"] {
-            return;
+    /// Whether the file begins with `#![cfg(test)]`.
+    fn is_test_file(&self, tokens: &[TokenTree]) -> syn::Result<bool> {
+        let mut inner =
+            tokens.windows(3).take_while(|three| is_punct(&three[0], '#') || matches!(three[0], TokenTree::Group(_)));
+        let mut attributes = vec![];
+        while let Some(three) = inner.find(|three| is_punct(&three[0], '#') && is_punct(&three[1], '!')) {
+            let stream: TokenStream = three.iter().cloned().collect();
+            attributes.extend(Attribute::parse_inner.parse2(stream)?);
         }
-        let local = self.blocks.iter().rev().find_map(|it| it.get(&path[0]));
-        match local {
-            Some(None) => return,
-            Some(Some(import)) => path = import.iter().chain(&path[1..]).cloned().collect(),
-            None => {}
-        }
-        self.module.mentions.entry(path).or_insert(line);
+        Ok(is_test_only(&attributes))
     }
 
-    fn mention_path(&mut self, path: &syn::Path) {
-        if path.leading_colon.is_none() {
-            let names = path.segments.iter().map(|it| it.ident.to_string()).collect();
-            self.mention(names, path.segments[0].ident.span().start().line);
-        }
-    }
-
-    fn mention_tokens(&mut self, tokens: &proc_macro2::TokenStream) {
-        tokens::paths(tokens, &mut |path, line| self.mention(path, line));
-    }
-
-    fn define(&mut self, item: &Item) {
-        let (name, kind, visibility) = match item {
-            Item::Enum(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Struct(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Type(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Union(it) => (&it.ident, Kind::Type, &it.vis),
-            Item::Trait(it) => (&it.ident, Kind::Trait, &it.vis),
-            Item::TraitAlias(it) => (&it.ident, Kind::Trait, &it.vis),
-            Item::Fn(it) => (&it.sig.ident, Kind::Function, &it.vis),
-            Item::Const(it) => (&it.ident, Kind::Value, &it.vis),
-            Item::Static(it) => (&it.ident, Kind::Value, &it.vis),
-            Item::Macro(it) => match &it.ident {
-                Some(name) => (name, Kind::Macro, &Visibility::Inherited),
-                None => return,
-            },
-            _ => return,
-        };
-        let line = name.span().start().line;
-        match self.blocks.last_mut() {
-            Some(block) => drop(block.insert(name.to_string(), None)),
-            None => {
-                let is_public = matches!(visibility, Visibility::Public(_));
-                self.module.definitions.push(Definition { name: name.to_string(), kind, line, is_public });
-            }
-        }
-    }
-
-    fn import(&mut self, item: &syn::ItemUse) {
-        for mut import in uses::imports(item) {
-            if let Some(block) = self.blocks.last_mut() {
-                let bound = mem::replace(&mut import.binding, Binding::Nothing);
-                match bound {
-                    Binding::Name(name) => drop(block.insert(name, Some(import.path.clone()))),
-                    other => import.binding = other,
+    /// Reads the tokens of a module, or of anything inside of one.
+    fn walk(&mut self, tokens: &[TokenTree], is_module: bool) -> syn::Result<()> {
+        let (mut at, mut attributes) = (0, vec![]);
+        while let Some(token) = tokens.get(at) {
+            let (found, start) = attributes_at(tokens, at);
+            if start > at {
+                if is_test_only(&found) {
+                    at = self.skip_test(tokens, start, &found, is_module);
+                } else {
+                    tokens[at..start]
+                        .iter()
+                        .try_for_each(|it| if let TokenTree::Group(it) = it { self.inside(it) } else { Ok(()) })?;
+                    (attributes, at) = (found, start);
                 }
+                continue;
             }
-            self.module.imports.push(import);
+            // The item itself stands behind its visibility.
+            let is_visibility = matches!(token, TokenTree::Ident(word) if word == "pub");
+            let attributes = if is_visibility { attributes.clone() } else { mem::take(&mut attributes) };
+            at = match token {
+                TokenTree::Ident(word) => self.word(&word.to_string(), tokens, at, is_module, &attributes)?,
+                TokenTree::Group(group) => {
+                    self.inside(group)?;
+                    at + 1
+                }
+                TokenTree::Literal(literal) => {
+                    if let Some(path) = path_in_quotes(&literal.to_string()) {
+                        self.mention(path, line(token));
+                    }
+                    at + 1
+                }
+                TokenTree::Punct(_) => at + 1,
+            };
         }
+        Ok(())
     }
 
-    fn child(&mut self, item: &syn::ItemMod, is_test: bool) {
-        let (name, line) = (item.ident.to_string(), item.ident.span().start().line);
-        let body = match &item.content {
-            Some((_, items)) if !is_test => Body::Inline(self.inline(items)),
-            Some(_) => return,
-            None => Body::File { path: path_attribute(&item.attrs) },
-        };
-        self.module.children.push(Child { name, line, is_test, body });
+    fn inside(&mut self, group: &Group) -> syn::Result<()> {
+        self.walk(&group.stream().into_iter().collect::<Vec<_>>(), false)
     }
 
-    fn methods(&mut self, item: &syn::ItemImpl) {
-        let Type::Path(of) = &*item.self_ty else { return };
-        let of: Path = of.path.segments.iter().map(|it| it.ident.to_string()).collect();
-        for it in &item.items {
-            if let ImplItem::Fn(it) = it
-                && !is_test_only(&it.attrs)
-            {
-                let is_shared = !matches!(it.vis, Visibility::Inherited);
-                self.module.methods.push(Method { of: of.clone(), name: it.sig.ident.to_string(), is_shared });
+    /// Reads what begins with a word; the place after it.
+    fn word(
+        &mut self,
+        word: &str,
+        tokens: &[TokenTree],
+        at: usize,
+        is_module: bool,
+        attributes: &[Attribute],
+    ) -> syn::Result<usize> {
+        let next = tokens.get(at + 1);
+        match (word, next) {
+            // `pub(in crate::a)` is no use of `a`.
+            ("pub", Some(TokenTree::Group(group))) if group.delimiter() == Delimiter::Parenthesis => return Ok(at + 2),
+            ("use", Some(next)) if !is_punct(next, '<') => return self.import(tokens, at, is_module),
+            ("mod", Some(TokenTree::Ident(name))) if is_module => {
+                let end = at + 3;
+                let body = match tokens.get(at + 2) {
+                    Some(TokenTree::Group(group)) => Body::Inline(self.inline(group)?),
+                    _ => Body::File { path: path_attribute(attributes) },
+                };
+                self.module.children.push(Child { name: name.to_string(), is_test: false, body });
+                return Ok(end);
             }
-        }
-    }
-
-    fn inline(&mut self, items: &[Item]) -> ModuleFacts {
-        let outer = (mem::take(&mut self.module), mem::take(&mut self.blocks));
-        items.iter().for_each(|it| self.visit_item(it));
-        let inner = mem::take(&mut self.module);
-        (self.module, self.blocks) = outer;
-        inner
-    }
-
-    /// Whether something is for tests alone; its lines are noted if so.
-    fn is_test(&mut self, attributes: &[Attribute], item: &dyn syn::spanned::Spanned) -> bool {
-        let is_test = is_test_only(attributes);
-        if is_test {
-            let span = item.span();
-            self.test_ranges.push((span.start().line, span.end().line));
-        }
-        is_test
-    }
-}
-
-/// Skips test-only items below a module's own items.
-macro_rules! skip_tests {
-    ($($visit:ident: $node:ident),*) => {
-        $(fn $visit(&mut self, node: &'ast syn::$node) {
-            if !self.is_test(&node.attrs, node) {
-                visit::$visit(self, node);
-            }
-        })*
-    };
-}
-
-impl<'ast> Visit<'ast> for Extractor {
-    fn visit_item(&mut self, item: &'ast Item) {
-        let is_test = self.is_test(attributes(item), item);
-        match item {
-            Item::Mod(it) => return self.child(it, is_test),
-            _ if is_test => return,
-            Item::Use(it) => return self.import(it),
             _ => {}
         }
-        if self.blocks.is_empty() {
-            self.define(item);
+        if is_module && let Some(name) = defined(word, &tokens[at..]) {
+            self.module.definitions.push(Definition { name, is_macro: word == "macro_rules" });
         }
-        visit::visit_item(self, item);
+        let (path, end) = path_at(tokens, at);
+        if may_name_item(tokens, at, end) {
+            self.mention(with_bang(path, tokens, end), line(&tokens[at]));
+        }
+        Ok(end)
     }
 
-    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        if item.trait_.is_none() {
-            self.methods(item);
-        }
-        let outer = mem::replace(&mut self.is_trait_impl, item.trait_.is_some());
-        visit::visit_item_impl(self, item);
-        self.is_trait_impl = outer;
-    }
-
-    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
-        if !self.is_trait_impl {
-            let takes_tuple_of_references = signature.inputs.iter().any(is_tuple_of_references);
-            let name = &signature.ident;
-            let line = name.span().start().line;
-            self.module.functions.push(Function { name: name.to_string(), line, takes_tuple_of_references });
-        }
-        visit::visit_signature(self, signature);
-    }
-
-    fn visit_block(&mut self, block: &'ast Block) {
-        self.blocks.push(BTreeMap::new());
-        let items = || block.stmts.iter().filter_map(|it| if let Stmt::Item(it) = it { Some(it) } else { None });
-        for item in items().filter(|it| !is_test_only(attributes(it))) {
-            match item {
-                Item::Use(it) => self.import(it),
-                _ => self.define(item),
+    /// An import. One inside of a function binds no name of the module, so each path of it counts as used there.
+    fn import(&mut self, tokens: &[TokenTree], at: usize, is_module: bool) -> syn::Result<usize> {
+        let length = tokens[at..].iter().position(|it| is_punct(it, ';')).map_or(tokens.len() - at, |it| it + 1);
+        // That of a macro may have fragments of its arguments.
+        let Ok(item) = syn::parse2(tokens[at..at + length].iter().cloned().collect()) else { return Ok(at + length) };
+        let before = |back: usize| at.checked_sub(back).map(|it| &tokens[it]);
+        let is_pub = |token: Option<&TokenTree>| matches!(token, Some(TokenTree::Ident(it)) if it == "pub");
+        let is_reexport = is_pub(before(1)) || (matches!(before(1), Some(TokenTree::Group(_))) && is_pub(before(2)));
+        for import in imports(&item, is_reexport) {
+            if is_module {
+                self.module.imports.push(import);
+            } else {
+                self.mention(import.path, import.line);
             }
         }
-        for statement in &block.stmts {
-            if !matches!(statement, Stmt::Item(Item::Use(_))) {
-                self.visit_stmt(statement);
-            }
+        Ok(at + length)
+    }
+
+    fn inline(&mut self, group: &Group) -> syn::Result<ModuleFacts> {
+        let outer = mem::take(&mut self.module);
+        self.walk(&group.stream().into_iter().collect::<Vec<_>>(), true)?;
+        Ok(mem::replace(&mut self.module, outer))
+    }
+
+    /// Skips what is for tests alone; a module in a file of its own is noted.
+    fn skip_test(&mut self, tokens: &[TokenTree], at: usize, attributes: &[Attribute], is_module: bool) -> usize {
+        let end = end_of_item(tokens, at);
+        let first = attributes.first().map_or(line(&tokens[at]), |it| it.pound_token.span.start().line);
+        self.test_ranges.push((first, tokens[end].span().end().line));
+        if let Some(name) = declared_module(&tokens[at..=end]).filter(|_| is_module) {
+            let body = Body::File { path: path_attribute(attributes) };
+            self.module.children.push(Child { name, is_test: true, body });
         }
-        self.blocks.pop();
+        end + 1
     }
 
-    /// A single name in lower case is a variable, or imported by name, but for one that is called.
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let is_lower = || path.segments[0].ident.to_string().starts_with(|it: char| !it.is_uppercase());
-        if path.segments.len() > 1 || !is_lower() {
-            self.mention_path(path);
-        }
-        visit::visit_path(self, path);
-    }
-
-    fn visit_expr_call(&mut self, call: &'ast syn::ExprCall) {
-        if let Expr::Path(function) = &*call.func {
-            self.mention_path(&function.path);
-        }
-        visit::visit_expr_call(self, call);
-    }
-
-    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
-        self.module.calls.entry(call.method.to_string()).or_insert_with(|| call.method.span().start().line);
-        visit::visit_expr_method_call(self, call);
-    }
-
-    fn visit_macro(&mut self, macro_call: &'ast syn::Macro) {
-        match macro_call.path.get_ident() {
-            Some(name) => self.mention(vec![format!("{name}!")], name.span().start().line),
-            None => self.visit_path(&macro_call.path),
-        }
-        self.mention_tokens(&macro_call.tokens);
-    }
-
-    fn visit_attribute(&mut self, attribute: &'ast Attribute) {
-        match &attribute.meta {
-            Meta::List(list) => self.mention_tokens(&list.tokens),
-            Meta::Path(path) => self.visit_path(path),
-            Meta::NameValue(_) => {}
+    fn mention(&mut self, path: Path, line: usize) {
+        if path[0] != "Self" && path != ["self"] {
+            self.module.mentions.entry(path).or_insert(line);
         }
     }
+}
 
-    /// `pub(in crate::a)` is no use of `a`.
-    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+/// The name that an item at the beginning of the tokens defines.
+fn defined(word: &str, tokens: &[TokenTree]) -> Option<String> {
+    let at = match word {
+        "macro_rules" => 2,
+        "static" if matches!(tokens.get(1), Some(TokenTree::Ident(it)) if it == "mut") => 2,
+        _ if ITEMS.contains(&word) => 1,
+        _ => return None,
+    };
+    let TokenTree::Ident(name) = tokens.get(at)? else { return None };
+    (!ITEMS.contains(&name.to_string().as_str())).then(|| name.to_string())
+}
 
-    skip_tests!(
-        visit_impl_item_fn: ImplItemFn,
-        visit_impl_item_const: ImplItemConst,
-        visit_trait_item_fn: TraitItemFn,
-        visit_field: Field,
-        visit_variant: Variant,
-        visit_arm: Arm,
-        visit_local: Local,
-        visit_field_value: FieldValue,
-        visit_expr_block: ExprBlock
-    );
+/// The path that begins at `at`, and the place after it.
+fn path_at(tokens: &[TokenTree], mut at: usize) -> (Path, usize) {
+    let mut path = vec![];
+    while let Some(TokenTree::Ident(name)) = tokens.get(at) {
+        path.push(name.to_string());
+        at += 1;
+        let is_colon = |place: usize| tokens.get(place).is_some_and(|it| is_punct(it, ':'));
+        if !(is_colon(at) && is_colon(at + 1) && matches!(tokens.get(at + 2), Some(TokenTree::Ident(_)))) {
+            break;
+        }
+        at += 2;
+    }
+    (path, at)
+}
+
+/// A single name in lower case may be a variable or a field, unless it is called.
+fn may_name_item(tokens: &[TokenTree], start: usize, end: usize) -> bool {
+    let is_before = |back: usize, mark: char| start.checked_sub(back).is_some_and(|it| is_punct(&tokens[it], mark));
+    let TokenTree::Ident(name) = &tokens[start] else { return false };
+    let is_external = is_before(1, ':') && is_before(2, ':');
+    let is_fragment = is_before(1, '$') && name != "crate";
+    let is_new =
+        matches!(start.checked_sub(1).map(|it| &tokens[it]), Some(TokenTree::Ident(it)) if it == "fn" || it == "let");
+    if is_before(1, '.') || is_external || is_fragment || is_new {
+        return false;
+    }
+    let is_call = matches!(tokens.get(end), Some(TokenTree::Group(it)) if it.delimiter() == Delimiter::Parenthesis);
+    end - start > 1 || name.to_string().starts_with(char::is_uppercase) || is_call || is_macro(tokens, end)
+}
+
+fn is_macro(tokens: &[TokenTree], end: usize) -> bool {
+    tokens.get(end).is_some_and(|it| is_punct(it, '!')) && matches!(tokens.get(end + 1), Some(TokenTree::Group(_)))
+}
+
+/// A macro's name ends in `!`.
+fn with_bang(mut path: Path, tokens: &[TokenTree], end: usize) -> Path {
+    if path.len() == 1 && is_macro(tokens, end) {
+        path[0].push('!');
+    }
+    path
+}
+
+/// `"super::parse"`, as derives take names of functions.
+fn path_in_quotes(literal: &str) -> Option<Path> {
+    let text = literal.strip_prefix('"')?.strip_suffix('"')?;
+    let path: Path = text.split("::").map(str::to_owned).collect();
+    let is_name = |it: &String| !it.is_empty() && it.chars().all(|c| c.is_alphanumeric() || c == '_');
+    (path.len() > 1 && path.iter().all(is_name)).then_some(path)
 }
 
 fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     let attribute = attributes.iter().find(|it| it.path().is_ident("path"))?;
-    let Meta::NameValue(it) = &attribute.meta else { return None };
-    let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) = &it.value else { return None };
+    let value = &attribute.meta.require_name_value().ok()?.value;
+    let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) = value else { return None };
     Some(path.value())
 }
 
-fn is_tuple_of_references(argument: &FnArg) -> bool {
-    let FnArg::Typed(argument) = argument else { return false };
-    let Type::Tuple(tuple) = &*argument.ty else { return false };
-    matches!(&*argument.pat, Pat::Tuple(_)) && tuple.elems.iter().any(|it| matches!(it, Type::Reference(_)))
+fn line(token: &TokenTree) -> usize {
+    token.span().start().line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_in_code_attributes_and_arguments_of_macros() {
+        let text = "fn it() { m!(x, a::b(y.len()), Kind::C, render(z), $crate::d::E, \"super::g\", ::std::h, $n) }";
+        let facts = extract(text).expect("tokens");
+        let found: Vec<String> = facts.module.mentions.keys().map(|path| path.join("::")).collect();
+        assert_eq!(found, ["Kind::C", "a::b", "crate::d::E", "m!", "render", "super::g"]);
+    }
+
+    #[test]
+    fn a_module_has_the_path_of_its_attribute() {
+        let facts = extract("#[path = \"odd.rs\"]\npub(crate) mod a;\nmod b;").expect("tokens");
+        let paths: Vec<String> = facts.module.children.iter().map(|child| format!("{:?}", child.body)).collect();
+        assert_eq!(paths, ["File { path: Some(\"odd.rs\") }", "File { path: None }"]);
+    }
+
+    #[test]
+    fn lines_of_tests_are_no_code() {
+        let text = "fn a() {}\n\n// no\n#[cfg(test)]\nuse x::{y, z};\nimpl A {\n    #[cfg(test)]\n    fn b() {\n    }\n}\n#[test]\nfn c() {}\n#[cfg(test)]\nmod tests;\n";
+        let lines = extract(text).expect("tokens").lines;
+        assert_eq!(lines, Lines { code: 3, tests: 9 });
+        assert_eq!(extract("#![cfg(test)]\nfn a() {}\n").expect("tokens").lines, Lines { code: 0, tests: 2 });
+    }
 }

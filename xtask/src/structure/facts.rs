@@ -31,19 +31,13 @@ pub struct ModuleFacts {
     pub children: Vec<Child>,
     pub imports: Vec<Import>,
     pub definitions: Vec<Definition>,
-    pub functions: Vec<Function>,
     /// Paths outside of `use`, each with the first line where it stands.
     pub mentions: BTreeMap<Path, usize>,
-    /// Methods and associated functions of `impl Type`, not of traits.
-    pub methods: Vec<Method>,
-    /// Names of methods that are called, each with the first line.
-    pub calls: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
 pub struct Child {
     pub name: String,
-    pub line: usize,
     pub is_test: bool,
     pub body: Body,
 }
@@ -70,42 +64,13 @@ pub struct Import {
 pub enum Binding {
     Name(String),
     Glob,
-    /// An import inside a function, or `as _`: it is a dependency, but binds no name in the module.
+    /// `as _`: it is a dependency, but binds no name in the module.
     Nothing,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Type,
-    Trait,
-    Function,
-    Macro,
-    Value,
 }
 
 /// An item of a module that other modules can name.
 #[derive(Debug)]
 pub struct Definition {
     pub name: String,
-    pub kind: Kind,
-    pub line: usize,
-    /// Whether it is `pub`, so that other crates may see it.
-    pub is_public: bool,
-}
-
-#[derive(Debug)]
-pub struct Method {
-    pub of: Path,
-    pub name: String,
-    /// Whether other modules may call it.
-    pub is_shared: bool,
-}
-
-/// A function or method whose name is chosen here, not by the trait that it implements.
-#[derive(Debug)]
-pub struct Function {
-    pub name: String,
-    pub line: usize,
-    /// Has a parameter like `(a, b): (&A, &B)`.
-    pub takes_tuple_of_references: bool,
+    pub is_macro: bool,
 }

@@ -4,23 +4,21 @@
 //! (`xtask/tests/tidy`) and the reports of `cargo xtask modules` and `cargo xtask size` are computed from that.
 //!
 //! A dependency is what a name shows: an import, or a path in an expression, a type, a pattern, an attribute or a macro's
-//! arguments. What is deliberately absent: types. A method that is called on a value whose type is never named is not
-//! seen, but for those that lie in another module than their type and have a name of their own.
+//! arguments. What is deliberately absent: types. A method that is called on a value whose type is never named is not seen.
 //!
 //! **Invariant:** tests are no part of it. What `cfg(test)` keeps out of the library counts as test lines and nothing else.
 
-pub mod cut;
 pub mod cycles;
 pub mod dependencies;
 pub mod facts;
 pub mod load;
 pub mod report;
 pub mod rules;
+pub mod sources;
+pub mod text;
+pub mod tokens;
 
 mod conditions;
 mod extract;
 mod resolve;
-mod tokens;
 mod uses;
-
-pub use conditions::attributes;

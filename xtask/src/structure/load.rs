@@ -78,6 +78,11 @@ pub fn total<'a>(files: impl Iterator<Item = &'a File>) -> Lines {
     })
 }
 
+/// Lines of code of all crates.
+pub fn total_code(crates: &[Crate]) -> usize {
+    crates.iter().map(|loaded| loaded.lines().code).sum()
+}
+
 /// All crates below `crates`, by name.
 ///
 /// Syntax trees cannot leave their thread, so each crate is read by one; the largest begin first.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::facts::{Binding, Import, Kind};
+use crate::facts::{Binding, Import};
 use crate::load::Crate;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl<'a> Resolver<'a> {
     pub(crate) fn new(loaded: &'a Crate) -> Self {
         let mut macros = BTreeMap::new();
         for (number, module) in loaded.modules.iter().enumerate() {
-            let defined = module.facts.definitions.iter().filter(|it| it.kind == Kind::Macro);
+            let defined = module.facts.definitions.iter().filter(|it| it.is_macro);
             macros.extend(defined.map(|it| (it.name.as_str(), number)));
         }
         Self { loaded, macros }

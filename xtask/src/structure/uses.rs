@@ -1,13 +1,13 @@
 //! The leaves of a `use` item.
 
-use syn::{Ident, ItemUse, UseTree, Visibility};
+use syn::{Ident, ItemUse, UseTree};
 
 use crate::facts::{Binding, Import, Path};
 
 /// The imports of each name or glob of `use a::{b, c::*}`. Paths that begin with `::` lead to other crates and are left
 /// out.
-pub(crate) fn imports(item: &ItemUse) -> Vec<Import> {
-    let mut leaves = Leaves { is_reexport: !matches!(item.vis, Visibility::Inherited), found: vec![] };
+pub(crate) fn imports(item: &ItemUse, is_reexport: bool) -> Vec<Import> {
+    let mut leaves = Leaves { is_reexport, found: vec![] };
     if item.leading_colon.is_none() {
         let line = item.use_token.span.start().line;
         leaves.walk(&item.tree, &[], line);
@@ -59,9 +59,8 @@ mod tests {
 
     #[test]
     fn every_leaf_of_an_import_is_found() {
-        let item: ItemUse =
-            syn::parse_str("pub use crate::a::{self, b::{C, D as E}, f::*, G as _};").expect("an import");
-        let found: Vec<String> = imports(&item)
+        let item: ItemUse = syn::parse_str("use crate::a::{self, b::{C, D as E}, f::*, G as _};").expect("an import");
+        let found: Vec<String> = imports(&item, false)
             .iter()
             .map(|it| match &it.binding {
                 Binding::Name(name) => format!("{} as {name}", it.path.join("::")),

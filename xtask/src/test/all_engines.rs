@@ -36,7 +36,7 @@ pub(super) fn note(engines: &[String], runs: &Runs, passed: bool, took: Duration
     if passed && engines.iter().any(|it| it == "embedded") { write_slow(runs) } else { Ok(()) }
 }
 
-/// The tests that have one day in four (`tests/engines/tier.rs`).
+/// The tests of which one in four runs without `--all-engines` (`tests/engines/tier.rs`).
 fn write_slow(runs: &Runs) -> Result<()> {
     let slow: String = runs.slow(SLOW).iter().map(|it| format!("{it}\n")).collect();
     fs::write(root().join("tests/engines/slow.txt"), &slow)?;
@@ -50,7 +50,7 @@ pub(crate) fn last() -> Option<Value> {
 }
 
 /// One line for a person.
-pub(crate) fn told(note: Option<&Value>) -> String {
+pub(crate) fn summary(note: Option<&Value>) -> String {
     let Some(note) = note else {
         return "`cargo xtask test --all-engines` was not run here".to_owned();
     };
@@ -80,10 +80,10 @@ mod tests {
         let note = json!({ "date": "2026-01-02T03:04Z", "commit": "0123456789abcdef", "is_changed": true,
             "engines": ["docker", "podman"], "passed": true, "seconds": 1800 });
         assert_eq!(
-            told(Some(&note)),
+            summary(Some(&note)),
             "`cargo xtask test --all-engines` last passed: 2026-01-02T03:04Z, commit 0123456789ab with changes, 1800 s, \
              on fake, docker, podman"
         );
-        assert!(told(None).contains("was not run here"));
+        assert!(summary(None).contains("was not run here"));
     }
 }

@@ -1,8 +1,8 @@
-//! The engines of a run, and the day that gives each end-to-end test one of them.
+//! The engines of a run.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::engines::{self, apt, embedded, rootless};
 use crate::sh::{target, var};
@@ -20,8 +20,8 @@ pub(super) const OPTIONS: &[&str] = &["--fake-only", "--all-engines"];
 pub(super) struct Matrix {
     /// Beside the fake.
     pub(super) engines: Vec<String>,
-    /// Days since 1970. Without one each test runs on every engine.
-    pub(super) day: Option<u64>,
+    /// Whether each test runs on its part of the engines (`tests/engines/tier.rs`), and not on every one.
+    pub(super) is_subset: bool,
     /// Every engine that this machine can have.
     pub(super) all: bool,
     /// A name for this run, so that its tests share what they find.
@@ -39,25 +39,23 @@ impl Matrix {
             _ if fake_only && all => bail!("--fake-only or --all-engines, not both"),
             Some(_) if all => bail!("--all-engines is every engine: CORACLE_ENGINES is not set with it"),
             _ if fake_only => Ok(Self { is_narrowed: true, ..Self::default() }),
-            Some(asked) => Self::named(&asked),
+            Some(list) => Self::named(&list),
             None => Self::usual(all),
         }?;
         Ok(Self { run: this_run(), ..it })
     }
 
-    fn named(asked: &str) -> Result<Self> {
-        let engines: Vec<String> =
-            asked.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
+    fn named(list: &str) -> Result<Self> {
+        let engines: Vec<String> = list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect();
         engines.iter().filter(|it| *it != CONTAINER && *it != KUBERNETES).try_for_each(|it| engines::up(Some(it)))?;
-        Ok(Self { engines, day: asked_day()?, is_narrowed: true, ..Self::default() })
+        Ok(Self { engines, is_narrowed: true, ..Self::default() })
     }
 
     /// Without root Podman takes several times as long, and nearly all tests on it run with root, too: it is run only
     /// with `--all-engines`. The embedded engine without root keeps the contract of engines in each run.
     fn usual(all: bool) -> Result<Self> {
-        let day = if all { None } else { Some(asked_day()?.map_or_else(today, Ok)?) };
         let engines = ["docker", "podman", embedded::NAME].map(str::to_owned).into();
-        let mut it = Self { engines, day, all, ..Self::default() };
+        let mut it = Self { engines, is_subset: !all, all, ..Self::default() };
         it.engines.iter().try_for_each(|it| engines::up(Some(it)))?;
         if apt::is_root() {
             engines::up(Some(embedded::ROOTLESS))?;
@@ -108,13 +106,14 @@ impl Matrix {
     }
 
     pub(super) fn announce(&self) {
-        let Some(day) = self.day else { return };
-        println!(
-            "day {day}: the contract on the fake, the embedded engine and a quarter each on docker and podman; each other test on \
-             the fake or the embedded engine by turns, and one in 24 each on docker, podman and embedded-rootless;"
-        );
-        println!("  CORACLE_TEST_DAY={} takes others, --all-engines every test on each,", day + 1);
-        println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
+        if self.is_subset {
+            println!(
+                "the contract on the fake, the embedded engine and a quarter each on docker and podman; each other test on the \
+                 fake or the embedded engine, and one in 24 each on docker, podman and embedded-rootless;"
+            );
+            println!("  --all-engines runs every test on each engine,");
+            println!("  and CORACLE_ENGINES=podman cargo xtask test -E 'test(NAME)' runs one where you want it");
+        }
     }
 
     pub(super) fn print(&self) {
@@ -128,14 +127,4 @@ impl Matrix {
 fn this_run() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", std::process::id(), now.as_secs())
-}
-
-fn asked_day() -> Result<Option<u64>> {
-    let day = var("CORACLE_TEST_DAY");
-    day.map(|it| it.parse().with_context(|| format!("CORACLE_TEST_DAY is `{it}`: days since 1970"))).transpose()
-}
-
-/// The day in UTC.
-fn today() -> Result<u64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() / (24 * 60 * 60))
 }

@@ -76,13 +76,12 @@ impl Runs {
         println!("  each test with its engines: {}", file().display());
     }
 
-    /// Tests that passed and took longer than that on the fake or the embedded engine, which are met each day: the longest
-    /// first.
+    /// Tests that passed and took longer than that on the fake or the embedded engine: the longest first.
     pub(super) fn slow(&self, limit: Duration) -> Vec<&str> {
         let passed = |run: &&Run| run.tried && !run.failed;
         let longest = |engines: &BTreeMap<String, Run>| {
-            let daily = ["fake", "embedded"].into_iter().filter_map(|it| engines.get(it));
-            daily.filter(passed).map(|it| it.millis).max()
+            let usual = ["fake", "embedded"].into_iter().filter_map(|it| engines.get(it));
+            usual.filter(passed).map(|it| it.millis).max()
         };
         let tests = self.0.values().flatten();
         let tests = tests.filter_map(|(test, engines)| longest(engines).map(|it| (it, test.as_str())));
@@ -91,7 +90,7 @@ impl Runs {
         slow.into_iter().map(|(_, test)| test).collect()
     }
 
-    /// Fails when a test met no engine that it is for. One that met the fake alone has days with others.
+    /// Fails when a test met no engine that it is for. One that met the fake alone meets others with `--all-engines`.
     pub(super) fn check(&self) -> Result<()> {
         let tests = self.0.values().flatten();
         let is_nowhere =
@@ -126,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_is_what_takes_long_where_it_runs_each_day() {
+    fn slow_is_what_takes_long_on_the_usual_engines() {
         let line = |test: &str, engine: &str, outcome: &str, seconds: u32| {
             format!("{test}\tend-to-end\t{engine}\t{outcome}\t{seconds}000\n")
         };

@@ -86,14 +86,14 @@ fn sweep_data(temp: &Path, person: Option<&Person>) {
         };
         let swept = swept.read().and_then(|it| Ok(fs::remove_dir_all(&dir).map(|()| it)?));
         match swept {
-            Ok(told) if told.is_empty() => {}
-            Ok(told) => println!("{told}"),
+            Ok(report) if report.is_empty() => {}
+            Ok(report) => println!("{report}"),
             Err(error) => println!("  {}: {error:#}", dir.display()),
         }
     }
 }
 
-/// Those whose run is over. One that no run made is kept for the next test, as the images of other engines are.
+/// Those whose run is over. One that no run made stays for the next test, as the images of other engines are.
 fn ended_data(temp: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(temp).into_iter().flatten().flatten();
     let ended = |it: &fs::DirEntry| {

@@ -1,7 +1,8 @@
 //! Where the host starts programs of a container on its own account, past the guest or as root. The image, or an earlier
 //! copy, can replace each of them, so a new place has to be argued for here.
 
-use super::code::{code, without_unit_tests};
+use structure::text::{code, without_unit_tests};
+
 use super::project::{Source, rust_files, source};
 
 /// Code that starts one: by the engine's own exec, by one of our shell texts, or as root.
@@ -22,7 +23,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/provision/src/context.rs", "declares it: over the link, behind the guest's filter"),
     (
         "crates/provision/src/repos.rs",
-        "over the link: an installation that a caller asked for as root, where that is granted",
+        "over the link: an installation that a caller requested as root, where that is granted",
     ),
     ("crates/engine/src/runtime/containers.rs", "the verb itself"),
     ("crates/engine/src/service/health.rs", "the health check of a service, as the user of that service"),

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proc_macro2::{TokenStream, TokenTree};
 use serde_json::Value;
+use structure::tokens::{attributes_at, declared_module, end_of_item, is_punct};
 use syn::punctuated::Punctuated;
-use syn::visit::Visit;
 use syn::{Attribute, Meta, Token};
 
 use crate::project::{Source, metadata, rust_files, source};
@@ -69,71 +70,48 @@ struct MacOsReader {
 }
 
 impl MacOsReader {
-    fn path(&mut self, names: &[String]) {
-        for (index, name) in names.iter().enumerate() {
-            let before = index.checked_sub(1).map(|it| names[it].as_str());
-            let qualified = QUALIFIED.iter().find(|(it, _)| it == name);
-            let is_std_linux = name == "linux" && before == Some("os");
-            let is_listed = LINUX_ONLY.contains(&name.as_str()) && qualified.is_none_or(|(_, by)| before == Some(*by));
-            if is_listed || is_std_linux {
-                self.linux_only.insert(name.clone());
+    /// `outer` is the name before a group, as in `os::{linux, unix}`.
+    fn read(&mut self, tokens: &[TokenTree], outer: Option<&str>) {
+        let mut at = 0;
+        while at < tokens.len() {
+            let (attributes, start) = attributes_at(tokens, at);
+            if !attributes.iter().all(compiles_for_macos) {
+                let end = end_of_item(tokens, start);
+                self.marked.extend(declared_module(&tokens[start..=end]));
+                at = end + 1;
+                continue;
             }
+            at = start;
+            let before = name_before(tokens, at);
+            match tokens.get(at) {
+                Some(TokenTree::Ident(name)) if !at.checked_sub(1).is_some_and(|it| is_punct(&tokens[it], '.')) => {
+                    self.name(
+                        &name.to_string(),
+                        before.as_deref().or(outer.filter(|_| at == 0 || is_punct(&tokens[at - 1], ','))),
+                    );
+                }
+                Some(TokenTree::Group(group)) => {
+                    self.read(&group.stream().into_iter().collect::<Vec<_>>(), before.as_deref());
+                }
+                _ => {}
+            }
+            at += 1;
         }
     }
 
-    fn import(&mut self, tree: &syn::UseTree, mut before: Vec<String>) {
-        match tree {
-            syn::UseTree::Path(it) => {
-                before.push(it.ident.to_string());
-                self.import(&it.tree, before);
-            }
-            syn::UseTree::Name(it) => self.path(&[&before[..], &[it.ident.to_string()]].concat()),
-            syn::UseTree::Rename(it) => self.path(&[&before[..], &[it.ident.to_string()]].concat()),
-            syn::UseTree::Group(it) => it.items.iter().for_each(|tree| self.import(tree, before.clone())),
-            syn::UseTree::Glob(_) => self.path(&before),
+    fn name(&mut self, name: &str, before: Option<&str>) {
+        let qualified = QUALIFIED.iter().find(|(it, _)| *it == name);
+        let is_listed = LINUX_ONLY.contains(&name) && qualified.is_none_or(|(_, by)| before == Some(*by));
+        if is_listed || (name == "linux" && before == Some("os")) {
+            self.linux_only.insert(name.to_owned());
         }
     }
 }
 
-impl<'ast> Visit<'ast> for MacOsReader {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        let attributes = structure::attributes(item);
-        if attributes.iter().all(compiles_for_macos) {
-            syn::visit::visit_item(self, item);
-        } else if let syn::Item::Mod(module) = item
-            && module.content.is_none()
-        {
-            self.marked.push(module.ident.to_string());
-        }
-    }
-
-    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        if item.attrs.iter().all(compiles_for_macos) {
-            syn::visit::visit_impl_item_fn(self, item);
-        }
-    }
-
-    fn visit_expr_block(&mut self, block: &'ast syn::ExprBlock) {
-        if block.attrs.iter().all(compiles_for_macos) {
-            syn::visit::visit_expr_block(self, block);
-        }
-    }
-
-    fn visit_local(&mut self, local: &'ast syn::Local) {
-        if local.attrs.iter().all(compiles_for_macos) {
-            syn::visit::visit_local(self, local);
-        }
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|it| it.ident.to_string()).collect();
-        self.path(&names);
-        syn::visit::visit_path(self, path);
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.import(&item.tree, vec![]);
-    }
+/// `a` where `a::` stands before a token.
+fn name_before(tokens: &[TokenTree], at: usize) -> Option<String> {
+    let [TokenTree::Ident(name), one, two] = tokens.get(at.checked_sub(3)?..at)? else { return None };
+    (is_punct(one, ':') && is_punct(two, ':')).then(|| name.to_string())
 }
 
 /// Whether an attribute lets a library for macOS have what it stands at.
@@ -174,7 +152,8 @@ fn linux_only(files: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
         .iter()
         .map(|file| {
             let mut reader = MacOsReader::default();
-            reader.visit_file(&syn::parse_file(&file.text).expect("the project parses"));
+            let tokens: TokenStream = file.text.parse().expect("the project parses");
+            reader.read(&tokens.into_iter().collect::<Vec<_>>(), None);
             (file, reader)
         })
         .collect();

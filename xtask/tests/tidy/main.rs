@@ -1,7 +1,6 @@
 //! The rules that hold across files: layers, places for dangerous calls, nothing forgotten. Each is a pure function,
 //! tried on the project and on a planted violation that it has to find.
 
-mod code;
 mod forgotten;
 mod homely;
 mod inside;

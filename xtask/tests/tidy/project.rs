@@ -1,16 +1,10 @@
 //! The project as these rules read it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
-
-/// A file of the project: its path from the root, and its text.
-#[derive(Clone, Debug)]
-pub(crate) struct Source {
-    pub(crate) path: String,
-    pub(crate) text: String,
-}
+pub(crate) use structure::sources::Source;
+use structure::sources::sources;
 
 pub(crate) fn source(path: &str, text: &str) -> Source {
     Source { path: path.to_owned(), text: text.to_owned() }
@@ -39,27 +33,6 @@ pub(crate) fn rust_files() -> Vec<Source> {
     files
 }
 
-/// The project's files with one of those endings; what is built or fetched is not the project's.
 pub(crate) fn files(endings: &[&str]) -> Vec<Source> {
-    let (mut found, mut folders) = (vec![], vec![root().to_path_buf()]);
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).expect("a folder can be read").flatten().map(|it| it.path()) {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            if path.is_symlink() || [".git", "target", "node_modules"].contains(&name.as_str()) {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if endings.contains(&path.extension().unwrap_or_default().to_string_lossy().as_ref()) {
-                found.extend(fs::read_to_string(&path).map(|text| Source { path: relative(&path), text }));
-            }
-        }
-    }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    found
-}
-
-fn relative(path: &Path) -> String {
-    let path: PathBuf = path.strip_prefix(root()).expect("a file of the project").to_path_buf();
-    path.to_string_lossy().into_owned()
+    sources(root(), endings).expect("the project can be read")
 }

@@ -1,6 +1,7 @@
 //! Uses of the bytes of secrets.
 
-use super::code::{code, without_unit_tests};
+use structure::text::{code, without_unit_tests};
+
 use super::project::{Source, rust_files, source};
 
 /// Files that use the bytes of a secret, and how often: keys of labels, and frames to a guest.
@@ -21,15 +22,15 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/sandbox/src/proxy/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),
-    // What a registry is sent: passwords and tokens, and their form in the person's own files.
+    // What a registry is sent: passwords and tokens, and their form in the user's own files.
     ("crates/engine/src/registry/authorization.rs", 3),
     ("crates/host/src/registry_login/files.rs", 2),
     ("crates/kube/src/registry/login.rs", 1),
     // What is looked for in texts, to take it out.
     ("crates/types/src/redact/mod.rs", 1),
-    // The environment of the person's own GitHub program.
+    // The environment of the user's own GitHub program.
     ("crates/host/src/gh.rs", 1),
-    // The search path, and the environment of the person's own editor.
+    // The search path, and the environment of the user's own editor.
     ("crates/cli/src/open_editor.rs", 2),
     // The search path, and the addresses of proxies.
     ("crates/cli/src/program_path.rs", 1),
@@ -46,10 +47,10 @@ const REVEALING: &[(&str, usize)] = &[
     ("crates/tool/src/host.rs", 1),
     // The address of a proxy, and what programs with logins are started with.
     ("crates/tool/src/engines/embedded.rs", 1),
-    // The person's `KUBECONFIG`: a list of files.
+    // The user's `KUBECONFIG`: a list of files.
     ("crates/tool/src/engines/kubernetes.rs", 1),
     ("crates/tool/src/engines/logins.rs", 1),
-    // What the person's own git is started with, and what is remembered of a token.
+    // What the user's own git is started with, and what a record has of a token.
     ("crates/tool/src/sandbox/handles.rs", 1),
     ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),
     ("crates/sandbox/src/container/sandbox_container.rs", 2),

@@ -222,8 +222,8 @@ impl Admission<'_> {
         parts.map(|(key, it)| (key.to_owned(), Value::Array(it))).collect()
     }
 
-    /// Where root inside is root outside, a file that root leaves in a bind could be one that makes others root
-    /// (security.md I12). There is no guest in a service to see to it, so root is kept away from such binds.
+    /// Where root inside is root outside, a file that root leaves in a bind could be one that makes others root.
+    /// There is no guest in a service to see to it, so root is kept away from such binds.
     ///
     /// A uid alone would get its groups from the image, root's among them: it is written with a gid.
     fn as_a_user(&mut self, location: Location<'_>, service: &Value, binds: &[Mount], out: &mut Map<String, Value>) {

@@ -1,4 +1,4 @@
-//! `sandbox.*`, `proxy.*` and `worker.*`: the containers of workflows (sandbox.md).
+//! `sandbox.*`, `proxy.*` and `worker.*`: the containers of workflows (`docs/sandboxes.md`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -83,10 +83,10 @@ fn a_prefix_is_found_in_the_path_in_any_spelling() {
     let bin = case.prefix.join("bin");
     let absolute = format!("{}/", case.prefix.display());
     for prefix in ["prefix", "./prefix/", &absolute] {
-        let said = case.script(&["--prefix", prefix]).read().unwrap();
-        assert!(said.contains(&format!("{} is not in PATH", bin.display())), "{said}");
-        let said = case.script_with(&bin, &["--prefix", prefix]).read().unwrap();
-        assert!(!said.contains("PATH"), "{said}");
+        let printed = case.script(&["--prefix", prefix]).read().unwrap();
+        assert!(printed.contains(&format!("{} is not in PATH", bin.display())), "{printed}");
+        let printed = case.script_with(&bin, &["--prefix", prefix]).read().unwrap();
+        assert!(!printed.contains("PATH"), "{printed}");
     }
 }
 
@@ -94,12 +94,12 @@ fn a_prefix_is_found_in_the_path_in_any_spelling() {
 fn the_path_of_root_is_not_that_of_the_person_who_calls_sudo() {
     let case = Installer::new("sudo");
     case.add_tool("coracle", "");
-    let said = case.script(&["--prefix", "prefix"]).read().unwrap();
-    assert!(said.contains("is not in PATH") && said.contains("may come first in PATH"), "{said}");
-    for (user, is_told) in [("0", false), ("1000", true)] {
+    let printed = case.script(&["--prefix", "prefix"]).read().unwrap();
+    assert!(printed.contains("is not in PATH") && printed.contains("may come first in PATH"), "{printed}");
+    for (user, is_warned) in [("0", false), ("1000", true)] {
         case.add_tool("id", &format!("echo {user}"));
-        let said = case.script(&["--prefix", "prefix"]).env("SUDO_USER", "no-such-person").read().unwrap();
-        assert_eq!(said.contains("PATH"), is_told, "{said}");
+        let printed = case.script(&["--prefix", "prefix"]).env("SUDO_USER", "no-such-person").read().unwrap();
+        assert_eq!(printed.contains("PATH"), is_warned, "{printed}");
     }
 }
 
@@ -111,17 +111,17 @@ fn removal_names_the_settings_of_podman() {
     fs::write(&settings, "").unwrap();
     case.script(&["--prefix", "prefix"]).read().unwrap();
     let script = case.script(&["--prefix", "prefix", "--uninstall"]);
-    let said = script.env("XDG_CONFIG_HOME", case.scratch.0.join("config")).read().unwrap();
-    assert!(said.contains(&format!("stays     {}: ", settings.display())), "{said}");
+    let printed = script.env("XDG_CONFIG_HOME", case.scratch.0.join("config")).read().unwrap();
+    assert!(printed.contains(&format!("stays     {}: ", settings.display())), "{printed}");
 }
 
 #[test]
 fn zsh_is_told_where_its_completions_are() {
     let case = Installer::new("zsh");
-    let said = case.script(&["--prefix", "prefix"]).read().unwrap();
-    assert!(said.contains(&format!("fpath+=(\"{}/share/zsh/site-functions\")", case.prefix.display())), "{said}");
-    let said = case.script(&["--prefix", "prefix"]).env("SHELL", "/bin/sh").read().unwrap();
-    assert!(!said.contains("fpath"), "{said}");
+    let printed = case.script(&["--prefix", "prefix"]).read().unwrap();
+    assert!(printed.contains(&format!("fpath+=(\"{}/share/zsh/site-functions\")", case.prefix.display())), "{printed}");
+    let printed = case.script(&["--prefix", "prefix"]).env("SHELL", "/bin/sh").read().unwrap();
+    assert!(!printed.contains("fpath"), "{printed}");
 }
 
 #[test]
@@ -154,6 +154,9 @@ fn a_missing_program_and_a_failed_download_are_reported() {
     sh("chmod", [PathBuf::from("755"), tools.join("wget")]).read().unwrap();
     let words = [out.join("install.sh").to_str().unwrap(), "--from", "https://release.test"].map(str::to_owned);
     let output = sh(which("sh").unwrap(), words).env("PATH", &tools).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("https://release.test/coracle-0.0.1") && said.contains("cannot be downloaded"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        printed.contains("https://release.test/coracle-0.0.1") && printed.contains("cannot be downloaded"),
+        "{printed}"
+    );
 }

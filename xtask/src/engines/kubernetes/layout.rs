@@ -70,7 +70,7 @@ impl Node {
     }
 }
 
-/// The directory of programs, which are kept, and of the cluster, which `down` removes.
+/// The directory of the programs, which stay, and of the cluster, which `down` removes.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     root: PathBuf,

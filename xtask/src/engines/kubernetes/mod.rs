@@ -1,6 +1,6 @@
 //! A Kubernetes cluster on this machine: a control plane, two nodes and a registry, in network namespaces.
 //!
-//! Only on demand: its programs are built from a source package, which takes minutes, and kept. What each step makes is
+//! Only on demand: its programs are built from a source package, which takes minutes, and stay. What each step makes is
 //! left as it is if it is there, so that `up` also starts again a program that was ended.
 
 mod cgroups;
@@ -24,7 +24,7 @@ use self::layout::{HOST_REGISTRY, Layout, NODES, VARIABLE};
 use super::apt;
 use crate::sh::{took, wait_until};
 
-/// The word of the command line, and the name in `status`.
+/// The word of the command line, and the name.
 pub(super) const FLAG: &str = "--kubernetes";
 pub(super) const NAME: &str = "kubernetes";
 
@@ -93,17 +93,6 @@ pub(super) fn down() -> Result<()> {
     fs::remove_dir_all(&cluster).with_context(|| format!("remove {}", cluster.display()))?;
     println!("{NAME}: stopped");
     Ok(())
-}
-
-/// The version of the API server, if it answers.
-pub(super) fn version() -> Option<String> {
-    let layout = Layout::here().ok()?;
-    if !layout.kubeconfig().exists() {
-        return None;
-    }
-    let text = control_plane::kubectl(&layout, &["get", "--raw=/version", "--request-timeout=5s"]).read().ok()?;
-    let version: serde_json::Value = serde_json::from_str(&text).ok()?;
-    Some(version["gitVersion"].as_str()?.trim_start_matches('v').to_owned())
 }
 
 /// Whether each program runs and each node is ready.

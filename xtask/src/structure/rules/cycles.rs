@@ -1,21 +1,38 @@
-//! No cycle between the top-level modules of a crate.
+//! No cycle between the top-level modules of a crate, and none between its files.
+//!
+//! A file uses another one when its code, outside of tests, names an item that is defined there; a name that is re-exported
+//! on the way counts for the file that defines it. So a parent that declares and re-exports its children uses none of them,
+//! and a child that imports a sibling through `super` does not use the parent. Parent and child are a cycle when the parent's
+//! code names an item of the child, and the child one that the parent itself defines: such an item belongs in a file of its
+//! own beside the child.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Outcome, entries, head};
 use crate::cycles::cycles;
-use crate::dependencies::{Graph, between_modules, dependencies, witness};
+use crate::dependencies::{Dependency, Graph, between_files, between_modules, dependencies, witness};
 use crate::load::Crate;
 
-/// A crate, and the modules of one cycle.
+/// The graph whose cycles are looked for.
+type Between = fn(&Crate, &[Dependency]) -> Graph;
+
+/// A crate, and the modules or files of one cycle.
 type ListedCycle<'a> = (&'a str, BTreeSet<&'a str>);
 
-pub(super) fn check(crates: &[Crate], list: &str) -> Outcome {
+pub(super) fn check_modules(crates: &[Crate], list: &str) -> Outcome {
+    check(between_modules, crates, list)
+}
+
+pub(super) fn check_files(crates: &[Crate], list: &str) -> Outcome {
+    check(between_files, crates, list)
+}
+
+fn check(between: Between, crates: &[Crate], list: &str) -> Outcome {
     let (mut outcome, listed) = (Outcome { faults: vec![], list: head(list) }, parse(list));
     for loaded in crates {
         let own: Vec<&BTreeSet<&str>> = listed.iter().filter(|it| it.0 == loaded.name).map(|it| &it.1).collect();
-        check_crate(loaded, &own, &mut outcome);
+        check_crate(loaded, &between(loaded, &dependencies(loaded)), &own, &mut outcome);
     }
     for (name, modules) in listed.iter().filter(|it| !crates.iter().any(|loaded| loaded.name == it.0)) {
         outcome.faults.push(gone(name, modules));
@@ -23,13 +40,12 @@ pub(super) fn check(crates: &[Crate], list: &str) -> Outcome {
     outcome
 }
 
-fn check_crate(loaded: &Crate, listed: &[&BTreeSet<&str>], outcome: &mut Outcome) {
-    let graph = between_modules(loaded, &dependencies(loaded));
-    let present: Vec<BTreeSet<&str>> = cycles(&graph).into_iter().map(|it| it.into_iter().collect()).collect();
+fn check_crate(loaded: &Crate, graph: &Graph, listed: &[&BTreeSet<&str>], outcome: &mut Outcome) {
+    let present: Vec<BTreeSet<&str>> = cycles(graph).into_iter().map(|it| it.into_iter().collect()).collect();
     let listed_for = |it: &BTreeSet<&str>| listed.iter().find(|listed| it.is_subset(listed));
     for modules in &present {
         match listed_for(modules) {
-            None => outcome.faults.push(growth(loaded, &graph, modules, listed)),
+            None => outcome.faults.push(growth(loaded, graph, modules, listed)),
             Some(listed) => {
                 outcome.faults.extend(shrinkage(&loaded.name, modules, listed));
                 outcome.list += &block(&loaded.name, modules);
@@ -113,7 +129,7 @@ mod tests {
     ];
 
     fn faults(list: &str) -> Vec<String> {
-        check(&[planted("house", HIDDEN)], list).faults
+        check_modules(&[planted("house", HIDDEN)], list).faults
     }
 
     #[test]
@@ -124,11 +140,44 @@ mod tests {
         assert_eq!(faults(""), [expected]);
     }
 
+    /// `store/mod.rs` re-exports and calls `read`, which uses what it defines; `write` uses only a sibling, through `super`.
+    const NESTED: &[(&str, &str)] = &[
+        ("lib.rs", "pub mod store;"),
+        (
+            "store/mod.rs",
+            "mod read;\nmod write;\npub use read::{Page, read};\npub use write::write;\npub struct Limit;\n\
+                fn it() { read(); }",
+        ),
+        ("store/read.rs", "use super::Limit;\npub struct Page;\npub fn read() {}"),
+        ("store/write.rs", "use super::Page;\npub fn write(_: Page) {}"),
+    ];
+
+    #[test]
+    fn a_cycle_of_files_is_found() {
+        let outcome = check_files(&[planted("house", NESTED)], "");
+        let expected = "house: store/mod.rs, store/read.rs use each other in a cycle\n  \
+            store/mod.rs → store/read.rs: src/store/mod.rs:6  read\n  \
+            store/read.rs → store/mod.rs: src/store/read.rs:1  use super::Limit";
+        assert_eq!(outcome.faults, [expected]);
+        let listed = "house:\n  store/mod.rs\n  store/read.rs\n";
+        assert_eq!(
+            check_files(&[planted("house", NESTED)], listed),
+            Outcome { faults: vec![], list: listed.to_owned() }
+        );
+    }
+
+    #[test]
+    fn a_parent_that_only_reexports_uses_no_child() {
+        let mut files = NESTED.to_vec();
+        files[1].1 = "mod read;\nmod write;\npub use read::{Page, read};\npub use write::write;\npub struct Limit;";
+        assert_eq!(check_files(&[planted("house", &files)], "").faults, Vec::<String>::new());
+    }
+
     #[test]
     fn a_known_cycle_may_not_grow() {
         assert_eq!(faults("house:\n  high\n  low\n"), Vec::<String>::new());
         let list = "house:\n  apart\n  high\n";
-        let outcome = check(&[planted("house", HIDDEN)], list);
+        let outcome = check_modules(&[planted("house", HIDDEN)], list);
         let [fault] = &outcome.faults[..] else { panic!("{outcome:?}") };
         assert!(fault.starts_with("house: high, low use each other in a cycle; new in it: low\n"), "{fault}");
         assert_eq!(outcome.list, list);
@@ -137,7 +186,7 @@ mod tests {
     #[test]
     fn what_left_a_cycle_leaves_the_list() {
         let list = "# Head.\nhouse:\n  apart\n  high\n  low\nhouse:\n  a\n  b\n";
-        let outcome = check(&[planted("house", HIDDEN)], list);
+        let outcome = check_modules(&[planted("house", HIDDEN)], list);
         assert_eq!(
             outcome.faults,
             [
@@ -161,21 +210,12 @@ mod tests {
             "struct It<T: crate::low::Trait>(T);",
             "fn it(low: u8) { match low { crate::low::CONST => {} _ => {} } }",
             "mod inline { fn it() { super::super::low::make(); } }",
-            "fn it(x: crate::top::Other) { x.elsewhere(); }",
             "pub use crate::low::made_by_a_macro;",
             "fn it() { a_macro!(); }",
         ] {
             let low = "pub struct Value;\npub fn make() {}\npub trait Trait {}\npub const CONST: u8 = 1;\n\
-                macro_rules! a_macro { () => {} }\nimpl crate::top::Other { pub fn elsewhere(&self) {} }";
-            let loaded = planted(
-                "house",
-                &[
-                    ("lib.rs", "mod low; mod user; mod top;"),
-                    ("low.rs", low),
-                    ("user.rs", user),
-                    ("top.rs", "pub struct Other;"),
-                ],
-            );
+                macro_rules! a_macro { () => {} }";
+            let loaded = planted("house", &[("lib.rs", "mod low; mod user;"), ("low.rs", low), ("user.rs", user)]);
             let graph = between_modules(&loaded, &dependencies(&loaded));
             assert!(graph.get("user").is_some_and(|it| it.contains_key("low")), "{user}");
         }

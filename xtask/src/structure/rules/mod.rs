@@ -5,20 +5,39 @@
 //! it fails, and so does what is on it and gone, so that it cannot come back. `cargo xtask ratchet` takes from the lists what
 //! is gone; it adds nothing. After a merge that conflicts in a list, take either side and run it.
 
-mod counts;
 mod cycles;
-mod shared_names;
+mod dialect;
 mod sizes;
-mod tuples;
-mod words;
 
-use crate::load::Crate;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+pub use self::sizes::{CODE_LIMIT, CRATE_LIMIT};
+use crate::load::{Crate, workspace};
+use crate::sources::{Source, sources};
+
+/// What the rules are about.
+#[derive(Debug)]
+pub struct Project {
+    pub crates: Vec<Crate>,
+    /// Files with code or prose.
+    pub sources: Vec<Source>,
+}
+
+impl Project {
+    pub fn read(root: &Path) -> Result<Self> {
+        let endings = ["css", "html", "jinja", "js", "md", "mjs", "mts", "py", "rs", "sh", "toml", "ts"];
+        Ok(Self { crates: workspace(root)?, sources: sources(root, &endings)? })
+    }
+}
 
 #[derive(Debug)]
 pub struct Rule {
     /// The list of what is known, below [`LISTS`].
     pub list: &'static str,
-    pub check: fn(&[Crate], &str) -> Outcome,
+    pub check: fn(&Project, &str) -> Outcome,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -33,11 +52,10 @@ pub struct Outcome {
 pub const LISTS: &str = "xtask/tests/tidy";
 
 pub const ALL: &[Rule] = &[
-    Rule { list: "known_cycles.txt", check: cycles::check },
-    Rule { list: "known_sizes.txt", check: sizes::check },
-    Rule { list: "known_words.txt", check: words::check },
-    Rule { list: "known_shared_names.txt", check: shared_names::check },
-    Rule { list: "known_tuples.txt", check: tuples::check },
+    Rule { list: "known_cycles.txt", check: |project, list| cycles::check_modules(&project.crates, list) },
+    Rule { list: "known_file_cycles.txt", check: |project, list| cycles::check_files(&project.crates, list) },
+    Rule { list: "known_sizes.txt", check: |project, list| sizes::check(&project.crates, list) },
+    Rule { list: "known_dialect.txt", check: dialect::check },
 ];
 
 /// The comment at the head of a list.
@@ -48,6 +66,12 @@ fn head(list: &str) -> String {
 /// The lines of a list below its head.
 fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.lines().map(str::trim_end).filter(|it| !it.is_empty() && !it.starts_with('#'))
+}
+
+/// The entries that are a key and a number.
+fn numbers(list: &str) -> BTreeMap<&str, usize> {
+    let pairs = entries(list).filter_map(|line| line.rsplit_once(' '));
+    pairs.filter_map(|(key, number)| Some((key, number.parse().ok()?))).collect()
 }
 
 /// A crate of these files below `src`.

@@ -5,14 +5,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Outcome, entries, head};
-use crate::load::{Crate, ROOT};
+use super::{Outcome, head, numbers};
+use crate::load::{Crate, ROOT, total_code};
 
 /// Lines of code of a top-level module.
 const MODULE: usize = 3000;
 
+/// Lines of code of all crates together. `cargo xtask size` shows it; no test fails above it yet.
+pub const CODE_LIMIT: usize = 112_000;
+
 /// Per cent of the code of all crates that one crate may have.
-const CRATE: usize = 22;
+pub const CRATE_LIMIT: usize = 12;
 
 /// A size with the ceiling that holds for what is not listed.
 struct Size {
@@ -30,10 +33,7 @@ impl Size {
 }
 
 pub(super) fn check(crates: &[Crate], list: &str) -> Outcome {
-    let known: BTreeMap<&str, usize> = entries(list)
-        .filter_map(|it| it.rsplit_once(' '))
-        .filter_map(|(key, it)| Some((key, it.parse().ok()?)))
-        .collect();
+    let known = numbers(list);
     let sizes = sizes(crates);
     let (mut faults, mut remaining) = (vec![], head(list));
     for (key, size) in &sizes {
@@ -55,11 +55,11 @@ pub(super) fn check(crates: &[Crate], list: &str) -> Outcome {
 }
 
 fn sizes(crates: &[Crate]) -> BTreeMap<String, Size> {
-    let whole: usize = crates.iter().map(|it| it.lines().code).sum();
+    let whole = total_code(crates);
     let mut sizes = BTreeMap::new();
     for it in crates {
         let share = (it.lines().code * 100).div_ceil(whole.max(1));
-        sizes.insert(format!("per cent {}", it.name), Size { now: share, limit: CRATE, step: 1 });
+        sizes.insert(format!("per cent {}", it.name), Size { now: share, limit: CRATE_LIMIT, step: 1 });
         for (module, lines) in it.lines_by_module().into_iter().filter(|it| it.0 != ROOT) {
             sizes.insert(format!("lines {}/{module}", it.name), Size { now: lines.code, limit: MODULE, step: 100 });
         }
@@ -83,7 +83,7 @@ mod tests {
             faults,
             [
                 "lines big/big 3001 is far below its 9000; `cargo xtask ratchet` notes that",
-                "per cent big 67: may be 22 at most"
+                "per cent big 67: may be 12 at most"
             ]
         );
         assert_eq!(

@@ -1,17 +1,27 @@
-//! Separates code from comments and texts.
+//! Separates code from comments and quoted texts.
 
-pub(crate) fn has_word(text: &str, word: &str) -> bool {
+pub fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|it| it == word)
 }
 
 /// Up to the unit tests, which stand last in a file.
-pub(crate) fn without_unit_tests(code: &str) -> &str {
+pub fn without_unit_tests(code: &str) -> &str {
     code.split("#[cfg(test)]\nmod ").next().unwrap_or_default()
 }
 
-/// The text without remarks and without what stands in quotes.
-pub(crate) fn code(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
+/// The code of a Rust file, without comments and quoted texts.
+pub fn code(text: &str) -> String {
+    split(text).0
+}
+
+/// The comments of a Rust file that begin with `//`, without the slashes.
+pub fn comments(text: &str) -> String {
+    split(text).1
+}
+
+/// Code and comments.
+fn split(text: &str) -> (String, String) {
+    let (mut code, mut comments) = (String::with_capacity(text.len()), String::new());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
         let skipped = if rest.starts_with("//") {
@@ -20,7 +30,7 @@ pub(crate) fn code(text: &str) -> String {
             rest.find("*/").map_or(rest.len(), |it| it + 2)
         } else if c == '"' {
             quoted(rest)
-        } else if c == 'r' && !kept.ends_with(|it: char| it.is_alphanumeric() || it == '_') {
+        } else if c == 'r' && !code.ends_with(|it: char| it.is_alphanumeric() || it == '_') {
             raw(rest)
         } else if c == '\'' {
             character(rest)
@@ -28,13 +38,17 @@ pub(crate) fn code(text: &str) -> String {
             0
         };
         if skipped == 0 {
-            kept.push(c);
+            code.push(c);
             rest = &rest[c.len_utf8()..];
         } else {
+            if rest.starts_with("//") {
+                comments.push_str(rest[..skipped].trim_start_matches('/'));
+                comments.push('\n');
+            }
             rest = &rest[skipped..];
         }
     }
-    kept
+    (code, comments)
 }
 
 /// The length of a text in quotes.
@@ -69,8 +83,14 @@ fn character(rest: &str) -> usize {
     if inside[first..].starts_with('\'') { first + 2 } else { 0 }
 }
 
-#[test]
-fn code_is_told_from_remarks_and_texts() {
-    let text = "a /* b */ c // d\n'\"' '\\'' '\\u{1f600}' &'a str \"e \\\" f\" r#\"g \" h\"# r\"i\" var\"j\" k";
-    assert_eq!(code(text), "a  c \n   &'a str    var k");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_comments_and_texts_are_separated() {
+        let text = "a /* b */ c // d\n'\"' '\\'' '\\u{1f600}' &'a str \"e \\\" f\" r#\"g \" h\"# r\"i\" var\"j\" k";
+        assert_eq!(comments(text), " d\n");
+        assert_eq!(code(text), "a  c \n   &'a str    var k");
+    }
 }

@@ -1,15 +1,12 @@
 //! `cargo xtask ci`: what has to hold before a change goes in, cheapest first, from a bare machine.
 
-mod budgets;
-mod licences;
-
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::compiler::Compiler;
 use crate::sh::{sh, took};
-use crate::{guest, test};
+use crate::{guest, test, tools};
 
 type Step = (&'static str, fn() -> Result<()>);
 
@@ -17,12 +14,11 @@ const COMPILER: Compiler = Compiler::Checking;
 
 const STEPS: &[Step] = &[
     ("format", || sh("cargo", ["fmt", "--all", "--check"]).run()),
-    ("licences and sources", licences::check),
+    ("licences and sources", tools::check_dependencies),
     ("rules", || sh("cargo", ["test", "--package", "xtask"]).run()),
     ("guest", || guest::build_for_tests(COMPILER)), // before all that compiles `coracle`, which embeds it
     ("guest and worker alone", || guest::check_each(COMPILER)),
     ("lints and documentation", || test::beside_the_clients(build)),
-    ("budgets", budgets::print),
     ("tests", || test::run_with(COMPILER, &["-E".to_owned(), "not package(xtask)".to_owned()])), // those are the rules
 ];
 

@@ -25,6 +25,15 @@ class PreflightResultCapabilities(Result):
     keep_id: bool
 
 
+class PreflightResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class PreflightResult(Result):
     """What `preflight` answers."""
 
@@ -39,6 +48,7 @@ class PreflightResult(Result):
     allow_roots: list[str]
     checked_at: str
     success: bool
+    warnings: list[PreflightResultWarnings] | None
 
 
 class CreateResultLimits(Result):
@@ -53,7 +63,9 @@ class CreateResultLimits(Result):
 class CreateResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -127,7 +139,9 @@ class CreateResult(Result):
 class ExecResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -157,6 +171,15 @@ class ExecResult(Result):
     warnings: list[ExecResultWarnings] | None
 
 
+class ExecInteractiveHintResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class ExecInteractiveHintResult(Result):
     """What `exec_interactive_hint` answers."""
 
@@ -166,12 +189,15 @@ class ExecInteractiveHintResult(Result):
     user: str
     coracle_command: str
     success: bool
+    warnings: list[ExecInteractiveHintResultWarnings] | None
 
 
 class ExecBackgroundResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -191,7 +217,9 @@ class ExecBackgroundResult(Result):
 class ExecPollResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -224,7 +252,9 @@ class JobWaitResultMatch(Result):
 class JobWaitResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -247,7 +277,9 @@ class JobWaitResult(Result):
 class JobReadResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -274,7 +306,9 @@ class JobReadResult(Result):
 class ExecCancelResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -310,7 +344,9 @@ class JobsResultJobs(Result):
 class JobsResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -348,6 +384,15 @@ class ListResultContainers(Result):
     expires_at: str | None
 
 
+class ListResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class ListResult(Result):
     """What `list` answers."""
 
@@ -355,6 +400,7 @@ class ListResult(Result):
     count: int
     unverified: list[str]
     success: bool
+    warnings: list[ListResultWarnings] | None
 
 
 class StatusResultLimits(Result):
@@ -378,7 +424,9 @@ class StatusResultHealth(Result):
 class StatusResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -428,7 +476,9 @@ class StatusResult(Result):
 class WaitHealthyResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -447,7 +497,9 @@ class WaitHealthyResult(Result):
 class ForwardResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -461,6 +513,15 @@ class ForwardResult(Result):
     container: str | None
     warnings: list[ForwardResultWarnings] | None
     workflow: str | None
+
+
+class ShellOpenResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ShellOpenResult(Result):
@@ -482,6 +543,16 @@ class ShellOpenResult(Result):
     screen: str | None
     signal: int | None
     tree_ended: bool | None
+    warnings: list[ShellOpenResultWarnings] | None
+
+
+class ShellSendResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ShellSendResult(Result):
@@ -503,6 +574,16 @@ class ShellSendResult(Result):
     screen: str | None
     signal: int | None
     tree_ended: bool | None
+    warnings: list[ShellSendResultWarnings] | None
+
+
+class ShellExpectResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ShellExpectResult(Result):
@@ -524,6 +605,16 @@ class ShellExpectResult(Result):
     screen: str | None
     signal: int | None
     tree_ended: bool | None
+    warnings: list[ShellExpectResultWarnings] | None
+
+
+class ShellReadResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ShellReadResult(Result):
@@ -545,6 +636,16 @@ class ShellReadResult(Result):
     screen: str | None
     signal: int | None
     tree_ended: bool | None
+    warnings: list[ShellReadResultWarnings] | None
+
+
+class ShellCloseResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ShellCloseResult(Result):
@@ -566,12 +667,15 @@ class ShellCloseResult(Result):
     screen: str | None
     signal: int | None
     tree_ended: bool | None
+    warnings: list[ShellCloseResultWarnings] | None
 
 
 class CopyInResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -592,7 +696,9 @@ class CopyInResult(Result):
 class CopyOutResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -613,7 +719,9 @@ class CopyOutResult(Result):
 class SnapshotResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -627,8 +735,8 @@ class SnapshotResult(Result):
     size_bytes: int
     not_included: list[str]
     detail: str
-    warnings: list[SnapshotResultWarnings]
     success: bool
+    warnings: list[SnapshotResultWarnings] | None
 
 
 class SnapshotsResultSnapshots(Result):
@@ -644,12 +752,31 @@ class SnapshotsResultSnapshots(Result):
     in_use: bool
 
 
+class SnapshotsResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class SnapshotsResult(Result):
     """What `snapshots` answers."""
 
     snapshots: list[SnapshotsResultSnapshots]
     count: int
     success: bool
+    warnings: list[SnapshotsResultWarnings] | None
+
+
+class SnapshotDeleteResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class SnapshotDeleteResult(Result):
@@ -659,6 +786,16 @@ class SnapshotDeleteResult(Result):
     detail: str
     reclaimed_bytes: int
     success: bool
+    warnings: list[SnapshotDeleteResultWarnings] | None
+
+
+class SnapshotExportResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class SnapshotExportResult(Result):
@@ -669,6 +806,16 @@ class SnapshotExportResult(Result):
     size_bytes: int
     detail: str
     success: bool
+    warnings: list[SnapshotExportResultWarnings] | None
+
+
+class SnapshotImportResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class SnapshotImportResult(Result):
@@ -682,6 +829,7 @@ class SnapshotImportResult(Result):
     size_bytes: int
     detail: str
     success: bool
+    warnings: list[SnapshotImportResultWarnings] | None
 
 
 class RestoreResultLimits(Result):
@@ -696,7 +844,9 @@ class RestoreResultLimits(Result):
 class RestoreResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -779,7 +929,9 @@ class ForkResultLimits(Result):
 class ForkResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -850,6 +1002,15 @@ class ForkResult(Result):
     server: ForkResultServer | None
 
 
+class CreateNetworkResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class CreateNetworkResult(Result):
     """What `create_network` answers."""
 
@@ -859,6 +1020,7 @@ class CreateNetworkResult(Result):
     internal: bool
     detail: str
     success: bool
+    warnings: list[CreateNetworkResultWarnings] | None
 
 
 class NetworksResultNetworks(Result):
@@ -873,12 +1035,31 @@ class NetworksResultNetworks(Result):
     compose_project: str | None
 
 
+class NetworksResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class NetworksResult(Result):
     """What `networks` answers."""
 
     networks: list[NetworksResultNetworks]
     count: int
     success: bool
+    warnings: list[NetworksResultWarnings] | None
+
+
+class DestroyNetworkResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class DestroyNetworkResult(Result):
@@ -888,6 +1069,16 @@ class DestroyNetworkResult(Result):
     removed: bool
     detail: str
     success: bool
+    warnings: list[DestroyNetworkResultWarnings] | None
+
+
+class ImagesResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class ImagesResult(Result):
@@ -896,6 +1087,16 @@ class ImagesResult(Result):
     images: list[Result]
     count: int
     success: bool
+    warnings: list[ImagesResultWarnings] | None
+
+
+class CacheClearResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
 
 
 class CacheClearResult(Result):
@@ -907,6 +1108,7 @@ class CacheClearResult(Result):
     kept: list[Result]
     images: list[Result]
     success: bool
+    warnings: list[CacheClearResultWarnings] | None
 
 
 class PruneResultKept(Result):
@@ -918,6 +1120,15 @@ class PruneResultKept(Result):
     reason: str
 
 
+class PruneResultWarnings(Result):
+    """An object of an answer."""
+
+    #: What programs branch on.
+    code: str
+    #: One sentence.
+    message: str
+
+
 class PruneResult(Result):
     """What `prune` answers."""
 
@@ -926,12 +1137,15 @@ class PruneResult(Result):
     reclaimed_bytes: int
     kept: list[PruneResultKept]
     success: bool
+    warnings: list[PruneResultWarnings] | None
 
 
 class DestroyResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 
@@ -965,7 +1179,9 @@ class DestroyAllResultResults(Result):
 class DestroyAllResultWarnings(Result):
     """An object of an answer."""
 
+    #: What programs branch on.
     code: str
+    #: One sentence.
     message: str
 
 

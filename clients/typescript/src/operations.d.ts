@@ -34,6 +34,12 @@ export interface PreflightResult {
   allow_roots: Array<string>;
   checked_at: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `create`. */
@@ -232,7 +238,9 @@ export interface CreateResult {
   };
   expires_at: string | null;
   warnings: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
   duration_ms: number;
@@ -317,7 +325,9 @@ export interface ExecResult {
   duration_ms: number;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -338,6 +348,12 @@ export interface ExecInteractiveHintResult {
   user: string;
   coracle_command: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `exec_background`. */
@@ -375,7 +391,9 @@ export interface ExecBackgroundResult {
   started_at: string | null;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -405,7 +423,9 @@ export interface ExecPollResult {
   next_offset: number;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -456,7 +476,9 @@ export interface JobWaitResult {
   waited_ms: number;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -507,7 +529,9 @@ export interface JobReadResult {
   offset?: number | null;
   truncated?: boolean | null;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -532,7 +556,9 @@ export interface ExecCancelResult {
   tree_ended: boolean | null;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -561,7 +587,9 @@ export interface JobsResult {
   count: number;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -597,6 +625,12 @@ export interface ListResult {
   count: number;
   unverified: Array<string>;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `status`. */
@@ -657,7 +691,9 @@ export interface StatusResult {
   /** Protected paths in directories of the host, which commands cannot change. `git config --global` works. */
   read_only_paths?: Array<string>;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -691,7 +727,9 @@ export interface WaitHealthyResult {
   duration_ms: number;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -716,7 +754,9 @@ export interface ForwardResult {
   success: boolean;
   container?: string | null;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
   workflow?: string | null;
@@ -758,6 +798,12 @@ export interface ShellOpenResult {
   screen?: string | null;
   signal?: number | null;
   tree_ended?: boolean | null;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `shell_send`. */
@@ -796,6 +842,12 @@ export interface ShellSendResult {
   screen?: string | null;
   signal?: number | null;
   tree_ended?: boolean | null;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `shell_expect`. */
@@ -829,6 +881,12 @@ export interface ShellExpectResult {
   screen?: string | null;
   signal?: number | null;
   tree_ended?: boolean | null;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `shell_read`. */
@@ -857,6 +915,12 @@ export interface ShellReadResult {
   screen?: string | null;
   signal?: number | null;
   tree_ended?: boolean | null;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `shell_close`. */
@@ -883,6 +947,12 @@ export interface ShellCloseResult {
   screen?: string | null;
   signal?: number | null;
   tree_ended?: boolean | null;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `copy_in`. */
@@ -911,7 +981,9 @@ export interface CopyInResult {
   container_path: string;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -942,7 +1014,9 @@ export interface CopyOutResult {
   container_path: string;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -968,11 +1042,13 @@ export interface SnapshotResult {
   size_bytes: number;
   not_included: Array<string>;
   detail: string;
-  warnings: Array<{
+  success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
-  success: boolean;
 }
 
 /** Fields of `snapshots`. */
@@ -993,6 +1069,12 @@ export interface SnapshotsResult {
   }>;
   count: number;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `snapshot_delete`. */
@@ -1009,6 +1091,12 @@ export interface SnapshotDeleteResult {
   detail: string;
   reclaimed_bytes: number;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `snapshot_export`. */
@@ -1031,6 +1119,12 @@ export interface SnapshotExportResult {
   size_bytes: number;
   detail: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `snapshot_import`. */
@@ -1056,6 +1150,12 @@ export interface SnapshotImportResult {
   size_bytes: number;
   detail: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `restore`. */
@@ -1241,7 +1341,9 @@ export interface RestoreResult {
   };
   expires_at: string | null;
   warnings: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
   duration_ms: number;
@@ -1455,7 +1557,9 @@ export interface ForkResult {
   };
   expires_at: string | null;
   warnings: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
   duration_ms: number;
@@ -1502,6 +1606,12 @@ export interface CreateNetworkResult {
   internal: boolean;
   detail: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `networks`. */
@@ -1521,6 +1631,12 @@ export interface NetworksResult {
   }>;
   count: number;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `destroy_network`. */
@@ -1535,6 +1651,12 @@ export interface DestroyNetworkResult {
   removed: boolean;
   detail: string;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `images`. */
@@ -1552,6 +1674,12 @@ export interface ImagesResult {
   images: Array<Record<string, unknown>>;
   count: number;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `cache_clear`. */
@@ -1577,6 +1705,12 @@ export interface CacheClearResult {
   kept: Array<Record<string, unknown>>;
   images: Array<Record<string, unknown>>;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `prune`. */
@@ -1617,6 +1751,12 @@ export interface PruneResult {
     reason: string;
   }>;
   success: boolean;
+  warnings?: Array<{
+    /** What programs branch on. */
+    code: string;
+    /** One sentence. */
+    message: string;
+  }>;
 }
 
 /** Fields of `destroy`. */
@@ -1645,7 +1785,9 @@ export interface DestroyResult {
   compose_project: string | null;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }
@@ -1678,7 +1820,9 @@ export interface DestroyAllResult {
   networks_removed: Array<string>;
   success: boolean;
   warnings?: Array<{
+    /** What programs branch on. */
     code: string;
+    /** One sentence. */
     message: string;
   }>;
 }

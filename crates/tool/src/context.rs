@@ -15,6 +15,7 @@ use crate::printed_keys::PrintedKeys;
 use crate::progress::Progress;
 use crate::records::Records;
 use crate::state::StateDir;
+use crate::warning::Warning;
 use crate::{event_log, policy};
 
 /// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
@@ -59,6 +60,8 @@ pub struct CallContext {
     consented: Option<Arc<PathBuf>>,
     /// What the person's own input is, for one command.
     input: Arc<Mutex<Option<Input>>>,
+    /// What a successful call reports beside its response.
+    warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
 /// The way a call came in.
@@ -105,7 +108,16 @@ impl CallContext {
     fn new(named: Option<ContainerName>, frontend: Frontend) -> Self {
         let (cancel, progress, is_anonymous) = (CancellationToken::new(), Progress::none(), named.is_none());
         let session = named.unwrap_or_else(|| anonymous(frontend));
-        Self { session, is_anonymous, frontend, cancel, progress, consented: None, input: Arc::default() }
+        Self {
+            session,
+            is_anonymous,
+            frontend,
+            cancel,
+            progress,
+            consented: None,
+            input: Arc::default(),
+            warnings: Arc::default(),
+        }
     }
 }
 
@@ -292,6 +304,28 @@ impl Context {
     /// Standard input, if it is for a command. Only the first gets it.
     pub(crate) fn take_input(&self) -> Option<Input> {
         self.call.input.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Reports something beside the response of the call, if the call succeeds.
+    pub(crate) fn warn(&self, warnings: impl IntoIterator<Item = Warning>) {
+        self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
+    /// What was reported so far.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes what was reported so far.
+    pub(crate) fn take_warnings(&self) -> Vec<Warning> {
+        std::mem::take(&mut self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same call, whose warnings from here on are taken apart from the others.
+    #[must_use]
+    pub(crate) fn with_own_warnings(&self) -> Self {
+        let call = CallContext { warnings: Arc::default(), ..self.call.clone() };
+        Self { call, ..self.clone() }
     }
 
     /// Connections to the guests of containers.

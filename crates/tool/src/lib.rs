@@ -112,3 +112,4 @@ pub use resolve::{copyable, host_path};
 pub use state::StateDir;
 pub use target::{Access, check_policy, stopped};
 pub use usage::{READ_AT_ONCE, UsageReading, read_usage};
+pub use warning::Warning;

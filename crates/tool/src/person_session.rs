@@ -27,8 +27,8 @@ impl PersonSession {
     /// # Errors
     /// Those of `exec`; `unsupported` for a container without a guest; `policy_denied` where root is not granted.
     pub async fn open(cx: &Context, container: &Handle, as_root: bool) -> Result<Self, Failure> {
-        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, container, as_root).await?;
-        for warning in warnings {
+        let CommandTarget { record, inside, session } = reach_inside(cx, container, as_root).await?;
+        for warning in cx.take_warnings() {
             tracing::warn!(container = %record.name, "{}", warning.message);
         }
         let ExecTarget::Guest(link) = inside else {

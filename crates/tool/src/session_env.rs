@@ -50,16 +50,11 @@ pub(crate) fn rules(cx: &Context) -> Result<EnvRules, Failure> {
         .map_err(|err| Failure::config(err.key, None, err.to_string()))
 }
 
-/// Sees to it that the guest has the session: one that was started anew has nothing. Answers what is lost.
-pub(crate) async fn ensure(
-    cx: &Context,
-    store: &Store,
-    record: &mut Record,
-    link: &Link,
-) -> Result<Vec<Warning>, Failure> {
+/// Sees to it that the guest has the session: one that was started anew has nothing. Warns of what is lost.
+pub(crate) async fn ensure(cx: &Context, store: &Store, record: &mut Record, link: &Link) -> Result<(), Failure> {
     let run = link.run_id().await?;
     if record.held.run.as_ref() == Some(&run) || record.held.run.is_none() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let missing = give_again(cx, record, link).await?;
     if let Some(main) = &record.main {
@@ -73,7 +68,8 @@ pub(crate) async fn ensure(
     record.held.run = Some(run);
     record.held.missing = missing;
     store.update(record)?;
-    Ok(warnings(record))
+    cx.warn(warnings(record));
+    Ok(())
 }
 
 fn warnings(record: &Record) -> Vec<Warning> {

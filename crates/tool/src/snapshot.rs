@@ -81,7 +81,7 @@ impl Operation for Snapshot {
         let name = named(self.name, self.snapshot)?;
         let source = SnapshotSource::reach(cx, &self.container).await?;
         let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
-        let TakenSnapshot { snapshot, not_included, warnings } = taken;
+        let TakenSnapshot { snapshot, not_included } = taken;
         Ok(SnapshotResponse {
             detail: format!("the files of `{}` are kept as `{}`", source.record.name, snapshot.name),
             snapshot: snapshot.name,
@@ -90,7 +90,7 @@ impl Operation for Snapshot {
             image_id: snapshot.image.id.to_string(),
             size_bytes: snapshot.image.size_bytes,
             not_included,
-            warnings,
+            warnings: cx.warnings(),
         })
     }
 }
@@ -121,7 +121,6 @@ pub(crate) struct SnapshotSource {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) record: Record,
     inside: ExecTarget,
-    warnings: Vec<Warning>,
 }
 
 /// A container that an engine copies without an image.
@@ -130,20 +129,18 @@ pub(super) struct CopySource {
     /// What the container was made from.
     pub(super) image: Image,
     pub(super) not_included: Vec<String>,
-    pub(super) warnings: Vec<Warning>,
 }
 
 /// What was kept of it.
 pub(super) struct TakenSnapshot {
     pub(super) snapshot: snapshot::SnapshotImage,
     pub(super) not_included: Vec<String>,
-    pub(super) warnings: Vec<Warning>,
 }
 
 impl SnapshotSource {
     /// Finds it. It has to run: its guest knows which files hold a secret.
     pub(super) async fn reach(cx: &Context, handle: &Handle) -> Result<Self, Failure> {
-        let CommandTarget { record, inside, warnings, .. } = reach_inside(cx, handle, false).await?;
+        let CommandTarget { record, inside, .. } = reach_inside(cx, handle, false).await?;
         check_session(cx, &record.session, record.name.as_str(), Access::Snapshot)?;
         if record.role == Role::Service {
             let message = format!("`{}` is a service of a stack, and those are not kept", record.name);
@@ -155,7 +152,7 @@ impl SnapshotSource {
             return Err(strict::no_snapshot(&record));
         }
         let runtime = cx.runtime_for(record.engine, &record.endpoint)?;
-        Ok(Self { runtime, record, inside, warnings })
+        Ok(Self { runtime, record, inside })
     }
 
     /// Whether its engine copies it without an image.
@@ -173,12 +170,9 @@ impl SnapshotSource {
         let container = self.runtime.inspect(&self.id()?.into()).await?;
         let image = self.runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
         let gone = || Failure::not_found("image", container.image.as_str(), &[]);
-        Ok(CopySource {
-            image: image.ok_or_else(gone)?,
-            not_included: not_included(&container),
-            warnings: self.search_secrets(cx).await?,
-            container: container.id,
-        })
+        self.search_secrets(cx).await?;
+        let not_included = not_included(&container);
+        Ok(CopySource { image: image.ok_or_else(gone)?, not_included, container: container.id })
     }
 
     fn id(&self) -> Result<&ContainerId, Failure> {
@@ -187,10 +181,10 @@ impl SnapshotSource {
 
     /// # Errors
     /// When there is one, and the configuration does not say to warn of it alone.
-    async fn search_secrets(&self, cx: &Context) -> Result<Vec<Warning>, Failure> {
+    async fn search_secrets(&self, cx: &Context) -> Result<(), Failure> {
         cx.call.progress.message("looking for secrets in files").await;
-        let found = secrets::search(cx, &self.record, &self.inside).await?;
-        Ok([self.warnings.clone(), found].concat())
+        cx.warn(secrets::search(cx, &self.record, &self.inside).await?);
+        Ok(())
     }
 
     /// Keeps its files. Not to be abandoned half way: see [`snapshot::SnapshotReservation::take`].
@@ -207,7 +201,7 @@ impl SnapshotSource {
         let place = snapshots.place(runtime, name.0, name.1, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let container = runtime.inspect(&self.id()?.into()).await?;
-        let warnings = self.search_secrets(cx).await?;
+        self.search_secrets(cx).await?;
         cx.call.progress.message(format!("keeping the files of {}", record.name)).await;
         let of = SnapshotOrigin {
             container: record.name.to_string(),
@@ -219,7 +213,7 @@ impl SnapshotSource {
         let lost = lost_by_name(record, &self.inside).await?;
         let snapshot = place.take(runtime, &container, &of, jiff::Timestamp::now()).await?;
         let not_included = lost.into_iter().chain(not_included(&container)).collect();
-        Ok(TakenSnapshot { snapshot, not_included, warnings })
+        Ok(TakenSnapshot { snapshot, not_included })
     }
 }
 

@@ -37,18 +37,17 @@ pub(crate) async fn reach(cx: &Context, handle: &Handle, access: Access) -> Resu
 }
 
 /// As `reach`, for commands and copies: it has to run. A persistent one that stopped is started again.
-pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
+pub(crate) async fn reach_running(cx: &Context, handle: &Handle) -> Result<ManagedContainer, Failure> {
     let found = reach(cx, handle, Access::Use).await?;
     let container = found.present()?;
     if container.running() {
-        return Ok((with_user(found).await?, Vec::new()));
+        return with_user(found).await;
     }
     if !found.record.persistent || found.record.role == Role::Adopted {
         return Err(stopped(container, &found.record));
     }
-    let (found, lost) = Box::pin(start_again(cx, found)).await?;
-    let restarted = Warning::new("restarted", "the container had stopped and was started again");
-    Ok((found, [restarted].into_iter().chain(lost).collect()))
+    cx.warn([Warning::new("restarted", "the container had stopped and was started again")]);
+    Box::pin(start_again(cx, found)).await
 }
 
 /// Why nothing runs in a container that has stopped.
@@ -64,17 +63,13 @@ pub fn stopped(container: &Container, record: &Record) -> Failure {
 
 /// Starts a container that stopped, gives its guest what the one before had, and runs again what it was made to run. Answers
 /// what cannot be had again.
-pub(crate) async fn start_again(
-    cx: &Context,
-    found: ManagedContainer,
-) -> Result<(ManagedContainer, Vec<Warning>), Failure> {
+pub(crate) async fn start_again(cx: &Context, found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let store = cx.store()?;
     let mut found = restart(found, &store, cx.links()).await?;
-    let warnings = match cx.links().inside(&store, &mut found).await? {
-        ExecTarget::Guest(link) => session_env::ensure(cx, &store, &mut found.record, &link).await?,
-        ExecTarget::Plain(..) => Vec::new(),
-    };
-    Ok((found, warnings))
+    if let ExecTarget::Guest(link) = cx.links().inside(&store, &mut found).await? {
+        session_env::ensure(cx, &store, &mut found.record, &link).await?;
+    }
+    Ok(found)
 }
 
 /// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
@@ -108,7 +103,6 @@ pub(crate) struct CommandTarget {
     pub(crate) inside: ExecTarget,
     /// Who runs commands there, where and with which environment.
     pub(crate) session: ExecContext,
-    pub(crate) warnings: Vec<Warning>,
 }
 
 /// Finds a container for commands and jobs. It is inspected only when its guest is reached neither by a link that is held,
@@ -125,26 +119,26 @@ pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -
             may_be_root(&record)?;
         }
         touch(cx, &record);
-        let mut warnings = Box::pin(session_env::ensure(cx, &store, &mut record, &link)).await?;
-        warnings.extend(replaced_mounts(&record).await);
+        Box::pin(session_env::ensure(cx, &store, &mut record, &link)).await?;
+        cx.warn(replaced_mounts(&record).await);
         let session = guided_session(&record, as_root)?;
-        return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record, warnings });
+        return Ok(CommandTarget { inside: ExecTarget::Guest(link), session, record });
     }
-    let (mut found, mut warnings) = Box::pin(reach_running(cx, handle)).await?;
+    let mut found = Box::pin(reach_running(cx, handle)).await?;
     if as_root {
         root_may_enter(&found)?;
         may_be_root(&found.record)?;
     }
     let inside = cx.links().inside(&store, &mut found).await?;
     if let ExecTarget::Guest(link) = &inside {
-        warnings.extend(Box::pin(session_env::ensure(cx, &store, &mut found.record, link)).await?);
+        Box::pin(session_env::ensure(cx, &store, &mut found.record, link)).await?;
     }
-    warnings.extend(replaced_mounts(&found.record).await);
+    cx.warn(replaced_mounts(&found.record).await);
     let session = match &inside {
         ExecTarget::Guest(_) => guided_session(&found.record, as_root)?,
         ExecTarget::Plain(..) => plain_session(&found, as_root)?,
     };
-    Ok(CommandTarget { inside, session, record: found.record, warnings })
+    Ok(CommandTarget { inside, session, record: found.record })
 }
 
 /// Whether this session may make containers of a snapshot, see it and remove it: those that it made in any case, others

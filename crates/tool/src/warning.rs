@@ -16,9 +16,11 @@ const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
 /// Something that a successful call wants to be known.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
-pub(crate) struct Warning {
-    pub(crate) code: Cow<'static, str>,
-    pub(crate) message: String,
+pub struct Warning {
+    /// What programs branch on.
+    pub code: Cow<'static, str>,
+    /// One sentence.
+    pub message: String,
 }
 
 impl Warning {

@@ -29,8 +29,6 @@ pub(super) struct StartContainerResponse {
     container: ContainerName,
     id: Option<ContainerId>,
     started: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation for StartContainer {
@@ -43,10 +41,10 @@ impl Operation for StartContainer {
         let found = find(cx.engines(), &store, &self.container).await?;
         check_policy(cx, &found.record, Access::Use)?;
         let started = !found.present()?.running();
-        let (found, warnings) = if started { start_again(cx, found).await? } else { (found, Vec::new()) };
+        let found = if started { start_again(cx, found).await? } else { found };
         store.touch(&found.record)?;
         let record = found.record;
-        Ok(StartContainerResponse { container: record.name, id: record.id, started, warnings })
+        Ok(StartContainerResponse { container: record.name, id: record.id, started })
     }
 }
 
@@ -73,8 +71,6 @@ pub(super) struct StopContainerResponse {
     id: Option<ContainerId>,
     stopped: bool,
     jobs_ended: usize,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation for StopContainer {
@@ -86,17 +82,17 @@ impl Operation for StopContainer {
     async fn run(self, cx: &Context) -> Result<StopContainerResponse, Failure> {
         let found = find(cx.engines(), &cx.store()?, &self.container).await?;
         let container = found.present()?;
-        let (mut jobs_ended, mut warnings) = (0, Vec::new());
+        let mut jobs_ended = 0;
         let stopped = container.running();
         if stopped {
             refuse_final(&*found.runtime)?;
             jobs_ended = commands::running(cx, &found.record).await;
             found.runtime.stop(&container.id, self.time.unwrap_or(cx.config.exec.grace).0).await?;
             cx.links().forget(&container.id);
-            warnings = lost_by_stopping(&found);
+            cx.warn(lost_by_stopping(&found));
         }
         let record = found.record;
-        Ok(StopContainerResponse { container: record.name, id: record.id, stopped, jobs_ended, warnings })
+        Ok(StopContainerResponse { container: record.name, id: record.id, stopped, jobs_ended })
     }
 }
 

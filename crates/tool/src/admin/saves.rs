@@ -32,8 +32,6 @@ pub(super) struct ListSaves {
 pub(super) struct ListSavesResponse {
     saves: Vec<SaveRow>,
     count: usize,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,10 +64,10 @@ impl Operation for ListSaves {
         let (mut saves, newer) = cx.store()?.all_saves()?;
         saves.retain(|it| name.as_ref().is_none_or(|name| *name == it.name));
         let saves: Vec<_> = saves.into_iter().map(SaveRow::from).collect();
-        let warnings = newer.into_iter().map(|file| {
+        cx.warn(newer.into_iter().map(|file| {
             Warning::new("newer_version", format!("{}; the save is left as it is", StoreError::Newer(file)))
-        });
-        Ok(ListSavesResponse { count: saves.len(), saves, warnings: warnings.collect() })
+        }));
+        Ok(ListSavesResponse { count: saves.len(), saves })
     }
 }
 
@@ -177,7 +175,7 @@ fn find_save(cx: &Context, save: &str) -> Result<Save, Failure> {
 
 async fn restore_into_container(cx: &Context, save: &Save, container: &str) -> Result<Vec<RestoredItem>, Failure> {
     let handle = Handle::parse(container).map_err(|err| Failure::name("into", err))?;
-    let (mut found, _) = reach_running(cx, &handle).await?;
+    let mut found = reach_running(cx, &handle).await?;
     let inside = cx.links().inside(&cx.store()?, &mut found).await?;
     let session: ExecContext = match &inside {
         ExecTarget::Guest(_) => guided_session(&found.record, false)?,
@@ -246,11 +244,11 @@ mod tests {
             items: vec![item("/workspace/app"), item("/workspace")],
             location: "/state/saved/web".into(),
         };
-        assert_snapshot!(rendered(&ListSavesResponse { saves: vec![save], count: 1, warnings: Vec::new() }, "2026-11-22T12:15:00Z"), @r"
+        assert_snapshot!(rendered(&ListSavesResponse { saves: vec![save], count: 1 }, "2026-11-22T12:15:00Z"), @r"
         SAVE                      SAVED    SIZE   WHAT
         web/20261122T101500.000Z  2 h ago  2 KiB  /workspace/app /workspace
         ");
-        let none = ListSavesResponse { saves: Vec::new(), count: 0, warnings: Vec::new() };
+        let none = ListSavesResponse { saves: Vec::new(), count: 0 };
         assert_snapshot!(rendered(&none, "2026-11-22T12:15:00Z"), @"nothing is saved");
     }
 

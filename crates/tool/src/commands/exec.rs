@@ -101,8 +101,6 @@ pub(crate) struct ExecResponse {
     #[schemars(with = "String")]
     encoding: Encoding,
     duration_ms: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 /// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.
@@ -121,8 +119,7 @@ impl Operation for Exec {
     async fn run(self, cx: &Context) -> Result<ExecResponse, Failure> {
         self.check(&cx.config)?;
         let (env, stdin, container) = (self.request.env()?, self.request.stdin()?, &self.request.container);
-        let CommandTarget { record, inside, session, mut warnings } =
-            reach_inside(cx, container, self.request.as_root()).await?;
+        let CommandTarget { record, inside, session } = reach_inside(cx, container, self.request.as_root()).await?;
         self.check_plain(&inside, &env)?;
         let redactor = Box::pin(redaction::redactor(cx, &record, &inside, &env)).await?;
         let mut exec = self.request.exec(&session, env)?;
@@ -155,18 +152,14 @@ impl Operation for Exec {
         if let (Exit::Running(_), Some(job), ExecTarget::Guest(link)) = (output.exit, &output.job, &inside) {
             super::job::remember(cx, &record, link, job).await;
         }
-        warnings.extend(noteworthy(&output));
-        warnings.extend(protected_paths::refused_write(&record, &output));
+        cx.warn(noteworthy(&output).into_iter().chain(protected_paths::refused_write(&record, &output)));
         let encoding = self.encoding.unwrap_or_default();
         if encoding == Encoding::Base64 {
             let streams = [("stdout", &output.stdout), ("stderr", &output.stderr)];
-            warnings.extend(
-                streams.into_iter().filter_map(|(name, stream)| cut_warning(name, stream, output.job.as_ref())),
-            );
+            cx.warn(streams.into_iter().filter_map(|(name, stream)| cut_warning(name, stream, output.job.as_ref())));
         }
         Ok(ExecResponse {
             workdir,
-            warnings,
             ..response(&output, encoding, (record.name.to_string(), session.user), &redactor, self.rest)
         })
     }
@@ -293,11 +286,16 @@ pub(crate) fn inline_bytes(cx: &Context, asked: Option<ByteSize>) -> usize {
 }
 
 /// The answer about a command that ran in a sandbox, whose programs are given no secret.
-pub(crate) fn sandbox_response(output: &ExecOutput, container: String, exec: (Ids, ContainerPath)) -> ExecResponse {
+pub(crate) fn sandbox_response(
+    cx: &Context,
+    output: &ExecOutput,
+    container: String,
+    exec: (Ids, ContainerPath),
+) -> ExecResponse {
     let (user, workdir) = exec;
-    let warnings = noteworthy(output);
+    cx.warn(noteworthy(output));
     let answer = response(output, Encoding::Text, (container, user), &Redactor::default(), RestCall::JobRead);
-    ExecResponse { workdir, warnings, ..answer }
+    ExecResponse { workdir, ..answer }
 }
 
 /// What a command had printed when its container ended is still the caller's.
@@ -363,7 +361,6 @@ fn response(
         workdir: ContainerPath::root(),
         encoding,
         duration_ms: millis(output.duration),
-        warnings: Vec::new(),
     }
 }
 

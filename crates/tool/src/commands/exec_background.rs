@@ -16,7 +16,6 @@ use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::schema::result_schema;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
@@ -42,8 +41,6 @@ pub(crate) struct ExecBackgroundResponse {
     /// Its first 200 characters, as in `jobs`.
     command: String,
     started_at: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation for ExecBackground {
@@ -56,7 +53,7 @@ impl Operation for ExecBackground {
     async fn run(self, cx: &Context) -> Result<ExecBackgroundResponse, Failure> {
         let limits = self.limits(cx)?;
         let (env, stdin) = (self.request.env()?, self.request.stdin()?);
-        let GuestTarget { record, link, session, warnings } =
+        let GuestTarget { record, link, session } =
             reach_guest(cx, &self.request.container, self.request.as_root()).await?;
         let mut exec = self.request.exec(&session, env)?;
         exec.stdin = stdin.map(Input::Bytes);
@@ -73,7 +70,6 @@ impl Operation for ExecBackground {
             container: record.name,
             command: shown(&self.request.command.0),
             started_at: time(began_ms),
-            warnings,
         })
     }
 }

@@ -15,7 +15,6 @@ use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::schema::result_schema;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
@@ -43,8 +42,6 @@ pub struct ExecCancelResponse {
     exit_code: Option<u8>,
     signal: Option<String>,
     tree_ended: Option<bool>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 const MAX_GRACE: Duration = Duration::from_secs(60);
@@ -72,7 +69,6 @@ impl Operation for ExecCancel {
             signal: signal(&job),
             tree_ended: job.tree_ended,
             job_id: job.id,
-            warnings: guided.warnings,
         })
     }
 }
@@ -97,10 +93,10 @@ mod tests {
 
     #[test]
     fn an_end_says_whether_there_was_something_to_end() {
-        let (exit_code, signal, warnings) = Default::default();
+        let (exit_code, signal) = Default::default();
         let job_id = JobId::parse("0123abcd").unwrap();
         let (state, tree_ended) = (JobState::Cancelled, Some(true));
-        let mut ended = ExecCancelResponse { job_id, cancelled: true, state, exit_code, signal, tree_ended, warnings };
+        let mut ended = ExecCancelResponse { job_id, cancelled: true, state, exit_code, signal, tree_ended };
         assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd ended");
         (ended.cancelled, ended.state, ended.exit_code) = (false, JobState::Exited, Some(3));
         assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd had ended already: exited 3");

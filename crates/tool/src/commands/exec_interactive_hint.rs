@@ -49,7 +49,7 @@ impl Operation for ExecInteractiveHint {
         if as_root && !cx.config.security.allow_root {
             return Err(root_refused("root.exec", "commands as root are not granted"));
         }
-        let (found, _) = reach_running(cx, &self.container).await?;
+        let found = reach_running(cx, &self.container).await?;
         let hint = hint(&found, as_root)?;
         let container = found.record.name.to_string();
         let coracle_command = format!("coracle shell {container}{}", if as_root { " --as-root" } else { "" });

@@ -14,7 +14,6 @@ use crate::document::{Document, ProgramOutput, Render};
 use crate::failure::Failure;
 use crate::redaction;
 use crate::schema::result_schema;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
@@ -47,8 +46,6 @@ pub struct ExecPollResponse {
     ended_at: Option<String>,
     total_bytes: u64,
     next_offset: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation for ExecPoll {
@@ -82,7 +79,6 @@ impl Operation for ExecPoll {
             total_bytes: tail.total,
             next_offset: tail.next,
             job_id: job.id,
-            warnings: guided.warnings,
         })
     }
 }

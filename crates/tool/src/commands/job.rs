@@ -12,7 +12,6 @@ use crate::context::Context;
 use crate::document::{StyledText, word};
 use crate::failure::{Code, Failure};
 use crate::target::{CommandTarget, reach_inside};
-use crate::warning::Warning;
 use crate::{redaction, suggest};
 
 /// A container whose guest remembers jobs.
@@ -21,14 +20,13 @@ pub(super) struct GuestTarget {
     pub(super) link: Link,
     /// Who runs commands there, where and with which environment.
     pub(super) session: ExecContext,
-    pub(super) warnings: Vec<Warning>,
 }
 
 /// Finds a container for jobs.
 pub(super) async fn reach_guest(cx: &Context, handle: &Handle, as_root: bool) -> Result<GuestTarget, Failure> {
-    let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, as_root).await?;
+    let CommandTarget { record, inside, session } = reach_inside(cx, handle, as_root).await?;
     let link = inside.link().map_err(|_| Failure::without_guest(record.name.as_str()))?.clone();
-    Ok(GuestTarget { record, link, session, warnings })
+    Ok(GuestTarget { record, link, session })
 }
 
 /// A guest that has not told its jobs by then is not waited for.

@@ -17,7 +17,6 @@ use crate::document::{Document, ProgramOutput, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::bytes;
 use crate::redaction;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Which part of kept output a call is for, beside the place where it begins.
@@ -81,8 +80,6 @@ pub(crate) struct JobOutput {
     total_bytes: u64,
     eof: bool,
     running: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) warnings: Vec<Warning>,
 }
 
 /// Bytes of a page whose caller names no limit.
@@ -199,7 +196,6 @@ fn page(ask: &JobPage<'_>, page: &Page, encoding: Encoding) -> JobOutput {
         total_bytes: page.total,
         eof: page.eof(),
         running: page.running,
-        warnings: Vec::new(),
     }
 }
 
@@ -218,7 +214,6 @@ fn matches(ask: &JobPage<'_>, found: SearchResult) -> JobOutput {
         eof: !found.running && !found.more && found.next >= found.total,
         running: found.running,
         matches: Some(found.matches),
-        warnings: Vec::new(),
     }
 }
 
@@ -338,7 +333,6 @@ mod tests {
             total_bytes: 101,
             eof: false,
             running: false,
-            warnings: Vec::new(),
         }
     }
 

@@ -43,12 +43,10 @@ impl Operation for JobRead {
         page.check()?;
         let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
-        let mut output = match page.read(cx, &guided.link, &redactor).await {
-            Ok(output) => output,
-            Err(failure) => return Err(guided.with_known_jobs(failure).await),
-        };
-        output.warnings = guided.warnings;
-        Ok(output)
+        match page.read(cx, &guided.link, &redactor).await {
+            Err(failure) => Err(guided.with_known_jobs(failure).await),
+            read => read,
+        }
     }
 }
 

@@ -20,7 +20,6 @@ use crate::failure::{Code, Failure};
 use crate::humanize::{duration, millis};
 use crate::model_text::push_line;
 use crate::schema::result_schema;
-use crate::warning::Warning;
 use crate::{redaction, suggest};
 use jiff::Timestamp;
 
@@ -68,8 +67,6 @@ pub(crate) struct JobWaitResponse {
     output: String,
     next_offset: u64,
     waited_ms: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
     /// The caller waited for the end of the job, maybe among other events.
     #[serde(skip)]
     waits_for_exit: bool,
@@ -181,7 +178,6 @@ impl Operation for JobWait {
             next_offset: tail.next,
             waited_ms: millis(waited),
             job_id: job.id,
-            warnings: guided.warnings,
             waits_for_exit: self.until.as_ref().is_none_or(|it| it.0.contains(&WaitCondition::Exit)),
         })
     }
@@ -365,7 +361,6 @@ mod tests {
             output: String::new(),
             next_offset: 0,
             waited_ms: 1500,
-            warnings: Vec::new(),
             waits_for_exit,
         }
     }

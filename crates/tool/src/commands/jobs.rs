@@ -37,8 +37,6 @@ pub struct Jobs {
 pub struct JobsResponse {
     pub jobs: Vec<JobRow>,
     count: usize,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -72,23 +70,23 @@ impl Operation for Jobs {
     type Response = JobsResponse;
 
     async fn run(self, cx: &Context) -> Result<JobsResponse, Failure> {
-        let (jobs, warnings) = match &self.container {
+        let jobs = match &self.container {
             Some(container) => Box::pin(of_one(cx, container)).await?,
             None => cx.unless_cancelled(Box::pin(of_all(cx))).await?,
         };
-        Ok(JobsResponse { count: jobs.len(), jobs, warnings })
+        Ok(JobsResponse { count: jobs.len(), jobs })
     }
 }
 
-async fn of_one(cx: &Context, container: &Handle) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
+async fn of_one(cx: &Context, container: &Handle) -> Result<Vec<JobRow>, Failure> {
     let guided = reach_guest(cx, container, false).await?;
     let mut jobs = guided.lost_jobs().await?;
     jobs.extend(coracle_jobs::list(&guided.link).await?);
-    Ok((jobs.into_iter().map(|it| row(&guided.record.name, it)).collect(), guided.warnings))
+    Ok(jobs.into_iter().map(|it| row(&guided.record.name, it)).collect())
 }
 
 /// Those that run and have a guest; a stopped one is not started for a list.
-async fn of_all(cx: &Context) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
+async fn of_all(cx: &Context) -> Result<Vec<JobRow>, Failure> {
     let listing = coracle_lifecycle::list(cx.engines(), &cx.store()?).await?;
     let all = cx.cross_session() != CrossSession::None;
     let asked = |it: &ContainerEntry| {
@@ -97,31 +95,32 @@ async fn of_all(cx: &Context) -> Result<(Vec<JobRow>, Vec<Warning>), Failure> {
     };
     let (places, mut asking) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
     for (at, it) in listing.containers.into_iter().filter(asked).enumerate() {
-        let (cx, places, name) = (cx.clone(), places.clone(), it.record.name.clone());
+        let (cx, places, name) = (cx.with_own_warnings(), places.clone(), it.record.name.clone());
         asking.spawn(async move {
             let _place = places.acquire().await;
             let answer = tokio::time::timeout(PATIENCE, Box::pin(of_one(&cx, &Handle::Name(name.clone())))).await;
-            (at, name, answer.unwrap_or_else(|_| Err(Failure::new(Code::EngineTimeout, "it did not answer in time"))))
+            let late = |_| Err(Failure::new(Code::EngineTimeout, "it did not answer in time"));
+            (at, name, answer.unwrap_or_else(late), cx.take_warnings())
         });
     }
     let mut answers = asking.join_all().await;
     answers.sort_by_key(|it| it.0);
-    let (mut jobs, mut warnings) = (Vec::new(), Vec::new());
-    for (_, name, answer) in answers {
+    let mut jobs = Vec::new();
+    for (_, name, answer, warnings) in answers {
         match answer {
-            Ok((some, told)) => {
+            Ok(some) => {
                 jobs.extend(some);
-                warnings.extend(told);
+                cx.warn(warnings);
             }
             // It ended or was removed while others were asked.
             Err(failure) if [Code::NotFound, Code::NotRunning].contains(&failure.code) => {}
             Err(failure) => {
                 let message = format!("the jobs of `{name}` are not known: {}", failure.message);
-                warnings.push(Warning::new("guest_lost", message));
+                cx.warn([Warning::new("guest_lost", message)]);
             }
         }
     }
-    Ok((jobs, warnings))
+    Ok(jobs)
 }
 
 fn row(container: &ContainerName, job: Job) -> JobRow {
@@ -197,14 +196,14 @@ mod tests {
             row("4567abcd", JobState::Exited, Some(3), &"x".repeat(70)),
             row("89ababcd", JobState::TimedOut, Some(124), "sleep 9"),
         ];
-        let listed = JobsResponse { jobs, count: 3, warnings: vec![] };
+        let listed = JobsResponse { jobs, count: 3 };
         insta::assert_snapshot!(crate::document::rendered(&listed, "2026-11-21T12:30:00Z"), @r"
         JOB       CONTAINER  STATE      STARTED  OUTPUT   COMMAND
         0123abcd  web        running    2 h ago  1.5 KiB  make serve
         4567abcd  web        exited 3   2 h ago  1.5 KiB  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
         89ababcd  web        timed out  2 h ago  1.5 KiB  sleep 9
         ");
-        let none = JobsResponse { jobs: Vec::new(), count: 0, warnings: vec![] };
+        let none = JobsResponse { jobs: Vec::new(), count: 0 };
         let text = crate::document::rendered(&none, "2026-11-21T12:30:00Z");
         assert_eq!(text, "no jobs; `coracle exec-background` starts one");
     }

@@ -235,8 +235,9 @@ impl CreateOutcome<'_> {
         let mut limits = LimitsAnswer::from_limits(&limits);
         limits.enforced.retain(|it| !self.ready.ignored_limits.iter().any(|ignored| ignored == it));
         let (devcontainer, unsupported) = self.devcontainer.map(|it| it.answer(request)).unzip();
-        let swept = to_review(&self.swept).into_iter().collect();
-        let warned = [self.imaged.warnings, self.stacked.warnings, swept, unsupported.unwrap_or_default()].concat();
+        let swept = to_review(&self.swept);
+        self.cx.warn(swept.into_iter().chain(unsupported.unwrap_or_default()));
+        self.cx.warn(warnings(self.cx, record.guest.is_some(), request, self.ready));
         let named = |it: &Option<Purpose>| it.as_ref().map(ToString::to_string);
         Ok(CreateResponse {
             container_id: id.short().to_owned(),
@@ -272,7 +273,7 @@ impl CreateOutcome<'_> {
             expires_at: self.expires_at,
             forked_from,
             not_included,
-            warnings: warnings(self.cx, record.guest.is_some(), request, warned, self.ready),
+            warnings: self.cx.warnings(),
             duration_ms: 0,
             workdir: record.workdir,
             container: record.name,
@@ -280,9 +281,8 @@ impl CreateOutcome<'_> {
     }
 }
 
-fn warnings(cx: &Context, guest: bool, request: &Request, of_image: Vec<Warning>, ready: &Ready) -> Vec<Warning> {
-    let mut warnings = of_image;
-    warnings.extend(request.git_outside.iter().filter_map(GitOutside::warning));
+fn warnings(cx: &Context, guest: bool, request: &Request, ready: &Ready) -> Vec<Warning> {
+    let mut warnings: Vec<_> = request.git_outside.iter().filter_map(GitOutside::warning).collect();
     if !guest {
         warnings.push(Warning::new("no_guest", "commands run through the engine's own exec: no jobs, no secrets"));
     }

@@ -14,7 +14,6 @@ use crate::host_identity;
 use crate::image_build::{ImageSource, Packages, ResolvedImage};
 use crate::resolve::{Request, SourceFacts};
 use crate::snapshot::{CopySource, SnapshotSource, TakenSnapshot, snapshots};
-use crate::warning::Warning;
 
 /// What a container is made from in place of an image.
 pub(crate) enum CreateSource {
@@ -32,7 +31,6 @@ pub(super) struct ResolvedSource {
     pub(super) forked: Option<ForkSource>,
     /// The container that the engine copies.
     pub(super) parent: Option<ForkParent>,
-    warnings: Vec<Warning>,
     begun: Instant,
 }
 
@@ -83,26 +81,25 @@ impl CreateSource {
                     detail,
                     forked: None,
                     parent: None,
-                    warnings: Vec::new(),
                     begun,
                 })
             }
             Self::Fork(source, name) if source.is_copied_by_engine() => {
-                let CopySource { container, image, not_included, warnings } = source.check_copy(cx).await?;
+                let CopySource { container, image, not_included } = source.check_copy(cx).await?;
                 let reference = fork_reference(cx, &source, &name)?;
                 let from = source.record.name.clone();
                 let detail = format!("{reference}, with the files of `{from}` as they are");
                 let parent = Some(ForkParent { name: from.clone(), id: container });
                 let forked = Some(ForkSource { from, not_included });
-                Ok(ResolvedSource { image, reference, detail, forked, parent, warnings, begun })
+                Ok(ResolvedSource { image, reference, detail, forked, parent, begun })
             }
             Self::Fork(source, name) => {
                 let taken = source.keep(cx, (name, false)).await?;
-                let TakenSnapshot { snapshot: SnapshotImage { image, reference, .. }, not_included, warnings } = taken;
+                let TakenSnapshot { snapshot: SnapshotImage { image, reference, .. }, not_included } = taken;
                 let from = source.record.name.clone();
                 let detail = format!("{reference}, made of `{from}` as it is");
                 let forked = Some(ForkSource { from, not_included });
-                Ok(ResolvedSource { image, reference, detail, forked, parent: None, warnings, begun })
+                Ok(ResolvedSource { image, reference, detail, forked, parent: None, begun })
             }
         }
     }
@@ -127,7 +124,6 @@ impl ResolvedSource {
             step: StepReport::success("image", self.detail.as_str(), probe).with_duration(self.begun.elapsed()),
             certs: host_identity::certs(cx, &request.provisioning.certs),
             packages: Packages::Done(StepReport::skipped("packages", "a snapshot has what its container had")),
-            warnings: self.warnings.clone(),
             recipe: coracle_images::Recipe::default(),
         }
     }

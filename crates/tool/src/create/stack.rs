@@ -39,7 +39,6 @@ pub(super) struct StackUp {
     pub(super) services: Option<Vec<Service>>,
     /// The network for the container, in place of the one it asked for.
     pub(super) network: Option<NetworkRequest>,
-    pub(super) warnings: Vec<Warning>,
 }
 
 /// Shows the file to Compose and what that makes of it to the policy. Nothing is made.
@@ -211,14 +210,14 @@ pub(super) async fn bring_up(
     let (admitted, new) = match stack {
         Stack::None => {
             let step = StepReport::skipped("compose", "no stack was asked for");
-            return Ok(StackUp { step, services: None, network: None, warnings: Vec::new() });
+            return Ok(StackUp { step, services: None, network: None });
         }
         Stack::Joined(project, network) => {
             let services = coracle_compose::services(&*ready.runtime, &project).await?;
             making.begin_stack(name_of(&network), &[]).await?;
             let step =
                 StepReport::success("compose", format!("joined `{project}`: {}", service_states(&services)), PROBE);
-            return Ok(StackUp { step, services: Some(services), network: Some(network), warnings: Vec::new() });
+            return Ok(StackUp { step, services: Some(services), network: Some(network) });
         }
         Stack::Admitted(admitted, new) => (*admitted, new),
     };
@@ -253,8 +252,10 @@ pub(super) async fn bring_up(
     let services = up(&*ready.runtime, &stack, &how).await?;
     let step = StepReport::success("compose", service_states(&services), PROBE).with_duration(begun.elapsed());
     // Requested ports are in the answer.
-    let warnings = if new.namespace { Vec::new() } else { moved(stack.moved_ports(), &services) };
-    Ok(StackUp { step, services: Some(services), network, warnings })
+    if !new.namespace {
+        cx.warn(moved(stack.moved_ports(), &services));
+    }
+    Ok(StackUp { step, services: Some(services), network })
 }
 
 const PROBE: &str = "every service is healthy, runs without a health check, or ended with 0";

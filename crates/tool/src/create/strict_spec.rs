@@ -38,10 +38,9 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) ->
     let mut step = imaged.step;
     step.detail = format!("{}; {WORKSPACE} is {USER}'s in an image that was derived from it", step.detail);
     let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
-    let mut warnings = imaged.warnings;
-    warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    cx.warn(told.map(|(code, message)| Warning::new(code, message)));
     let certs = Requested::No("there is no network that would need them".into());
-    Ok(ResolvedImage { image, step, warnings, certs, ..imaged })
+    Ok(ResolvedImage { image, step, certs, ..imaged })
 }
 
 /// What was decided, with the volume for its files and the home that its image gives the user.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
-use super::{CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
+use super::{AnswerShape, CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
 use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
@@ -99,7 +99,15 @@ impl ParsedCall {
         if cx.call.cancel.is_cancelled() {
             return Err(Failure::cancelled());
         }
-        self.entry.run(self.prepared, process, &self.args).await
+        let process = process.clone().with_context(cx.with_own_warnings());
+        let mut response = self.entry.run(self.prepared, &process, &self.args).await?;
+        response.warnings = process.context.take_warnings();
+        let has_fields = matches!(self.entry.shape, AnswerShape::Fields | AnswerShape::WrappedFields);
+        if has_fields && !response.warnings.is_empty() {
+            let warnings = serde_json::to_value(&response.warnings).map_err(Failure::internal)?;
+            response.json.insert("warnings".to_owned(), warnings);
+        }
+        Ok(response)
     }
 }
 

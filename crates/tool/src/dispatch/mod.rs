@@ -26,6 +26,7 @@ use crate::context::{Context, Frontend};
 use crate::document::Render;
 use crate::failure::Failure;
 use crate::process::Process;
+use crate::warning::Warning;
 use crate::{audit, schema};
 
 pub use coracle_workspace::Effect;
@@ -95,6 +96,8 @@ pub struct CallResponse {
     pub(crate) brief: Option<String>,
     /// The response as a person reads it, unless the call failed.
     pub response: Option<Box<dyn Render + Send>>,
+    /// What a successful call reports beside its response.
+    pub warnings: Vec<Warning>,
     /// Images beside the text, for a front end that shows them.
     pub images: Vec<ResponseImage>,
 }
@@ -257,7 +260,13 @@ impl OperationEntry {
     /// What an operation answers, in the words of JSON Schema.
     #[must_use]
     pub fn result(&self) -> Value {
-        (self.value)()
+        let mut schema = (self.value)();
+        if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            fields
+                .entry("warnings")
+                .or_insert_with(|| json!({ "type": "array", "items": schema::result_schema::<Warning>() }));
+        }
+        schema
     }
 
     /// Executes a call in a span `operation` with `name`, `session` and `code`, and with its lines before and after in the

@@ -31,7 +31,6 @@ pub(crate) struct ResolvedImage {
     pub(crate) step: StepReport,
     pub(crate) certs: Requested<ExtraCertificates>,
     pub(crate) packages: Packages,
-    pub(crate) warnings: Vec<Warning>,
     /// Run in the container itself, if no image could be built.
     pub(crate) recipe: Recipe,
 }
@@ -83,21 +82,22 @@ pub(crate) async fn ensure<'a>(
         containers.remove().await;
         outcome
     };
-    let resolution = Resolution { request: &image, signer: &builder.cache.signer, certs, begun };
+    let resolution = Resolution { cx, request: &image, signer: &builder.cache.signer, certs, begun };
     Ok(match outcome {
         BuildOutcome::Base(base) => {
             resolution.plain(base, Packages::Done(StepReport::skipped("packages", "none were given")))
         }
-        BuildOutcome::Cached(it) => resolution.kept(it, ImageSource::Cache, Vec::new()),
+        BuildOutcome::Cached(it) => resolution.kept(it, ImageSource::Cache),
         BuildOutcome::Stale(it, why) => resolution.old(it, &Failure::from(why).message),
-        BuildOutcome::Built(it, ImageOrigin::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap, Vec::new()),
-        BuildOutcome::Built(it, _) => resolution.kept(it, ImageSource::Built, Vec::new()),
+        BuildOutcome::Built(it, ImageOrigin::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap),
+        BuildOutcome::Built(it, _) => resolution.kept(it, ImageSource::Built),
         BuildOutcome::Failed(base, failure) => resolution.plain(base, Packages::Missing(failure)),
     })
 }
 
 /// What the report says of an image.
 struct Resolution<'a> {
+    cx: &'a Context,
     request: &'a ImageRequest,
     signer: &'a Signer,
     certs: Requested<ExtraCertificates>,
@@ -106,7 +106,7 @@ struct Resolution<'a> {
 
 impl Resolution<'_> {
     /// A cached image, found or just made.
-    fn kept(self, cached: CachedImage, source: ImageSource, mut warnings: Vec<Warning>) -> ResolvedImage {
+    fn kept(self, cached: CachedImage, source: ImageSource) -> ResolvedImage {
         let (how, packages) = match source {
             ImageSource::Cache => ("made before", "they are in the cached image"),
             _ => ("made now", "they are in the image that was made for this purpose"),
@@ -122,7 +122,7 @@ impl Resolution<'_> {
         let note = base.map_or_else(String::new, |note| format!("; its base was {note}"));
         let detail = format!("{what}, {how}{note}");
         let summary = cached.contents.as_ref().map(|contents| contents.summary(&cached.base));
-        warnings.extend(summary.map(|summary| stand_in_warning(&cached.base, &summary)));
+        self.cx.warn(summary.map(|summary| stand_in_warning(&cached.base, &summary)));
         ResolvedImage {
             step: image_step(detail, self.begun),
             packages: Packages::Done(match source {
@@ -137,7 +137,6 @@ impl Resolution<'_> {
             image: cached.image,
             source,
             certs: self.certs,
-            warnings,
             recipe: Recipe::default(),
         }
     }
@@ -145,7 +144,8 @@ impl Resolution<'_> {
     /// A cached image that should have been made anew.
     fn old(self, cached: CachedImage, why: &str) -> ResolvedImage {
         let warning = format!("{} is of {:.0}, and could not be rebuilt: {why}", cached.reference, cached.created);
-        self.kept(cached, ImageSource::Cache, vec![Warning::new("old_cache", warning)])
+        self.cx.warn([Warning::new("old_cache", warning)]);
+        self.kept(cached, ImageSource::Cache)
     }
 
     /// A base as it is.
@@ -160,11 +160,10 @@ impl Resolution<'_> {
             let note = base.note.clone().unwrap_or_else(|| format!("it is {}", base.reference));
             stand_in_warning(&self.request.image, &note)
         };
-        let warnings = (base.source == ImageOrigin::Bootstrap).then(stands_in).into_iter().collect();
+        self.cx.warn((base.source == ImageOrigin::Bootstrap).then(stands_in));
         let recipe = self.request.recipe_on(&base);
         ResolvedImage {
             step: image_step(format!("{} {how}{note}", base.reference), self.begun),
-            warnings,
             image: base.image,
             reference: base.reference,
             source,

@@ -23,7 +23,6 @@ use crate::progress::Amount;
 use crate::resolve::{container_path, copy_request, copyable, host_path};
 use crate::schema::result_schema;
 use crate::target::reach_running;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// How often a copy tells how far it is.
@@ -74,8 +73,6 @@ pub(crate) struct CopyResponse {
     host_path: PathBuf,
     #[schemars(with = "String")]
     container_path: ContainerPath,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
     /// The container, as the caller named it.
     #[serde(skip)]
     container: Handle,
@@ -97,7 +94,7 @@ impl Operation for CopyIn {
 
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let host = copyable(&host_path(&self.host_path, cx), cx)?;
-        let (mut found, warnings) = reach_running(cx, &self.container).await?;
+        let mut found = reach_running(cx, &self.container).await?;
         let container = container_path(&self.container_path, &found.record)?;
         let into_directory = self.container_path.ends_with('/');
         let overwrite = self.overwrite.unwrap_or(true);
@@ -105,7 +102,7 @@ impl Operation for CopyIn {
         let meter = request.meter.clone();
         let inside = cx.links().inside(&cx.store()?, &mut found).await?;
         let copied = Box::pin(metered(cx, &meter, copy_in(&found, &inside, request))).await?;
-        Ok(response(copied, warnings, self.container, Direction::In))
+        Ok(response(copied, self.container, Direction::In))
     }
 }
 
@@ -117,7 +114,7 @@ impl Operation for CopyOut {
 
     async fn run(self, cx: &Context) -> Result<CopyResponse, Failure> {
         let (host, host_name) = target(&self.host_path, cx)?;
-        let (mut found, warnings) = reach_running(cx, &self.container).await?;
+        let mut found = reach_running(cx, &self.container).await?;
         let container = container_path(&self.container_path, &found.record)?;
         if container.file_name().is_empty() {
             return Err(Failure::invalid("container_path", "the whole container cannot be copied"));
@@ -128,7 +125,7 @@ impl Operation for CopyOut {
         let meter = request.meter.clone();
         let inside = cx.links().inside(&cx.store()?, &mut found).await?;
         let copied = Box::pin(metered(cx, &meter, copy_out(&found, &inside, request))).await?;
-        Ok(response(copied, warnings, self.container, Direction::Out))
+        Ok(response(copied, self.container, Direction::Out))
     }
 }
 
@@ -158,7 +155,7 @@ async fn reporting<T>(cx: &Context, meter: &CopyMeter, copy: impl Future<Output 
     }
 }
 
-fn response(copied: CopyReport, warnings: Vec<Warning>, container: Handle, direction: Direction) -> CopyResponse {
+fn response(copied: CopyReport, container: Handle, direction: Direction) -> CopyResponse {
     let moved = copied.moved;
     CopyResponse {
         detail: "Copied",
@@ -168,7 +165,6 @@ fn response(copied: CopyReport, warnings: Vec<Warning>, container: Handle, direc
         skipped: moved.skipped,
         host_path: copied.host_path,
         container_path: copied.container_path,
-        warnings,
         container,
         direction,
     }
@@ -229,7 +225,6 @@ mod tests {
             skipped: Vec::new(),
             host_path: "/h/zz".into(),
             container_path: ContainerPath::parse("/tmp/zz").unwrap(),
-            warnings: Vec::new(),
             container: Handle::parse("web").unwrap(),
             direction,
         }

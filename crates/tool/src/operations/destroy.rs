@@ -55,8 +55,6 @@ pub struct DestroyResponse {
     review: Vec<Finding>,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 /// What became of one that was adopted.
@@ -95,9 +93,8 @@ impl Operation for Destroy {
         let done = coracle_lifecycle::destroy(&*runtime, &store, &record, &removing).await;
         let done = done.map_err(|err| Failure::from(err).known("container", &record.name))?;
         let stays = (done.forgotten && self.force == Some(true)).then(|| adopted_stays(&record.name));
-        let mut answer = answer(record.name, record.compose_project, done);
-        answer.warnings.extend(stays);
-        Ok(answer)
+        cx.warn(to_review(&done.review).into_iter().chain(bind_missing(&done.missing)).chain(stays));
+        Ok(answer(record.name, record.compose_project, done))
     }
 }
 
@@ -139,11 +136,10 @@ fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) ->
 }
 
 fn answer(container: ContainerName, compose_project: Option<ProjectName>, removed: Removed) -> DestroyResponse {
-    let Removed { already_gone, saved, review, forgotten, missing } = removed;
+    let Removed { already_gone, saved, review, forgotten, .. } = removed;
     let detail = if forgotten { FORGOTTEN } else { "Destroyed" };
-    let warnings = to_review(&review).into_iter().chain(bind_missing(&missing)).collect();
     let review = review.findings;
-    DestroyResponse { container, detail, already_gone, saved, review, compose_project, warnings }
+    DestroyResponse { container, detail, already_gone, saved, review, compose_project }
 }
 
 /// What was bound from the host is gone, so that nothing of it could be looked at.
@@ -231,9 +227,8 @@ pub(super) mod tests {
     #[test]
     fn an_end_is_one_line() {
         let (container, detail) = (ContainerName::parse("web").unwrap(), "Destroyed");
-        let (saved, review, compose_project, warnings) = Default::default();
-        let mut gone =
-            DestroyResponse { container, detail, already_gone: false, saved, review, compose_project, warnings };
+        let (saved, review, compose_project) = Default::default();
+        let mut gone = DestroyResponse { container, detail, already_gone: false, saved, review, compose_project };
         assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web destroyed");
         gone.already_gone = true;
         assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web was gone already");

@@ -52,8 +52,6 @@ pub(crate) struct DestroyAllResponse {
     destroyed: usize,
     results: Vec<DestroyResult>,
     networks_removed: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
@@ -143,10 +141,10 @@ pub(super) async fn all(
         });
     }
     let destroyed = results.iter().filter(|it| it.success && !it.kept && !it.forgotten).count();
-    let warnings: Vec<_> = results.iter().filter_map(|it| it.warning.clone()).collect();
+    cx.warn(results.iter().filter_map(|result| result.warning.clone()));
     let failed = results.iter().filter(|it| !it.success).count();
     let networks_removed = drop_networks(cx.engines(), &store, selection.networks).await?;
-    let answer = DestroyAllResponse { destroyed, results, networks_removed, warnings };
+    let answer = DestroyAllResponse { destroyed, results, networks_removed };
     if failed == 0 {
         return Ok(answer);
     }
@@ -155,7 +153,7 @@ pub(super) async fn all(
         .known("destroyed", answer.destroyed)
         .known("results", &answer.results)
         .known("networks_removed", &answer.networks_removed)
-        .known("warnings", &answer.warnings)
+        .known("warnings", cx.take_warnings())
         .hint("`results` say why; the next call goes on from there"))
 }
 
@@ -261,8 +259,7 @@ mod tests {
             warning: None,
         };
         let results = vec![result("a", false, "Destroyed"), result("b", true, ""), result("c", false, FORGOTTEN)];
-        let (networks_removed, warnings) = Default::default();
-        let mut all = DestroyAllResponse { destroyed: 1, results, networks_removed, warnings };
+        let mut all = DestroyAllResponse { destroyed: 1, results, networks_removed: Vec::new() };
         insta::assert_snapshot!(crate::document::rendered(&all, "2026-11-21T12:30:00Z"), @r"
         ✓ a destroyed
         – b kept: it is persistent

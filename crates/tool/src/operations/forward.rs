@@ -20,7 +20,6 @@ use crate::forwards::{ForwardTarget, MAX_FORWARDS};
 use crate::process::Process;
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
-use crate::warning::Warning;
 use crate::workflow::{has_workflow, workflow_sandbox};
 use crate::worktree::Workflow;
 
@@ -50,8 +49,6 @@ pub(crate) struct ForwardResponse {
     container_port: u16,
     address: String,
     url: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation<Process> for Forward {
@@ -79,7 +76,7 @@ impl Operation<Process> for Forward {
 impl Forward {
     async fn to_container(&self, process: &Process, container: &Handle) -> Result<ForwardResponse, Failure> {
         let cx = &process.context;
-        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, container, false).await?;
+        let CommandTarget { record, inside, session } = reach_inside(cx, container, false).await?;
         let ExecTarget::Guest(_) = inside else { return Err(no_guest(record.name.as_str())) };
         let target = ForwardTarget::Container(record.record_id.clone());
         let inside = ContainerPort {
@@ -94,7 +91,7 @@ impl Forward {
             Ok(HeldForward { port: forward.port, hold: Box::new(forward) })
         };
         let port = self.port(process, target, listen).await?;
-        Ok(ForwardResponse { container: Some(record.name.to_string()), warnings, ..self.response(port) })
+        Ok(ForwardResponse { container: Some(record.name.to_string()), ..self.response(port) })
     }
 
     async fn to_workflow(&self, process: &Process, workflow: &Workflow) -> Result<ForwardResponse, Failure> {
@@ -131,7 +128,6 @@ impl Forward {
             container_port: self.container_port,
             address: format!("127.0.0.1:{port}"),
             url: format!("http://127.0.0.1:{port}"),
-            warnings: Vec::new(),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 use crate::humanize::{ago, bytes, count, until_expiry};
 use crate::schema::result_schema;
 use crate::target::{Access, reach};
-use crate::warning::{Warning, replaced_mounts, to_review};
+use crate::warning::{replaced_mounts, to_review};
 use jiff::Timestamp;
 
 /// A guest that has not answered by then is lost.
@@ -92,8 +92,6 @@ pub struct StatusResponse {
     compose_services: Option<Vec<ServiceAnswer>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     health: Option<HealthAnswer>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 /// How it stands, by those who know.
@@ -148,7 +146,7 @@ impl Operation for StatusOf {
             Some(_) => replaced_mounts(&record).await,
             None => None,
         };
-        let warnings = to_review(&review).into_iter().chain(replaced).collect();
+        cx.warn(to_review(&review).into_iter().chain(replaced));
         Ok(StatusResponse {
             status: super::list::status(there),
             running: there.is_some_and(coracle_runtime::Container::running),
@@ -179,7 +177,6 @@ impl Operation for StatusOf {
             compose_project: record.compose_project,
             compose_services,
             health,
-            warnings,
         })
     }
 }
@@ -355,7 +352,6 @@ mod tests {
             compose_project: None,
             compose_services: None,
             health: None,
-            warnings: Vec::new(),
         }
     }
 

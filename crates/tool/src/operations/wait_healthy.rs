@@ -18,7 +18,6 @@ use crate::failure::{Code, Failure};
 use crate::humanize::{count, duration, millis};
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside, reach_running};
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
@@ -56,8 +55,6 @@ pub(crate) struct WaitHealthyResponse {
     attempts: u32,
     detail: String,
     duration_ms: u64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 /// What is waited for.
@@ -81,25 +78,13 @@ impl Operation for WaitHealthy {
     }
 }
 
-fn response(
-    waited: HealthReport,
-    container: String,
-    most: u32,
-    warnings: Vec<Warning>,
-) -> Result<WaitHealthyResponse, Failure> {
+fn response(waited: HealthReport, container: String, most: u32) -> Result<WaitHealthyResponse, Failure> {
     let HealthReport { last, attempts, took } = waited;
     let (error, exit_code) = match last {
         ProbeOutcome::Cancelled => return Err(Failure::cancelled().known("container", container)),
         ProbeOutcome::Passed => {
             let detail = format!("Health check passed on attempt {attempts}/{most}");
-            return Ok(WaitHealthyResponse {
-                healthy: true,
-                container,
-                attempts,
-                detail,
-                duration_ms: millis(took),
-                warnings,
-            });
+            return Ok(WaitHealthyResponse { healthy: true, container, attempts, detail, duration_ms: millis(took) });
         }
         ProbeOutcome::Failed { error, exit_code } => (error, exit_code),
     };
@@ -121,13 +106,13 @@ impl WaitHealthy {
         patience: &RetryPolicy,
         cx: &Context,
     ) -> Result<WaitHealthyResponse, Failure> {
-        let CommandTarget { record, inside, session, warnings } =
+        let CommandTarget { record, inside, session } =
             reach_inside(cx, &self.container, self.as_root.unwrap_or(false)).await?;
         let check = match wanted {
             Requested::Command(command) => Check::Command(command),
             Requested::Port(at) => Check::Port(at),
             Requested::Image => {
-                let (found, _) = reach_running(cx, &self.container).await?;
+                let found = reach_running(cx, &self.container).await?;
                 Check::Image(found.runtime.clone(), found.present()?.id.clone())
             }
         };
@@ -138,7 +123,7 @@ impl WaitHealthy {
             .message(format!("waiting until {name} is healthy, for at most {} attempts", patience.attempts))
             .await;
         match coracle_lifecycle::wait_healthy(&probe, patience).await {
-            Ok(waited) => response(waited, name, patience.attempts, warnings),
+            Ok(waited) => response(waited, name, patience.attempts),
             Err(Error::Runtime(err)) => {
                 let failure = Failure::from(lost_with_container(cx, &self.container, err).await);
                 Err(failure.known("container", name))

@@ -49,7 +49,8 @@ impl ChosenContainer {
     /// Finds it, as `exec` does.
     pub(super) async fn find(process: &Process, handle: &Handle) -> Result<Self, Failure> {
         let cx = &process.context;
-        let CommandTarget { record, inside, session, warnings } = reach_inside(cx, handle, false).await?;
+        let CommandTarget { record, inside, session } = reach_inside(cx, handle, false).await?;
+        let warnings = cx.take_warnings();
         let redactor = redaction::redactor(cx, &record, &inside, &BTreeMap::new()).await?;
         let ExecTarget::Guest(link) = inside else { return Err(no_guest(&record)) };
         let mut on = SessionHandle::own(link, session.user, session.workdir, None);

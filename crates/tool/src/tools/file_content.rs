@@ -97,7 +97,7 @@ impl Operation<Process> for Upload {
 
 /// The guest of a container, and a file there as the user of its commands.
 async fn file(cx: &Context, container: &Handle, path: &str) -> Result<(Link, FileRef), Failure> {
-    let CommandTarget { record, inside, session, warnings: _ } = reach_inside(cx, container, false).await?;
+    let CommandTarget { record, inside, session } = reach_inside(cx, container, false).await?;
     let ExecTarget::Guest(link) = inside else {
         return Err(Error::Unsupported { engine: record.engine, capability: Capability::Guest }.into());
     };

@@ -49,6 +49,6 @@ impl Operation<Process> for WorkflowExec {
         if output.exit == Exit::Cancelled {
             return Err(Failure::cancelled().detail("tree_ended", output.tree_ended));
         }
-        Ok(sandbox_response(&output, worktree.id.to_string(), (inside.agent, workdir)))
+        Ok(sandbox_response(cx, &output, worktree.id.to_string(), (inside.agent, workdir)))
     }
 }

@@ -41,8 +41,6 @@ pub(crate) struct WorkflowResultResponse {
     ended: Option<Timestamp>,
     code: Option<String>,
     message: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<Warning>,
 }
 
 impl Operation<Process> for WorkflowResult {
@@ -54,14 +52,13 @@ impl Operation<Process> for WorkflowResult {
         let (sandbox, runs, run) = find(process, &self.workflow).await?;
         has_ended(&run)?;
         // What the agent said is on this host, whatever became of its sandbox.
-        let mut warnings = Vec::new();
         let (commits, uncommitted) = match work(process, &self.workflow).await {
             Ok(AgentWork { commits, uncommitted, stray }) => {
-                warnings.extend(stray.map(|it| Warning::new("other_branch", it.warning().message)));
+                process.context.warn(stray.map(|it| Warning::new("other_branch", it.warning().message)));
                 (Some(commits), Some(uncommitted))
             }
             Err(failure) => {
-                warnings.push(Warning::new("sandbox_unavailable", failure.message.clone()));
+                process.context.warn([Warning::new("sandbox_unavailable", failure.message.clone())]);
                 (None, None)
             }
         };
@@ -77,7 +74,6 @@ impl Operation<Process> for WorkflowResult {
             ended: run.ended,
             code: run.code,
             message: run.message,
-            warnings,
         })
     }
 }

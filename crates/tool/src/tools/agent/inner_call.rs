@@ -144,8 +144,8 @@ pub(super) fn text_of(response: &CallResponse) -> String {
         return response.brief.clone().or_else(|| response.text.clone()).unwrap_or_default();
     };
     let mut text = rendered.render_for_model();
-    for warning in response.json.get("warnings").and_then(Value::as_array).into_iter().flatten() {
-        push_line(&mut text, &format!("[warning: {}]", warning["message"].as_str().unwrap_or_default()));
+    for warning in &response.warnings {
+        push_line(&mut text, &format!("[warning: {}]", warning.message));
     }
     text
 }

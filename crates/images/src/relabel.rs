@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_runtime::ImageRef;
-use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
+use coracle_runtime::archive::image::{ImageArchive, ImageArchiveError};
 
 /// Writes the image of an engine's archive under a name and with these labels in place of its own.
 ///

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::ImageRef;
+use coracle_runtime::archive::oci::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, Platform};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
@@ -14,8 +15,8 @@ use super::name::RepositoryName;
 use crate::blocking::blocking;
 use crate::options::RegistryOptions;
 use crate::source::{
-    BlobDigest, Descriptor, DocumentKind, DocumentSource, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
-    Platform, Result, RootDocument, Scratch, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
+    BlobDigest, DocumentKind, DocumentSource, ImageSource, LayerBlob, Result, RootDocument, Scratch, SourceError,
+    SourceImage, SourceLayer, resolve_image,
 };
 
 /// What decides how registries are reached.
@@ -74,10 +75,11 @@ impl DocumentSource for RegistrySource {
         let ReceivedDocument { bytes, media_type, announced } =
             self.get(request, DocumentLimit { what: "manifest", bytes: MAX_MANIFEST }).await?;
         let announced = announced.as_deref().and_then(BlobDigest::parse);
+        let digest = BlobDigest::from_content(&bytes);
         for expected in name.digest.iter().chain(&announced) {
-            check_digest("manifest", expected, &bytes)?;
+            expected.check("manifest", &digest)?;
         }
-        Ok(RootDocument { digest: Some(BlobDigest::from_content(&bytes)), bytes, media_type })
+        Ok(RootDocument { digest: Some(digest), bytes, media_type })
     }
 
     async fn document(&self, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {

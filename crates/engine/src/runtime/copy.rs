@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::archive::oci::Platform;
 use coracle_runtime::{Image, ImageRef, Result};
 
 use super::{EmbeddedRuntime, Engine};
 use crate::cancel::CancelFlag;
 use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
 use crate::source::{
-    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Platform, Scratch, SourceError, copy_into,
-    open_archive, save_from_engine, unblock,
+    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Scratch, SourceError, copy_into, open_archive,
+    save_from_engine, unblock,
 };
 
 /// Bytes of an image's layers, fetched and unpacked.

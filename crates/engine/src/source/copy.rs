@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use coracle_runtime::archive::oci::Platform;
 use coracle_runtime::{Image, ImageRef};
 use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
+use super::{ImageIdentity, ImageSource, NameUse, Result, Scratch, SourceError, SourceImage, SourceLayer};
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
@@ -161,7 +162,7 @@ impl LayerFetch<'_> {
 }
 
 fn too_large(limit: u64) -> SourceError {
-    SourceError::TooLarge { what: "content".into(), limit }
+    SourceError::too_large("content", limit)
 }
 
 fn new_image(image: &SourceImage, name: &ImageRef, name_use: NameUse) -> NewImage {

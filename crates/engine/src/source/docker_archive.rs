@@ -1,13 +1,14 @@
 //! Archives of `docker save`, as Docker, Podman and builders write them.
 
 use async_trait::async_trait;
-use coracle_runtime::host::tar_index::TarIndex;
-use serde::Deserialize;
+use coracle_runtime::archive::index::TarIndex;
+use coracle_runtime::archive::oci::{
+    ConfigurationSummary, DOCKER_MANIFEST_FILE, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST, Platform, SavedImage, parse_json,
+};
 
 use super::error::escaped;
 use super::layout::{read_limited, unblock};
-use super::manifest::{ConfigurationSummary, MAX_CONFIG, MAX_LAYERS, MAX_MANIFEST};
-use super::{ImageSource, LayerBlob, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
+use super::{ImageSource, LayerBlob, Result, Scratch, SourceError, SourceImage, SourceLayer};
 
 /// One image of an archive. Its layers have no digests of their own: the store checks their uncompressed content.
 #[derive(Clone, Debug)]
@@ -19,24 +20,14 @@ pub(crate) struct DockerArchive {
     layers: Vec<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct SavedImage {
-    config: String,
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
 impl DockerArchive {
     /// The image of that name, or the only one.
     ///
     /// # Errors
-    /// [`SourceError::Malformed`], [`SourceError::NotFound`].
+    /// [`SourceError::Document`], [`SourceError::NotFound`].
     pub(crate) fn open(index: TarIndex, name: Option<&str>) -> Result<Self> {
-        let manifest = read_file(&index, "manifest.json", MAX_MANIFEST)?;
-        let images: Vec<SavedImage> =
-            serde_json::from_slice(&manifest).map_err(|err| SourceError::malformed("manifest", &err))?;
-        let image = select(images, name)?;
+        let manifest = read_file(&index, DOCKER_MANIFEST_FILE, MAX_MANIFEST)?;
+        let image = select(parse_json("manifest", &manifest)?, name)?;
         if image.layers.len() > MAX_LAYERS {
             return Err(SourceError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
         }

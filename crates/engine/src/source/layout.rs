@@ -8,17 +8,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::host::tar_index::TarIndex;
+use coracle_runtime::archive::index::TarIndex;
+use coracle_runtime::archive::oci::{
+    DOCKER_MANIFEST_FILE, Descriptor, LAYOUT_INDEX, LAYOUT_MARKER, MAX_MANIFEST, ManifestDocument, OCI_INDEX, Platform,
+    blob_path, parse_json,
+};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 
 use super::docker_archive::DockerArchive;
 use super::error::escaped;
-use super::manifest::{MAX_MANIFEST, ManifestDocument, OCI_INDEX};
 use super::resolve::DocumentKind;
 use super::{
-    BlobDigest, Descriptor, DocumentSource, ImageSource, LayerBlob, Platform, Result, RootDocument, Scratch,
-    SourceError, SourceImage, SourceLayer, resolve_image,
+    DocumentSource, ImageSource, LayerBlob, Result, RootDocument, Scratch, SourceError, SourceImage, SourceLayer,
+    resolve_image,
 };
 use crate::blocking::blocking;
 
@@ -87,13 +90,12 @@ fn distinct<'a>(descriptors: impl Iterator<Item = &'a Descriptor>) -> Vec<Descri
 
 /// The index with these entries alone: the platform is chosen among them.
 fn index_of(index: &[u8], selected: &[Descriptor]) -> Result<Vec<u8>> {
-    let malformed = |err| SourceError::malformed("index", &err);
-    let mut index: serde_json::Value = serde_json::from_slice(index).map_err(malformed)?;
+    let mut index: serde_json::Value = parse_json("index", index)?;
     let mut wanted: HashSet<_> = selected.iter().map(|it| it.digest.as_str()).collect();
     if let Some(entries) = index.get_mut("manifests").and_then(serde_json::Value::as_array_mut) {
         entries.retain(|it| it["digest"].as_str().is_some_and(|digest| wanted.remove(digest)));
     }
-    serde_json::to_vec(&index).map_err(malformed)
+    serde_json::to_vec(&index).map_err(|err| SourceError::malformed("index", &err))
 }
 
 impl LayoutFiles {
@@ -133,7 +135,7 @@ impl LayoutFiles {
 
 /// Reads a small file whole.
 pub(super) fn read_limited(file: impl Read, size: u64, path: &str, limit: u64) -> Result<Vec<u8>> {
-    let large = || SourceError::TooLarge { what: format!("file `{}`", escaped(path)), limit };
+    let large = || SourceError::too_large(format!("file `{}`", escaped(path)), limit);
     if size > limit {
         return Err(large());
     }
@@ -142,16 +144,12 @@ pub(super) fn read_limited(file: impl Read, size: u64, path: &str, limit: u64) -
     if bytes.len() as u64 > limit { Err(large()) } else { Ok(bytes) }
 }
 
-fn blob_path(digest: &BlobDigest) -> String {
-    format!("blobs/sha256/{}", digest.hex())
-}
-
 #[async_trait]
 impl DocumentSource for LayoutSource {
     async fn root(&self) -> Result<RootDocument> {
         let source = self.clone();
         unblock(move || {
-            let index = source.files.read("index.json", MAX_MANIFEST)?;
+            let index = source.files.read(LAYOUT_INDEX, MAX_MANIFEST)?;
             let ManifestDocument::Index(manifests) = ManifestDocument::parse(&index, OCI_INDEX)? else {
                 return Err(SourceError::malformed("index", &"it is a manifest"));
             };
@@ -197,13 +195,13 @@ impl ImageSource for LayoutSource {
 /// Blocks.
 ///
 /// # Errors
-/// [`SourceError::Malformed`] for another archive.
+/// [`SourceError::Document`] for another archive.
 pub(crate) fn open_archive(file: File, name: Option<String>, scratch: &Scratch) -> Result<Arc<dyn ImageSource>> {
     let index = TarIndex::read(uncompressed(file, scratch)?)?;
-    if index.find("index.json").is_some() && index.find("oci-layout").is_some() {
+    if index.find(LAYOUT_INDEX).is_some() && index.find(LAYOUT_MARKER).is_some() {
         return Ok(Arc::new(LayoutSource { files: LayoutFiles::Archive(index), name }));
     }
-    if index.find("manifest.json").is_some() {
+    if index.find(DOCKER_MANIFEST_FILE).is_some() {
         return Ok(Arc::new(DockerArchive::open(index, name.as_deref())?));
     }
     Err(SourceError::malformed("archive", &"it has neither `index.json` with `oci-layout` nor `manifest.json`"))
@@ -231,7 +229,7 @@ fn uncompressed(mut file: File, scratch: &Scratch) -> Result<File> {
         }
     }
     if size > MAX_ARCHIVE {
-        return Err(SourceError::TooLarge { what: "archive".into(), limit: MAX_ARCHIVE });
+        return Err(SourceError::too_large("archive", MAX_ARCHIVE));
     }
     Ok(whole.file)
 }

@@ -7,7 +7,6 @@
 //! |---|---|
 //! | `copy` | copies an image from a source into the store |
 //! | `resolve` | from a name to the manifest and configuration for this machine |
-//! | `manifest`, `platform` | documents of OCI and Docker, and what is refused in them; pure |
 //! | `identity` | what an image's name demands of it; pure |
 //! | `scratch` | temporary files, which do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
@@ -26,8 +25,6 @@ mod error;
 mod identity;
 mod layout;
 mod local_engine;
-mod manifest;
-mod platform;
 mod resolve;
 mod scratch;
 
@@ -41,13 +38,12 @@ pub(crate) use error::{Result, SourceError};
 pub(crate) use identity::{ImageIdentity, NameUse};
 pub(crate) use layout::{LayoutSource, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
-pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
-pub(crate) use platform::Platform;
 pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
 pub(crate) use scratch::Scratch;
 
-use crate::digest::Sha256Digest;
 use crate::store::DiffId;
+use coracle_runtime::archive::Sha256Digest;
+use coracle_runtime::archive::oci::{Descriptor, Platform};
 
 /// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
 pub(crate) type BlobDigest = Sha256Digest;

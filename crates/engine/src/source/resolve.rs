@@ -1,9 +1,11 @@
 //! From a name to the manifest and the configuration for this machine.
 
 use async_trait::async_trait;
+use coracle_runtime::archive::oci::{
+    ConfigurationSummary, Descriptor, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument, Platform,
+};
 
-use super::manifest::{ConfigurationSummary, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument};
-use super::{BlobDigest, Descriptor, Platform, Result, SourceError, SourceImage, SourceLayer};
+use super::{BlobDigest, Result, SourceError, SourceImage, SourceLayer};
 
 /// Indexes may name indexes; no tool makes more than two levels.
 const MAX_DEPTH: usize = 3;

@@ -1,7 +1,7 @@
 //! The sum of a layer's files.
 
 use super::LayerRefusal;
-use crate::archive::{Entry, EntryKind};
+use coracle_runtime::archive::tar::{Entry, EntryKind};
 
 /// Adds up sizes of files, holes included: a hole costs nothing to make, and as much as content to hash and to pack.
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
+use coracle_runtime::archive::image::{ImageArchive, ImageArchiveError};
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{ContainerName, ContainerPath, ContainerRuntime, Image, RecordId, SnapshotName};
 use jiff::Timestamp;

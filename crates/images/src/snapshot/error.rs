@@ -1,7 +1,7 @@
 //! What can go wrong with a snapshot, by what a caller can do about it.
 
 use coracle_runtime::SnapshotName;
-use coracle_runtime::host::image_archive::ImageArchiveError;
+use coracle_runtime::archive::image::ImageArchiveError;
 
 /// Why there is no snapshot, or why it stays.
 #[non_exhaustive]

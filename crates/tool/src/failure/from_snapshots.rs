@@ -1,7 +1,7 @@
 //! What snapshots say, with what to do about it.
 
 use coracle_images::snapshot::Error;
-use coracle_runtime::host::image_archive::ImageArchiveError;
+use coracle_runtime::archive::image::ImageArchiveError;
 
 use super::{Code, Failure};
 

@@ -200,7 +200,7 @@ fn free_path(err: coracle_lifecycle::Error) -> Failure {
 /// An archive is the caller's: its faults are those of the field that named it.
 fn refused(err: coracle_images::snapshot::Error) -> Failure {
     use coracle_images::snapshot::Error;
-    use coracle_runtime::host::image_archive::ImageArchiveError;
+    use coracle_runtime::archive::image::ImageArchiveError;
 
     match &err {
         Error::Archive(ImageArchiveError::Io(_)) => err.into(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{EntryPosition, TreeSink};
-use crate::archive::{Entry, EntryKind, TarWriter};
+use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
 
 /// Digests that two trees share only when they are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ impl DigestSink {
     /// Takes an entry whose content has this digest.
     pub(crate) fn take_digest(&mut self, entry: &Entry, content: Option<[u8; 32]>) -> io::Result<()> {
         let mut headers = Vec::new();
-        TarWriter::new(&mut headers).write_entry(entry)?;
+        Writer::new(&mut headers).write_entry(entry)?;
         self.metadata.update(&headers);
         self.content.update(&headers);
         self.content.update(content.unwrap_or_default());

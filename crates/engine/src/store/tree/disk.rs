@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, FileType, Stat, lgetxattr, llistxattr, major, minor, r
 use rustix::io::Errno;
 
 use super::{OverlayForm, is_portable};
-use crate::archive::{Device, Entry, EntryKind, FileTime, Xattr};
+use coracle_runtime::archive::tar::{Device, Entry, EntryKind, FileTime, Xattr};
 
 /// Bytes of a list of attribute names, and of a value, that the kernel gives at most.
 const MAX_XATTR: usize = 64 * 1024;

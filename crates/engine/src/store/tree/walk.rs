@@ -9,9 +9,10 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, openat, openat2};
 
+use super::super::LayerRefusal;
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
-use crate::archive::{Entry, EntryKind, FileTime, LayerRefusal};
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {

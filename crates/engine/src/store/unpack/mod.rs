@@ -22,8 +22,8 @@ use path::EntryPath;
 use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
 use super::{LayerRefusal, StoreError};
-use crate::archive::{Entry, EntryKind, FileTime, TarReader};
 use crate::cancel::CancelFlag;
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, ReadError, Reader};
 
 /// What an archive may unpack to.
 #[derive(Clone, Debug)]
@@ -67,6 +67,12 @@ pub(crate) enum UnpackError {
 impl From<LayerRefusal> for UnpackError {
     fn from(refusal: LayerRefusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+impl From<ReadError> for UnpackError {
+    fn from(err: ReadError) -> Self {
+        Self::Refused(err.into())
     }
 }
 
@@ -114,7 +120,7 @@ pub(crate) trait ContentSource {
     }
 }
 
-impl<R: Read> ContentSource for TarReader<R> {
+impl<R: Read> ContentSource for Reader<R> {
     fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
         Ok(Self::read_content(self, buffer)?)
     }
@@ -123,7 +129,7 @@ impl<R: Read> ContentSource for TarReader<R> {
 /// Unpacks an archive into an empty directory.
 pub(crate) fn unpack(archive: impl Read, into: OwnedFd, options: UnpackOptions) -> Result<UnpackReport> {
     let mut it = Unpack::new(into, options);
-    let mut archive = TarReader::new(archive);
+    let mut archive = Reader::new(archive);
     while let Some(entry) = archive.next_entry()? {
         it.entry(&entry, &mut archive)?;
     }
@@ -193,6 +199,7 @@ impl Unpack {
                 self.file(&path, entry, content, source)
             }
             EntryKind::HardLink(target) => self.hard_link(&path, target),
+            EntryKind::Unknown(_) => Err(LayerRefusal::entry(&entry.path, "is of an unknown kind").into()),
             _ => self.node(&path, entry),
         }
     }

@@ -8,11 +8,12 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::super::LayerRefusal;
 use super::super::tree::is_portable;
 use super::parents::timestamps;
 use super::path::EntryPath;
 use super::{Result, Unpack};
-use crate::archive::{Device, Entry, EntryKind, Xattr, entry_refusal};
+use coracle_runtime::archive::tar::{Device, Entry, EntryKind, Xattr};
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 4095;
@@ -70,7 +71,7 @@ impl Unpack {
     fn set_xattrs(&mut self, entry: &Entry, set: impl Fn(&Xattr) -> rustix::io::Result<()>) -> Result<()> {
         for it in &entry.xattrs {
             if it.name.starts_with(b"trusted.") || it.name.starts_with(b"user.overlay.") {
-                return Err(entry_refusal(&entry.path, "has an attribute that only the engine may set").into());
+                return Err(LayerRefusal::entry(&entry.path, "has an attribute that only the engine may set").into());
             }
             if !is_portable(&it.name) {
                 self.left_out += 1;
@@ -80,7 +81,9 @@ impl Unpack {
                 // The file system or the kind of file has none of these, or this user may not set it.
                 Err(Errno::NOTSUP | Errno::PERM) => self.left_out += 1,
                 Err(Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
-                    return Err(entry_refusal(&entry.path, "has an attribute that the kernel does not accept").into());
+                    return Err(
+                        LayerRefusal::entry(&entry.path, "has an attribute that the kernel does not accept").into()
+                    );
                 }
                 done => done?,
             }
@@ -107,12 +110,16 @@ fn make_node(dir: BorrowedFd<'_>, path: &EntryPath, entry: &Entry) -> Result<rus
     let device = |kind: FileType, it: &Device| mknodat(dir, &name, kind, mode, makedev(it.major, it.minor));
     Ok(match &entry.kind {
         EntryKind::Symlink(target) if target.is_empty() || target.len() > MAX_TARGET => {
-            return Err(entry_refusal(&entry.path, "is a symbolic link without a target, or with one too long").into());
+            return Err(
+                LayerRefusal::entry(&entry.path, "is a symbolic link without a target, or with one too long").into()
+            );
         }
         EntryKind::Symlink(target) => symlinkat(&**target, dir, &name),
         EntryKind::CharDevice(it) => device(FileType::CharacterDevice, it),
         EntryKind::BlockDevice(it) => device(FileType::BlockDevice, it),
         EntryKind::Fifo => mknodat(dir, &name, FileType::Fifo, mode, 0),
-        EntryKind::File { .. } | EntryKind::Directory | EntryKind::HardLink(_) => Err(Errno::INVAL),
+        EntryKind::File { .. } | EntryKind::Directory | EntryKind::HardLink(_) | EntryKind::Unknown(_) => {
+            Err(Errno::INVAL)
+        }
     })
 }

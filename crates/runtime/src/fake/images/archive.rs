@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::Seek as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -10,7 +10,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Verb, arch, refused};
 use super::{StoredImage, image, keep};
-use crate::host::image_archive::{ImageArchive, ImageArchiveError};
+use crate::archive::image::{ImageArchive, ImageArchiveError};
+use crate::archive::tar::Writer;
 use crate::{ImageConfig, Result};
 
 /// Writes an image under the first of its names.
@@ -26,7 +27,7 @@ pub(super) fn save(stored: &StoredImage, into: &File) -> Result<()> {
 }
 
 fn empty_tar() -> std::io::Result<File> {
-    tar::Builder::new(tempfile::tempfile()?).into_inner()
+    Writer::new(tempfile::tempfile()?).finish()
 }
 
 fn configuration(stored: &StoredImage) -> Map<String, Value> {
@@ -51,7 +52,7 @@ pub(super) fn load(archive: File, tag: String) -> Result<StoredImage> {
     let read = ImageArchive::open(archive).map_err(|err| failed(&err))?;
     let mut content = read.only_layer().ok_or_else(|| failed(&"it has not one uncompressed layer"))?;
     let mut tar = tempfile::tempfile().map_err(|err| failed(&err))?;
-    copy(&mut content, &mut tar).map_err(|err| failed(&err))?;
+    std::io::copy(&mut content, &mut tar).and_then(|_| tar.rewind()).map_err(|err| failed(&err))?;
     let (layer, size) = keep(tar)?;
     let config = read.configuration().get("config").cloned().unwrap_or_default();
     let texts =
@@ -67,11 +68,4 @@ pub(super) fn load(archive: File, tag: String) -> Result<StoredImage> {
         workdir: text(&config["WorkingDir"]),
     };
     Ok(StoredImage { image, layer: Some(Arc::new(layer)) })
-}
-
-fn copy(from: &mut impl Read, to: &mut File) -> std::io::Result<()> {
-    use std::io::Seek as _;
-
-    std::io::copy(from, to)?;
-    to.rewind()
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{getxattr, lgetxattr};
 
 use super::*;
-use crate::archive::Device;
+use coracle_runtime::archive::tar::Device;
 
 fn is_whiteout(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == 0)

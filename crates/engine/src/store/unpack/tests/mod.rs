@@ -7,11 +7,12 @@ mod packing;
 mod refusals;
 
 use std::fs::File;
+use std::io::Write as _;
 
 use tempfile::TempDir;
 
 use super::*;
-use crate::archive::{Entry, EntryKind, FileTime, TarWriter, Xattr};
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, Writer, Xattr};
 
 const OPTIONS: UnpackOptions = UnpackOptions {
     overlay: OverlayForm::Trusted,
@@ -73,10 +74,10 @@ impl Tar {
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut tar = TarWriter::new(Vec::new());
+        let mut tar = Writer::new(Vec::new());
         for (entry, content) in &self.0 {
             tar.write_entry(entry).unwrap();
-            tar.write_content(content).unwrap();
+            tar.write_all(content).unwrap();
         }
         tar.finish().unwrap()
     }

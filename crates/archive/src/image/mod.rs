@@ -7,20 +7,23 @@
 //! **Invariant:** an archive is hostile data: what is read into memory is bounded, and no path of it is opened on the host.
 //! **Invariant:** a blob is written only if it has the length and the digest that it is named by.
 
-mod documents;
 mod error;
+mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
 
 use serde_json::{Map, Value};
 
 pub use self::error::ImageArchiveError;
-use crate::tar_index::{FileSpan, TarIndex};
+use crate::index::TarIndex;
+use crate::oci::{LAYOUT_MARKER, LayerEncoding, WrittenLayer};
+use crate::tar::FileSpan;
+use crate::{Hashed, Sha256Digest};
 
 type Result<T, E = ImageArchiveError> = std::result::Result<T, E>;
 
@@ -31,56 +34,32 @@ pub struct ImageArchive {
     layers: Vec<ArchiveLayer>,
 }
 
-/// How a layer is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LayerEncoding {
-    Plain,
-    Gzip,
-    Zstd,
-}
-
 /// A layer of an archive.
 #[derive(Clone, Debug)]
 pub struct ArchiveLayer {
     content: FileSpan,
-    /// SHA-256 in hex.
-    digest: String,
+    digest: Sha256Digest,
     encoding: LayerEncoding,
 }
 
 impl ArchiveLayer {
-    /// SHA-256 of its bytes as they lie in the archive, in hex.
+    /// How it is compressed.
     #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
+    pub fn encoding(&self) -> LayerEncoding {
+        self.encoding
     }
 
-    /// Whether its bytes are a tar that is not compressed.
-    #[must_use]
-    pub fn is_plain(&self) -> bool {
-        self.encoding == LayerEncoding::Plain
+    /// Copies its bytes as they lie in the archive.
+    ///
+    /// # Errors
+    /// [`ImageArchiveError::Damaged`] if they are not those that it is named by; [`ImageArchiveError::Io`].
+    pub fn copy_to(&self, into: &mut impl Write) -> Result<()> {
+        let found = hash_into(&self.content, into)?;
+        if found == self.digest { Ok(()) } else { Err(ImageArchiveError::Damaged(self.digest.hex().to_owned())) }
     }
 
-    /// Its media type.
-    #[must_use]
-    pub fn media_type(&self) -> &'static str {
-        self.encoding.media_type()
-    }
-
-    /// Its bytes. They are what the archive has, and not compared with the digest.
-    #[must_use]
-    pub fn content(&self) -> FileSpan {
-        self.content.clone()
-    }
-}
-
-impl LayerEncoding {
-    fn media_type(self) -> &'static str {
-        match self {
-            Self::Plain => "application/vnd.oci.image.layer.v1.tar",
-            Self::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
-            Self::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
-        }
+    fn written(&self) -> WrittenLayer {
+        WrittenLayer { digest: self.digest.clone(), size: self.content.size(), encoding: self.encoding }
     }
 }
 
@@ -99,7 +78,7 @@ impl ImageArchive {
     /// As [`open`](Self::open).
     pub fn open_saved(file: File) -> Result<Self> {
         let index = TarIndex::read(file)?;
-        if index.find(documents::LAYOUT).is_some() { Self::from_layout(&index) } else { Self::from_saved(&index) }
+        if index.find(LAYOUT_MARKER).is_some() { Self::from_layout(&index) } else { Self::from_saved(&index) }
     }
 
     /// An image of one layer, an uncompressed tar. Blocks.
@@ -107,15 +86,10 @@ impl ImageArchive {
     /// # Errors
     /// When the tar cannot be read.
     pub fn from_layer(mut configuration: Map<String, Value>, layer: File) -> Result<Self> {
-        use std::io::Seek as _;
-
-        let mut start = &layer;
-        start.rewind()?;
-        let digest = crate::fs::digest(&layer)?;
-        let rootfs = serde_json::json!({ "type": "layers", "diff_ids": [format!("sha256:{}", digest.sha256)] });
-        configuration.insert("rootfs".into(), rootfs);
-        let content = FileSpan::start_of(layer, digest.bytes);
-        let layer = ArchiveLayer { content, digest: digest.sha256, encoding: LayerEncoding::Plain };
+        let content = FileSpan::whole(layer)?;
+        let digest = hash_into(&content, &mut io::sink())?;
+        configuration.insert("rootfs".into(), serde_json::json!({ "type": "layers", "diff_ids": [digest] }));
+        let layer = ArchiveLayer { content, digest, encoding: LayerEncoding::Plain };
         Ok(Self { configuration, layers: vec![layer] })
     }
 
@@ -164,11 +138,9 @@ impl ImageArchive {
     }
 }
 
-/// This machine's architecture, by the word of image configurations.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
+/// Copies content, and returns its digest.
+fn hash_into(content: &FileSpan, into: &mut impl Write) -> io::Result<Sha256Digest> {
+    let mut content = Hashed::new(io::BufReader::with_capacity(256 << 10, content.clone()));
+    io::copy(&mut content, into)?;
+    Ok(content.finish().1)
 }

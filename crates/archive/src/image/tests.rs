@@ -6,7 +6,12 @@ use std::sync::atomic::AtomicBool;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{ImageArchive, ImageArchiveError, architecture};
+use super::{ImageArchive, ImageArchiveError};
+use crate::oci::Platform;
+
+fn architecture() -> String {
+    Platform::of_this_machine().architecture
+}
 
 fn configuration() -> Map<String, Value> {
     let config = json!({ "Env": ["A=1"], "Labels": { "a": "b" } });
@@ -17,8 +22,8 @@ fn configuration() -> Map<String, Value> {
 }
 
 fn layer(content: &str) -> File {
-    let mut tar = tar::Builder::new(tempfile::tempfile().unwrap());
-    let mut header = tar::Header::new_gnu();
+    let mut tar = ::tar::Builder::new(tempfile::tempfile().unwrap());
+    let mut header = ::tar::Header::new_gnu();
     header.set_mode(0o644);
     header.set_size(content.len() as u64);
     tar.append_data(&mut header, "file", content.as_bytes()).unwrap();
@@ -37,9 +42,9 @@ fn written_as(image: &ImageArchive, name: &str) -> File {
 
 /// An archive of these files.
 fn archive(files: &BTreeMap<String, Vec<u8>>) -> File {
-    let mut tar = tar::Builder::new(tempfile::tempfile().unwrap());
+    let mut tar = ::tar::Builder::new(tempfile::tempfile().unwrap());
     for (path, content) in files {
-        let mut header = tar::Header::new_gnu();
+        let mut header = ::tar::Header::new_gnu();
         header.set_mode(0o644);
         header.set_size(content.len() as u64);
         tar.append_data(&mut header, path, content.as_slice()).unwrap();
@@ -55,7 +60,7 @@ fn files() -> BTreeMap<String, Vec<u8>> {
 fn unpacked(mut file: File) -> BTreeMap<String, Vec<u8>> {
     file.rewind().unwrap();
     let mut files = BTreeMap::new();
-    for entry in tar::Archive::new(file).entries().unwrap() {
+    for entry in ::tar::Archive::new(file).entries().unwrap() {
         let mut entry = entry.unwrap();
         let (path, mut content) = (entry.path().unwrap().display().to_string(), Vec::new());
         entry.read_to_end(&mut content).unwrap();
@@ -165,7 +170,7 @@ fn digests_are_no_paths() {
     for digest in ["sha256:../../outside", "sha512:00", "outside", ""] {
         let index = json!({ "schemaVersion": 2, "manifests": [{ "digest": digest, "size": 1 }] });
         files.insert("index.json".into(), index.to_string().into_bytes());
-        assert!(matches!(refused(&files), ImageArchiveError::Malformed { what: "digest", .. }), "{digest}");
+        assert!(matches!(refused(&files), ImageArchiveError::Malformed { what: "manifest", .. }), "{digest}");
     }
 }
 
@@ -180,7 +185,7 @@ fn the_image_of_this_machine_is_chosen_and_two_of_them_are_refused() {
     // What a builder says of an image is an entry of an unknown platform.
     let note = blob(&mut files, &json!({ "note": true }));
     let entries =
-        json!([for_platform(note, "unknown", "unknown"), for_platform(entry.clone(), "linux", architecture())]);
+        json!([for_platform(note, "unknown", "unknown"), for_platform(entry.clone(), "linux", &architecture())]);
     let inner = blob(&mut files, &json!({ "schemaVersion": 2, "manifests": entries }));
     let mut nested = inner;
     nested["mediaType"] = json!("application/vnd.oci.image.index.v1+json");
@@ -218,8 +223,8 @@ fn layers_that_the_configuration_does_not_name_are_refused() {
 
 #[test]
 fn an_extension_header_is_bounded_and_an_archive_that_breaks_off_is_malformed() {
-    let mut header = tar::Header::new_gnu();
-    header.set_entry_type(tar::EntryType::XHeader);
+    let mut header = ::tar::Header::new_gnu();
+    header.set_entry_type(::tar::EntryType::XHeader);
     header.set_size(2 << 20);
     header.set_cksum();
     let mut file = tempfile::tempfile().unwrap();

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-use crate::tar_index::TarIndexError;
+use crate::oci::DocumentError;
+use crate::tar::ReadError;
 
 /// An image archive that cannot be read or written.
 #[non_exhaustive]
@@ -24,10 +25,10 @@ pub enum ImageArchiveError {
     #[error("its blob sha256:{0} is damaged: its content has another digest")]
     Damaged(String),
     /// It has no image for this machine.
-    #[error("it has no image for linux/{wanted}, but for {found}")]
+    #[error("it has no image for {wanted}, but for {found}")]
     Platform {
-        /// This machine's architecture.
-        wanted: &'static str,
+        /// This machine's platform.
+        wanted: String,
         /// What it has.
         found: String,
     },
@@ -48,12 +49,23 @@ impl ImageArchiveError {
     }
 }
 
-impl From<TarIndexError> for ImageArchiveError {
-    fn from(err: TarIndexError) -> Self {
+impl From<ReadError> for ImageArchiveError {
+    fn from(err: ReadError) -> Self {
         match err {
-            TarIndexError::NotTar => Self::NotOci(err.to_string()),
-            TarIndexError::Malformed(why) => Self::malformed("tar", why),
-            TarIndexError::Io(err) => Self::Io(err),
+            ReadError::NotTar => Self::NotOci(err.to_string()),
+            ReadError::Io(err) => Self::Io(err),
+            other => Self::malformed("tar", other),
+        }
+    }
+}
+
+impl From<DocumentError> for ImageArchiveError {
+    fn from(err: DocumentError) -> Self {
+        match err {
+            DocumentError::Malformed { what, why } => Self::Malformed { what, why },
+            DocumentError::NoPlatform { wanted, offered } => Self::Platform { wanted, found: offered },
+            DocumentError::WrongDigest { expected, .. } => Self::Damaged(expected.hex().to_owned()),
+            other => Self::malformed("manifest", other),
         }
     }
 }

@@ -5,7 +5,8 @@
 //! - [`restore`]: archives that become files of a container, with owners and modes.
 //! - [`index`]: where the files of an archive lie.
 //! - [`oci`]: manifests, indexes, configurations and platforms of images.
-//! - [`image`]: archives of one image.
+//! - [`layout`]: images of a layout or of `docker save`, found by name and platform.
+//! - [`image`]: archives of one image, read and written with other labels.
 //!
 //! **Invariant:** an archive is hostile data: what is read into memory is bounded, and nothing is written outside the given
 //! directory.
@@ -34,6 +35,7 @@
 mod digest;
 pub mod image;
 pub mod index;
+pub mod layout;
 pub mod oci;
 pub mod restore;
 pub mod tar;

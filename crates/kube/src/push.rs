@@ -5,8 +5,8 @@
 use std::fs::File;
 use std::io::{self, Seek as _};
 
-use coracle_runtime::archive::image::{ArchiveLayer, ImageArchive, ImageArchiveError};
-use coracle_runtime::archive::oci::LayerEncoding;
+use coracle_runtime::archive::image::{ArchiveLayer, ImageArchive};
+use coracle_runtime::archive::oci::{ImageError, LayerEncoding};
 use coracle_runtime::archive::{Hashed, Sha256Digest};
 use coracle_runtime::{Capability, Error, Image, ImageRef, Result};
 use flate2::Compression;
@@ -83,9 +83,9 @@ fn descriptor(media_type: &str, digest: &Sha256Digest, size: u64) -> OciDescript
     }
 }
 
-fn cannot_copy(err: ImageArchiveError) -> Error {
+fn cannot_copy(err: ImageError) -> Error {
     match err {
-        ImageArchiveError::Io(source) => cannot_write(source),
+        ImageError::Io(source) => cannot_write(source),
         other => failed(&other),
     }
 }

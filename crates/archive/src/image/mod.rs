@@ -7,8 +7,6 @@
 //! **Invariant:** an archive is hostile data: what is read into memory is bounded, and no path of it is opened on the host.
 //! **Invariant:** a blob is written only if it has the length and the digest that it is named by.
 
-mod error;
-mod read;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -19,13 +17,15 @@ use std::io::{self, Read, Write};
 
 use serde_json::{Map, Value};
 
-pub use self::error::ImageArchiveError;
 use crate::index::TarIndex;
-use crate::oci::{LAYOUT_MARKER, LayerEncoding, WrittenLayer};
+use crate::layout::ImageSet;
+use crate::oci::{ImageError, LAYOUT_MARKER, LayerEncoding, Platform, ResolvedLayer, Result, WrittenLayer, parse_json};
 use crate::tar::FileSpan;
 use crate::{Hashed, Sha256Digest};
 
-type Result<T, E = ImageArchiveError> = std::result::Result<T, E>;
+/// Fields of the image specification. Docker adds what its container was made with, labels among it.
+const CONFIGURATION_FIELDS: [&str; 10] =
+    ["created", "author", "architecture", "os", "os.version", "os.features", "variant", "config", "rootfs", "history"];
 
 /// An image of an archive. Its layers stay in the file.
 #[derive(Debug)]
@@ -43,6 +43,19 @@ pub struct ArchiveLayer {
 }
 
 impl ArchiveLayer {
+    /// Without a manifest, its digest is that of the uncompressed content.
+    fn find(index: &TarIndex, layer: ResolvedLayer) -> Result<Self> {
+        let path = layer.path();
+        let absent = || ImageError::malformed("manifest", &format_args!("no `{}`", path.escape_debug()));
+        let content = index.find(&path).ok_or_else(absent)?;
+        let Some(blob) = layer.blob() else {
+            return Ok(Self { content, digest: layer.diff_id, encoding: LayerEncoding::Plain });
+        };
+        blob.check_length("layer", content.size())?;
+        let encoding = LayerEncoding::from_media_type(&blob.media_type).expect("the manifest was checked");
+        Ok(Self { content, digest: blob.digest.clone(), encoding })
+    }
+
     /// How it is compressed.
     #[must_use]
     pub fn encoding(&self) -> LayerEncoding {
@@ -52,10 +65,9 @@ impl ArchiveLayer {
     /// Copies its bytes as they lie in the archive.
     ///
     /// # Errors
-    /// [`ImageArchiveError::Damaged`] if they are not those that it is named by; [`ImageArchiveError::Io`].
+    /// [`ImageError::WrongDigest`] if they are not those that it is named by; [`ImageError::Io`].
     pub fn copy_to(&self, into: &mut impl Write) -> Result<()> {
-        let found = hash_into(&self.content, into)?;
-        if found == self.digest { Ok(()) } else { Err(ImageArchiveError::Damaged(self.digest.hex().to_owned())) }
+        self.digest.check("layer", &hash_into(&self.content, into)?)
     }
 
     fn written(&self) -> WrittenLayer {
@@ -67,9 +79,13 @@ impl ImageArchive {
     /// The image of an OCI image layout for this machine. Blocks.
     ///
     /// # Errors
-    /// [`ImageArchiveError::NotOci`] for anything else, and the reasons for which an image is refused.
+    /// [`ImageError::NotImages`] for anything else, and the reasons for which an image is refused.
     pub fn open(file: File) -> Result<Self> {
-        Self::from_layout(&TarIndex::read(file)?)
+        let index = TarIndex::read(file)?;
+        if index.find(LAYOUT_MARKER).is_none() {
+            return Err(ImageError::NotImages("it has no `oci-layout`".into()));
+        }
+        Self::from_index(index)
     }
 
     /// The same of what an engine saved, which may be an archive of `docker save` without a layout. Blocks.
@@ -77,8 +93,15 @@ impl ImageArchive {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_saved(file: File) -> Result<Self> {
-        let index = TarIndex::read(file)?;
-        if index.find(LAYOUT_MARKER).is_some() { Self::from_layout(&index) } else { Self::from_saved(&index) }
+        Self::from_index(TarIndex::read(file)?)
+    }
+
+    fn from_index(index: TarIndex) -> Result<Self> {
+        let image = ImageSet::from_index(index.clone())?.image(None, &Platform::of_this_machine())?;
+        let mut configuration: Map<String, Value> = parse_json("configuration", &image.configuration)?;
+        configuration.retain(|name, _| CONFIGURATION_FIELDS.contains(&name.as_str()));
+        let layers = image.layers.into_iter().map(|layer| ArchiveLayer::find(&index, layer)).collect::<Result<_>>()?;
+        Ok(Self { configuration, layers })
     }
 
     /// An image of one layer, an uncompressed tar. Blocks.

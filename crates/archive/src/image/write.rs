@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use coracle_types::ImageRef;
 use serde_json::Value;
 
-use super::{ArchiveLayer, ImageArchive, ImageArchiveError, Result};
-use crate::oci::{ImageDocuments, ImageName};
+use super::{ArchiveLayer, ImageArchive};
+use crate::oci::{ImageDocuments, ImageError, ImageName, Result};
 use crate::tar::Writer;
 
 /// Ends early when the caller gives up.
@@ -35,10 +35,10 @@ impl ImageArchive {
     /// Writes the image under `name`, its documents first. Blocks; ends early once `is_cancelled` is set.
     ///
     /// # Errors
-    /// [`ImageArchiveError::Damaged`] for a layer of another digest; [`ImageArchiveError::Io`].
+    /// [`ImageError::WrongDigest`] for a layer of another digest; [`ImageError::Io`].
     pub fn write(&self, name: &str, into: &File, is_cancelled: &AtomicBool) -> Result<()> {
         match self.write_all(name, CancellableWriter { stream: into, is_cancelled }) {
-            Err(_) if is_cancelled.load(Ordering::Relaxed) => Err(ImageArchiveError::Cancelled),
+            Err(_) if is_cancelled.load(Ordering::Relaxed) => Err(ImageError::Cancelled),
             done => done,
         }
     }

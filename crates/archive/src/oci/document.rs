@@ -1,11 +1,14 @@
-//! Manifests, indexes, descriptors and configurations of OCI and of Docker, as far as an image is found and checked by
-//! them. Pure.
+//! Manifests, indexes and descriptors of OCI and of Docker's schema 2. Pure.
+
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::os::unix::fs::FileExt as _;
 
 use coracle_types::ImageRef;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{DocumentError, Platform, Result};
+use super::{ImageError, Platform, Result};
 use crate::Sha256Digest;
 
 /// Bytes of a manifest or an index. Registries take no larger ones.
@@ -75,6 +78,23 @@ impl LayerEncoding {
         known.map(|(encoding, ..)| *encoding)
     }
 
+    /// That of a file, by its first bytes at the present position.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn detect(mut file: &File) -> io::Result<Self> {
+        let at = file.stream_position()?;
+        let mut magic = [0; 4];
+        let count = file.read_at(&mut magic, at)?;
+        Ok(match &magic[..count] {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd] => Self::Zstd,
+            // Frames that are skipped: 0x184D2A50 to 0x184D2A5F.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
+            _ => Self::Plain,
+        })
+    }
+
     /// OCI's media type of such a layer.
     #[must_use]
     pub fn media_type(self) -> &'static str {
@@ -141,15 +161,15 @@ impl Descriptor {
     /// Refuses one that announces more than `limit` bytes.
     ///
     /// # Errors
-    /// [`DocumentError::TooLarge`].
+    /// [`ImageError::TooLarge`].
     pub fn check_size(&self, what: &str, limit: u64) -> Result<()> {
-        if self.size <= limit { Ok(()) } else { Err(DocumentError::TooLarge { what: what.into(), limit }) }
+        if self.size <= limit { Ok(()) } else { Err(ImageError::TooLarge { what: what.into(), limit }) }
     }
 
     /// Refuses bytes that are not the ones it names.
     ///
     /// # Errors
-    /// [`DocumentError::WrongSize`], [`DocumentError::WrongDigest`].
+    /// [`ImageError::WrongSize`], [`ImageError::WrongDigest`].
     pub fn check(&self, what: &str, bytes: &[u8]) -> Result<()> {
         self.check_found(what, bytes.len() as u64, &Sha256Digest::from_content(bytes))
     }
@@ -159,10 +179,19 @@ impl Descriptor {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_found(&self, what: &str, size: u64, digest: &Sha256Digest) -> Result<()> {
-        if size != self.size {
-            return Err(DocumentError::WrongSize { what: what.into(), expected: self.size, found: size });
-        }
+        self.check_length(what, size)?;
         self.digest.check(what, digest)
+    }
+
+    /// Refuses content of another size.
+    ///
+    /// # Errors
+    /// [`ImageError::WrongSize`].
+    pub fn check_length(&self, what: &str, found: u64) -> Result<()> {
+        if found == self.size {
+            return Ok(());
+        }
+        Err(ImageError::WrongSize { what: what.into(), expected: self.size, found })
     }
 }
 
@@ -170,12 +199,12 @@ impl Sha256Digest {
     /// Refuses content of another digest.
     ///
     /// # Errors
-    /// [`DocumentError::WrongDigest`].
+    /// [`ImageError::WrongDigest`].
     pub fn check(&self, what: &str, found: &Self) -> Result<()> {
         if found == self {
             return Ok(());
         }
-        Err(DocumentError::WrongDigest { what: what.into(), expected: self.clone(), found: found.clone() })
+        Err(ImageError::WrongDigest { what: what.into(), expected: self.clone(), found: found.clone() })
     }
 }
 
@@ -214,8 +243,8 @@ impl ManifestDocument {
     /// Where neither is given, as in layouts of some tools, its fields decide.
     ///
     /// # Errors
-    /// [`DocumentError::SchemaOne`], [`DocumentError::MediaType`], [`DocumentError::ForeignLayer`],
-    /// [`DocumentError::Malformed`], [`DocumentError::TooLarge`].
+    /// [`ImageError::SchemaOne`], [`ImageError::MediaType`], [`ImageError::ForeignLayer`],
+    /// [`ImageError::Malformed`], [`ImageError::TooLarge`].
     pub fn parse(bytes: &[u8], media_type: &str) -> Result<Self> {
         let media_type = media_type.split(';').next().unwrap_or_default().trim();
         if !media_type.is_empty() {
@@ -223,7 +252,7 @@ impl ManifestDocument {
         }
         let raw: RawDocument = parse_json("manifest", bytes)?;
         if raw.schema_version == Some(1) || raw.fs_layers.is_some() {
-            return Err(DocumentError::SchemaOne);
+            return Err(ImageError::SchemaOne);
         }
         let own = raw.media_type.as_deref().unwrap_or_default();
         if !own.is_empty() {
@@ -236,7 +265,7 @@ impl ManifestDocument {
             (sent, own) if sent == own => is_index(sent),
             _ => {
                 let why = format_args!("it is `{own}` and was sent as `{media_type}`");
-                return Err(DocumentError::malformed("manifest", &why));
+                return Err(ImageError::malformed("manifest", &why));
             }
         };
         raw.into_document(is_index)
@@ -249,20 +278,20 @@ fn is_index(media_type: &str) -> bool {
 
 fn check_manifest_type(media_type: &str) -> Result<()> {
     if SCHEMA_ONE.contains(&media_type) {
-        return Err(DocumentError::SchemaOne);
+        return Err(ImageError::SchemaOne);
     }
     if MANIFEST_TYPES.contains(&media_type) {
         return Ok(());
     }
-    Err(DocumentError::MediaType { what: "manifest", media_type: media_type.chars().take(200).collect() })
+    Err(ImageError::MediaType { what: "manifest", media_type: media_type.chars().take(200).collect() })
 }
 
 /// Reads a document's JSON.
 ///
 /// # Errors
-/// [`DocumentError::Malformed`].
+/// [`ImageError::Malformed`].
 pub fn parse_json<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|err| DocumentError::malformed(what, &err))
+    serde_json::from_slice(bytes).map_err(|err| ImageError::malformed(what, &err))
 }
 
 impl RawDocument {
@@ -275,7 +304,7 @@ impl RawDocument {
                 manifest.check()?;
                 Ok(ManifestDocument::Manifest(manifest))
             }
-            _ => Err(DocumentError::malformed("manifest", &"it has not the parts of its media type, and those alone")),
+            _ => Err(ImageError::malformed("manifest", &"it has not the parts of its media type, and those alone")),
         }
     }
 }
@@ -284,11 +313,11 @@ impl ImageManifest {
     fn check(&self) -> Result<()> {
         if !CONFIG_TYPES.contains(&self.config.media_type.as_str()) {
             let media_type = self.config.media_type.chars().take(200).collect();
-            return Err(DocumentError::MediaType { what: "configuration", media_type });
+            return Err(ImageError::MediaType { what: "configuration", media_type });
         }
         self.config.check_size("configuration", MAX_CONFIG)?;
         if self.layers.len() > MAX_LAYERS {
-            return Err(DocumentError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
+            return Err(ImageError::malformed("manifest", &format_args!("it has more than {MAX_LAYERS} layers")));
         }
         self.layers.iter().try_for_each(check_layer)
     }
@@ -297,65 +326,12 @@ impl ImageManifest {
 fn check_layer(layer: &Descriptor) -> Result<()> {
     let media_type = layer.media_type.chars().take(200).collect::<String>();
     if FOREIGN_LAYERS.iter().any(|it| media_type.starts_with(it)) {
-        return Err(DocumentError::ForeignLayer { digest: layer.digest.clone(), media_type });
+        return Err(ImageError::ForeignLayer { digest: layer.digest.clone(), media_type });
     }
     if LayerEncoding::from_media_type(&media_type).is_none() {
-        return Err(DocumentError::MediaType { what: "layer", media_type });
+        return Err(ImageError::MediaType { what: "layer", media_type });
     }
     layer.check_size(&format!("layer {}", layer.digest), MAX_LAYER)
-}
-
-/// The part of an image's configuration that copying it needs.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "RawConfig")]
-pub struct ConfigurationSummary {
-    /// What it runs on.
-    pub platform: Platform,
-    /// The digests of the uncompressed layers, bottom first.
-    pub diff_ids: Vec<Sha256Digest>,
-}
-
-#[derive(Deserialize)]
-struct RawConfig {
-    #[serde(flatten)]
-    platform: Platform,
-    rootfs: RawRootFs,
-}
-
-#[derive(Deserialize)]
-struct RawRootFs {
-    diff_ids: Vec<Sha256Digest>,
-}
-
-impl From<RawConfig> for ConfigurationSummary {
-    fn from(raw: RawConfig) -> Self {
-        Self { platform: raw.platform, diff_ids: raw.rootfs.diff_ids }
-    }
-}
-
-impl ConfigurationSummary {
-    /// Reads a configuration. `count` is the number of the image's blobs.
-    ///
-    /// # Errors
-    /// [`DocumentError::Malformed`].
-    pub fn parse(config: &[u8], count: usize) -> Result<Self> {
-        let summary: Self = parse_json("configuration", config)?;
-        summary.check_layers(count)?;
-        if count == 0 { Err(DocumentError::malformed("configuration", &"it names no layers")) } else { Ok(summary) }
-    }
-
-    /// Refuses an image of another number of layers.
-    ///
-    /// # Errors
-    /// [`DocumentError::Malformed`].
-    pub fn check_layers(&self, count: usize) -> Result<()> {
-        let named = self.diff_ids.len();
-        if named == count {
-            return Ok(());
-        }
-        let why = format_args!("it names {named} layers, and its manifest {count}");
-        Err(DocumentError::malformed("configuration", &why))
-    }
 }
 
 /// An image of `docker save`, by the paths of its archive.

@@ -1,13 +1,28 @@
-//! Why a document of an image is refused.
+//! Why an image is refused.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::Sha256Digest;
+use crate::tar::ReadError;
 
-/// A document of an image that is refused, or content that is not what a document names.
+/// An image that is refused, or that cannot be read or written.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
-pub enum DocumentError {
+pub enum ImageError {
+    /// It is another kind of file.
+    #[error("it is not an OCI image archive: {0}")]
+    NotImages(String),
+    /// It has no such image or file.
+    #[error("{place} has no `{what}`")]
+    NotFound {
+        /// What was searched.
+        place: &'static str,
+        /// What is missing, escaped.
+        what: String,
+    },
+    /// It has not one image alone.
+    #[error("it has {0} images, and only an archive of one image can be used")]
+    Several(usize),
     /// No image runs on this platform.
     #[error("it is for {offered}, and this machine is {wanted}")]
     NoPlatform {
@@ -64,7 +79,7 @@ pub enum DocumentError {
         found: u64,
     },
     /// It has another digest than its descriptor says.
-    #[error("its {what} has the digest {found} instead of {expected}")]
+    #[error("its {what} has the digest {found} instead of {expected}: it is damaged, or another one")]
     WrongDigest {
         /// Which part.
         what: String,
@@ -73,12 +88,28 @@ pub enum DocumentError {
         /// Its own.
         found: Sha256Digest,
     },
+    /// The caller gave up.
+    #[error("it was cancelled")]
+    Cancelled,
+    /// The system refused.
+    #[error("cannot read or write it: {0}")]
+    Io(#[from] io::Error),
 }
 
-impl DocumentError {
+impl ImageError {
     /// A document that is not what it has to be.
     #[must_use]
     pub fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }
+    }
+}
+
+impl From<ReadError> for ImageError {
+    fn from(err: ReadError) -> Self {
+        match err {
+            ReadError::NotTar => Self::NotImages(err.to_string()),
+            ReadError::Io(err) => Self::Io(err),
+            other => Self::malformed("tar", &other),
+        }
     }
 }

@@ -4,19 +4,20 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{Descriptor, DocumentError, Result};
+use super::configuration::or_default;
+use super::{Descriptor, ImageError, Result};
 
 /// Operating system, processor and its variant, in OCI's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Platform {
     /// The operating system.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub os: String,
     /// The processor.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub architecture: String,
     /// The variant of the processor.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub variant: String,
 }
 
@@ -47,7 +48,7 @@ impl Platform {
     }
 
     /// How well an image of that platform fits, the least best. `None` if it does not run here.
-    fn rank(&self, image: &Self) -> Option<usize> {
+    pub(crate) fn rank(&self, image: &Self) -> Option<usize> {
         let same = image.os == self.os && image.architecture == self.architecture;
         same.then(|| self.variants().iter().position(|it| *it == image.variant))?
     }
@@ -55,7 +56,7 @@ impl Platform {
     /// Chooses among an index's manifests. One without a platform counts if it is the only one.
     ///
     /// # Errors
-    /// [`DocumentError::NoPlatform`].
+    /// [`ImageError::NoPlatform`].
     pub fn choose<'a>(&self, manifests: &'a [Descriptor]) -> Result<&'a Descriptor> {
         if let [only] = manifests
             && only.platform.is_none()
@@ -67,24 +68,24 @@ impl Platform {
     }
 
     /// The error for an index without an image for this platform.
-    pub(crate) fn unavailable(&self, manifests: &[Descriptor]) -> DocumentError {
+    pub(crate) fn unavailable(&self, manifests: &[Descriptor]) -> ImageError {
         let mut offered: Vec<_> =
             manifests.iter().filter_map(|it| it.platform.as_ref()).map(ToString::to_string).collect();
         offered.dedup();
         offered.truncate(20);
-        DocumentError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
+        ImageError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
     }
 
     /// Refuses the configuration of an image for another kind of machine. An image may leave its own unsaid.
     ///
     /// # Errors
-    /// [`DocumentError::NoPlatform`].
+    /// [`ImageError::NoPlatform`].
     pub fn check(&self, image: &Self) -> Result<()> {
         let fits = |own: &str, its: &str| its.is_empty() || own == its;
         if fits(&self.os, &image.os) && fits(&self.architecture, &image.architecture) {
             return Ok(());
         }
-        Err(DocumentError::NoPlatform { wanted: self.to_string(), offered: image.to_string() })
+        Err(ImageError::NoPlatform { wanted: self.to_string(), offered: image.to_string() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::archive::oci::{Descriptor, DocumentError};
+use coracle_runtime::archive::oci::{Descriptor, ImageError};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
@@ -27,7 +27,7 @@ enum TransferEnd {
 /// Fetches a blob into a nameless file in `scratch`.
 ///
 /// # Errors
-/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::Document`], and those
+/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::Image`], and those
 /// of the request.
 pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Scratch) -> Result<LayerBlob> {
     let mut writer = BlobWriter::begin(scratch.clone());
@@ -110,5 +110,5 @@ fn check_length(response: &RegistryResponse, blob: &Descriptor, begins: u64) -> 
 }
 
 fn wrong_size(blob: &Descriptor, found: u64) -> SourceError {
-    DocumentError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found }.into()
+    ImageError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found }.into()
 }

@@ -109,7 +109,7 @@ impl HttpClient {
     /// The whole of a small response.
     ///
     /// # Errors
-    /// [`SourceError::Document`], [`SourceError::Unreachable`].
+    /// [`SourceError::Image`], [`SourceError::Unreachable`].
     pub(super) async fn read_body(&self, host: &str, what: &str, body: Incoming, limit: u64) -> Result<Vec<u8>> {
         let (mut body, mut bytes) = (body, Vec::new());
         let cut = |err: io::Error| SourceError::Unreachable { host: host.to_owned(), reason: err.to_string() };

@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 
 use coracle_runtime::archive::Hashed;
-use coracle_runtime::archive::oci::{Descriptor, MAX_LAYER};
+use coracle_runtime::archive::oci::{Descriptor, LayerEncoding, MAX_LAYER};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::scratch::{Scratch, ScratchFile};
 use super::{BlobDigest, Result, SourceError};
-use crate::store::Compression;
 
 /// Parts of a blob that wait for the disk.
 const QUEUED: usize = 16;
@@ -27,8 +26,8 @@ pub(crate) struct LayerBlob {
 impl LayerBlob {
     /// The compression that its first bytes show. Builders are known that write a wrong media type; the store verifies the
     /// uncompressed content.
-    pub(crate) fn compression(&self) -> io::Result<Compression> {
-        Compression::detect(&self.file)
+    pub(crate) fn compression(&self) -> io::Result<LayerEncoding> {
+        LayerEncoding::detect(&self.file)
     }
 
     /// Refuses one that is not what a descriptor names.
@@ -111,7 +110,7 @@ impl BlobWriter {
 mod tests {
     use std::os::fd::AsRawFd as _;
 
-    use coracle_runtime::archive::oci::DocumentError;
+    use coracle_runtime::archive::oci::ImageError;
 
     use super::*;
     use crate::cancel::CancelFlag;
@@ -151,7 +150,7 @@ mod tests {
         assert_eq!((blob.size, &blob.digest), (3, &BlobDigest::from_content(b"\x1f\x0bx")));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has a name");
         let other = Descriptor::new("", BlobDigest::from_content(b"other"), 3);
-        assert!(matches!(blob.check(&other), Err(SourceError::Document(DocumentError::WrongDigest { .. }))));
+        assert!(matches!(blob.check(&other), Err(SourceError::Image(ImageError::WrongDigest { .. }))));
     }
 
     #[tokio::test]
@@ -165,11 +164,11 @@ mod tests {
     fn compression_is_seen_in_the_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let seen = |bytes: &[u8]| LayerBlob::copy(bytes, &scratch(&dir)).unwrap().compression().unwrap();
-        assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), Compression::Gzip);
-        assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), Compression::Zstd);
+        assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), LayerEncoding::Gzip);
+        assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), LayerEncoding::Zstd);
         // A frame that is skipped stands first: as `zstd:chunked` and seekable archives may have it.
-        assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), Compression::Zstd);
-        assert_eq!(seen(b"usr/\0"), Compression::None);
-        assert_eq!(seen(b""), Compression::None);
+        assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), LayerEncoding::Zstd);
+        assert_eq!(seen(b"usr/\0"), LayerEncoding::Plain);
+        assert_eq!(seen(b""), LayerEncoding::Plain);
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use coracle_runtime::archive::oci::DocumentError;
+use coracle_runtime::archive::oci::ImageError;
 use coracle_runtime::archive::tar::ReadError;
 use coracle_runtime::{Error, Excerpt, ImageRef};
 
@@ -26,7 +26,7 @@ pub(crate) enum SourceError {
     #[error("{place} has no `{what}`")]
     NotFound { place: String, what: String },
     #[error(transparent)]
-    Document(#[from] DocumentError),
+    Image(ImageError),
     #[error("its source does not tell its digest, which has to be {expected}; leave `@{expected}` out of the name")]
     UnknownDigest { expected: BlobDigest },
 
@@ -69,11 +69,20 @@ pub(crate) enum SourceError {
     Io { what: &'static str, source: io::Error },
 }
 
+impl From<ImageError> for SourceError {
+    fn from(err: ImageError) -> Self {
+        match err {
+            ImageError::Io(source) => Self::io("cannot read the image layout")(source),
+            other => Self::Image(other),
+        }
+    }
+}
+
 impl From<ReadError> for SourceError {
     fn from(err: ReadError) -> Self {
         match err {
             ReadError::Io(source) => Self::io("cannot read an archive")(source),
-            other => Self::malformed("archive", &other),
+            other => ImageError::from(other).into(),
         }
     }
 }
@@ -93,12 +102,12 @@ impl SourceError {
     }
 
     pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
-        DocumentError::malformed(what, why).into()
+        ImageError::malformed(what, why).into()
     }
 
     /// More bytes than allowed.
     pub(crate) fn too_large(what: impl Into<String>, limit: u64) -> Self {
-        DocumentError::TooLarge { what: what.into(), limit }.into()
+        ImageError::TooLarge { what: what.into(), limit }.into()
     }
 
     /// As the engine's error for this image.
@@ -117,11 +126,6 @@ impl SourceError {
     }
 }
 
-/// A text of a stranger for a message: short, and without characters that a terminal acts on.
-pub(super) fn escaped(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,7 +139,7 @@ mod tests {
         assert!(
             matches!(full.into_error(&image), Error::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull)
         );
-        let unknown = SourceError::from(DocumentError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() });
+        let unknown = SourceError::from(ImageError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() });
         let failed = unknown.into_error(&image).to_string();
         assert_eq!(
             failed,

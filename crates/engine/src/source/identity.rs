@@ -1,8 +1,9 @@
 //! What the name of an image demands of it, whatever the source says. Pure.
 
 use coracle_runtime::ImageRef;
+use coracle_runtime::archive::oci::ResolvedImage;
 
-use super::{BlobDigest, Result, SourceError, SourceImage};
+use super::{BlobDigest, Result, SourceError};
 
 /// The least digits of an id: fewer are taken for a name.
 const LEAST_DIGITS: usize = 12;
@@ -31,7 +32,7 @@ pub(crate) enum NameUse {
 
 impl ImageIdentity {
     /// # Errors
-    /// [`SourceError::Document`] for a digest of another kind than SHA-256.
+    /// [`SourceError::Image`] for a digest of another kind than SHA-256.
     pub(crate) fn from_name(name: &ImageRef) -> Result<Self> {
         let text = name.as_str();
         if let Some((_, digest)) = text.split_once('@') {
@@ -49,8 +50,8 @@ impl ImageIdentity {
     /// Compares it with the image that a source gives for it.
     ///
     /// # Errors
-    /// [`SourceError::Document`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
-    pub(crate) fn check(&self, image: &SourceImage) -> Result<NameUse> {
+    /// [`SourceError::Image`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
+    pub(crate) fn check(&self, image: &ResolvedImage) -> Result<NameUse> {
         let id = BlobDigest::from_content(&image.configuration);
         match self {
             Self::Name => Ok(NameUse::AsGiven),
@@ -75,12 +76,12 @@ impl ImageIdentity {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::oci::DocumentError;
+    use coracle_runtime::archive::oci::ImageError;
 
     use super::*;
 
     fn check(name: &str, digest: Option<&BlobDigest>) -> Result<NameUse> {
-        let image = SourceImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
+        let image = ResolvedImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
         ImageIdentity::from_name(&ImageRef::parse(name).unwrap())?.check(&image)
     }
 
@@ -92,10 +93,7 @@ mod tests {
         }
         for name in [format!("x@{found}"), format!("quay.io/x:1@{found}")] {
             assert_eq!(check(&name, Some(&found)).unwrap(), NameUse::AsGiven);
-            assert!(matches!(
-                check(&name, Some(&other)),
-                Err(SourceError::Document(DocumentError::WrongDigest { .. }))
-            ));
+            assert!(matches!(check(&name, Some(&other)), Err(SourceError::Image(ImageError::WrongDigest { .. }))));
             assert!(matches!(check(&name, None), Err(SourceError::UnknownDigest { .. })));
         }
     }
@@ -109,10 +107,7 @@ mod tests {
         // Docker's store of containerd takes the manifest's digest for the id.
         assert_eq!(check(other.as_str(), Some(&other)).unwrap(), NameUse::None);
         for name in [other.as_str(), other.hex()] {
-            assert!(
-                matches!(check(name, None), Err(SourceError::Document(DocumentError::WrongDigest { .. }))),
-                "{name}"
-            );
+            assert!(matches!(check(name, None), Err(SourceError::Image(ImageError::WrongDigest { .. }))), "{name}");
         }
         assert_eq!(check(&other.hex()[..12], None).unwrap(), NameUse::AsGiven);
     }

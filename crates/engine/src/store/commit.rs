@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, Extent, Writer};
 use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
@@ -24,7 +25,6 @@ use super::unpack::{ContentSource, Unpack, UnpackError, UnpackOptions, UnpackRep
 use super::{LayerLimits, LayerRefusal, NewImage, Result, Store, StoreError};
 use crate::cancel::CancelFlag;
 use crate::write_guard::WriteGuard;
-use coracle_runtime::archive::tar::{Entry, EntryKind, Extent, Writer};
 
 /// A container's files, which nothing writes to during the commit.
 #[derive(Clone, Debug)]

@@ -9,12 +9,13 @@ use std::os::fd::AsFd as _;
 
 use coracle_runtime::ImageId;
 use coracle_runtime::archive::Hashed;
+use coracle_runtime::archive::oci::Configuration;
 use coracle_runtime::archive::oci::{ImageDocuments, ImageName, LayerEncoding, WrittenLayer};
 use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::configuration::{Configuration, parse_object};
+use super::configuration::parse_object;
 use super::file_sizes::FileSizes;
 use super::layer::FILES;
 use super::tree::{EntryPosition, OverlayForm, TreeSink, WalkOptions, walk};

@@ -1,7 +1,8 @@
 //! The sum of a layer's files.
 
-use super::LayerRefusal;
 use coracle_runtime::archive::tar::{Entry, EntryKind};
+
+use super::LayerRefusal;
 
 /// Adds up sizes of files, holes included: a hole costs nothing to make, and as much as content to hash and to pack.
 #[derive(Debug)]

@@ -47,16 +47,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
-pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use addition::{Addition, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
 pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
 pub(crate) use refusal::LayerRefusal;
 
+use coracle_runtime::archive::Sha256Digest;
+
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::trash::Trash;
-use coracle_runtime::archive::Sha256Digest;
 use tree::OverlayForm;
 pub(crate) use tree::{is_dir, names, open_beneath};
 

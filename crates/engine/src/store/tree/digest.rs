@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{EntryPosition, TreeSink};
-use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
 
 /// Digests that two trees share only when they are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

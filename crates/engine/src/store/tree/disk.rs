@@ -4,11 +4,11 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use coracle_runtime::archive::tar::{Device, Entry, EntryKind, FileTime, Xattr};
 use rustix::fs::{AtFlags, FileType, Stat, lgetxattr, llistxattr, major, minor, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::{OverlayForm, is_portable};
-use coracle_runtime::archive::tar::{Device, Entry, EntryKind, FileTime, Xattr};
 
 /// Bytes of a list of attribute names, and of a value, that the kernel gives at most.
 const MAX_XATTR: usize = 64 * 1024;

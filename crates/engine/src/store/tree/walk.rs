@@ -7,12 +7,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, openat, openat2};
 
 use super::super::LayerRefusal;
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {

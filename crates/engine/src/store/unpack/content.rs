@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{Entry, Extent};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +15,6 @@ use super::parents::{is_missing, timestamps};
 use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
 use crate::cancel::CancelFlag;
-use coracle_runtime::archive::tar::{Entry, Extent};
 
 /// Bytes of holes that are hashed before the work is given up.
 const LOOK: usize = 16 << 20;

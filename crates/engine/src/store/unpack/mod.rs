@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, ReadError, Reader};
 use serde::{Deserialize, Serialize};
 
 use path::EntryPath;
@@ -23,7 +24,6 @@ use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
 use super::{LayerRefusal, StoreError};
 use crate::cancel::CancelFlag;
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, ReadError, Reader};
 
 /// What an archive may unpack to.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
+use coracle_runtime::archive::tar::{Device, Entry, EntryKind, Xattr};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, lsetxattr, makedev,
     mknodat, symlinkat, utimensat,
@@ -13,7 +14,6 @@ use super::super::tree::is_portable;
 use super::parents::timestamps;
 use super::path::EntryPath;
 use super::{Result, Unpack};
-use coracle_runtime::archive::tar::{Device, Entry, EntryKind, Xattr};
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 4095;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, mkdirat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 
@@ -11,7 +12,6 @@ use super::super::remove::remove_entry;
 use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::path::EntryPath;
 use super::{Result, Unpack};
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
 
 /// Mode of a directory that an archive only implies, as other engines make it.
 const IMPLIED_MODE: u32 = 0o755;

@@ -9,10 +9,10 @@ mod refusals;
 use std::fs::File;
 use std::io::Write as _;
 
+use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, Writer, Xattr};
 use tempfile::TempDir;
 
 use super::*;
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, Writer, Xattr};
 
 const OPTIONS: UnpackOptions = UnpackOptions {
     overlay: OverlayForm::Trusted,

@@ -72,13 +72,13 @@ impl TryFrom<String> for Sha256Digest {
 
 /// A stream whose bytes are hashed and counted as they pass, in either direction.
 #[derive(Debug, Default)]
-pub struct Hashed<S> {
+pub struct HashingStream<S> {
     stream: S,
     hash: Sha256,
     size: u64,
 }
 
-impl<S> Hashed<S> {
+impl<S> HashingStream<S> {
     /// Nothing has passed yet.
     pub fn new(stream: S) -> Self {
         Self { stream, hash: Sha256::new(), size: 0 }
@@ -101,7 +101,7 @@ impl<S> Hashed<S> {
     }
 }
 
-impl<S: Write> Write for Hashed<S> {
+impl<S: Write> Write for HashingStream<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.stream.write(bytes)?;
         Ok(self.count(&bytes[..count]))
@@ -112,7 +112,7 @@ impl<S: Write> Write for Hashed<S> {
     }
 }
 
-impl<S: Read> Read for Hashed<S> {
+impl<S: Read> Read for HashingStream<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stream.read(buffer)?;
         Ok(self.count(&buffer[..count]))

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use crate::tar::{Entry, EntryKind, FileSpan, ReadError, ReadLimits, Reader};
+use crate::tar::{EntryKind, FileSpan, ReadError, ReadLimits, Reader, TarEntry};
 
 /// Entries of one archive. Of an image with 500 layers it has about 2,000.
 const MAX_ENTRIES: u64 = 20_000;
@@ -57,7 +57,7 @@ impl TarIndex {
     }
 }
 
-fn indexed(entry: Entry, content: FileSpan) -> Option<(String, IndexedEntry)> {
+fn indexed(entry: TarEntry, content: FileSpan) -> Option<(String, IndexedEntry)> {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_PATH);
     let path = normalize(&text(entry.path)?)?;
     let indexed = match entry.kind {

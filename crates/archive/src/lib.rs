@@ -16,10 +16,10 @@
 //! ```
 //! use std::io::Read as _;
 //!
-//! use coracle_archive::tar::{Entry, EntryKind, Reader, Writer};
+//! use coracle_archive::tar::{TarEntry, EntryKind, Reader, Writer};
 //!
 //! let mut writer = Writer::new(Vec::new());
-//! writer.write_file(&Entry::new("etc/motd", EntryKind::file(6), 0o644), &b"hello\n"[..])?;
+//! writer.write_file(&TarEntry::new("etc/motd", EntryKind::file(6), 0o644), &b"hello\n"[..])?;
 //! let archive = writer.finish()?;
 //!
 //! let mut reader = Reader::new(&archive[..]);
@@ -41,4 +41,4 @@ pub mod restore;
 pub mod tar;
 pub mod transfer;
 
-pub use digest::{Hashed, Sha256Digest};
+pub use digest::{HashingStream, Sha256Digest};

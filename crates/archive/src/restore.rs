@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::tar::{Entry, EntryKind, Reader};
+use crate::tar::{EntryKind, Reader, TarEntry};
 
 /// Unpacks directories, files and links into the directory `at`, which exists, as seen with `root` as the root directory:
 /// links on the way are followed and stay beneath it. Entries replace what is no directory. Root also sets their owners.
@@ -22,7 +22,7 @@ use crate::tar::{Entry, EntryKind, Reader};
 /// # Errors
 /// When the archive cannot be read or something cannot be made; what was unpacked until then stays.
 pub fn restore<R: Read>(tar: &mut Reader<R>, root: impl AsFd, at: &Path) -> io::Result<()> {
-    let restore = Restore { root: root.as_fd(), sets_owner: rustix::process::geteuid().is_root() };
+    let restore = Restore { root: root.as_fd(), at, sets_owner: rustix::process::geteuid().is_root() };
     restore.open_dir(at)?;
     let mut dirs = Vec::new();
     while let Some(entry) = tar.next_entry()? {
@@ -31,7 +31,7 @@ pub fn restore<R: Read>(tar: &mut Reader<R>, root: impl AsFd, at: &Path) -> io::
             restore.make_dir(&path)?;
             dirs.push((path, entry));
         } else {
-            restore.entry(&path, (&entry, at), tar)?;
+            restore.entry(&path, &entry, tar)?;
         }
     }
     // Last, and the deepest first: their modes could keep out what lies in them, and filling them changes their times.
@@ -43,6 +43,8 @@ pub fn restore<R: Read>(tar: &mut Reader<R>, root: impl AsFd, at: &Path) -> io::
 
 struct Restore<'a> {
     root: BorrowedFd<'a>,
+    /// What names of the archive are relative to.
+    at: &'a Path,
     sets_owner: bool,
 }
 
@@ -68,7 +70,7 @@ impl Restore<'_> {
         let root = self.root.try_clone_to_owned().map(|root| cap_std::fs::Dir::from_std_file(root.into()));
         let opened = root.and_then(|root| root.open_dir(relative(path)));
         let opened = opened.map_err(|err| Errno::from_io_error(&err).unwrap_or(Errno::PERM))?;
-        Ok(opened.into_std_file().into())
+        openat(&opened, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
     /// Makes a directory and those above it, where they are missing.
@@ -94,7 +96,7 @@ impl Restore<'_> {
         Ok((self.make_dir(path.parent().unwrap_or(Path::new("")))?, name))
     }
 
-    fn entry<R: Read>(&self, path: &Path, (entry, at): (&Entry, &Path), tar: &mut Reader<R>) -> io::Result<()> {
+    fn entry<R: Read>(&self, path: &Path, entry: &TarEntry, tar: &mut Reader<R>) -> io::Result<()> {
         if !matches!(entry.kind, EntryKind::File { .. } | EntryKind::Symlink(_) | EntryKind::HardLink(_)) {
             return Ok(());
         }
@@ -103,7 +105,7 @@ impl Restore<'_> {
             EntryKind::HardLink(target) => {
                 let target = plain(target).ok_or(io::ErrorKind::InvalidInput)?;
                 // A link to itself stays as it is.
-                if at.join(&target) == path {
+                if self.at.join(&target) == path {
                     return Ok(());
                 }
                 Some(target)
@@ -124,7 +126,7 @@ impl Restore<'_> {
         }
         if let Some(target) = target {
             // Owner and mode are those of its file.
-            let target = at.join(target);
+            let target = self.at.join(target);
             let first = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
             let above = self.open_dir(target.parent().unwrap_or(Path::new("")))?;
             return Ok(linkat(above, first, &dir, name, AtFlags::empty())?);
@@ -135,7 +137,7 @@ impl Restore<'_> {
         self.set_metadata(&file, entry)
     }
 
-    fn set_metadata(&self, file: impl AsFd, entry: &Entry) -> io::Result<()> {
+    fn set_metadata(&self, file: impl AsFd, entry: &TarEntry) -> io::Result<()> {
         // A change of the owner takes set-id bits away.
         if self.sets_owner {
             fchown(&file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))?;
@@ -151,7 +153,7 @@ fn relative(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-fn timestamps(entry: &Entry) -> Timestamps {
+fn timestamps(entry: &TarEntry) -> Timestamps {
     let time = Timespec { tv_sec: entry.mtime.seconds, tv_nsec: entry.mtime.nanoseconds.into() };
     Timestamps { last_access: time, last_modification: time }
 }
@@ -207,6 +209,7 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn links_on_the_way_are_followed_beneath_the_root_alone() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -217,8 +220,8 @@ mod tests {
         symlink("../../../usr", root.path().join("at/up")).unwrap();
         let unpack = |path: &str, kind: EntryKind| {
             let mut tar = Writer::new(Vec::new());
-            let content = vec![b'x'; 3];
-            tar.write_file(&Entry::new(path, kind, 0o644), &content[..])?;
+            let content = *b"xxx";
+            tar.write_file(&TarEntry::new(path, kind, 0o644), &content[..])?;
             let tar = tar.finish()?;
             restore(&mut Reader::new(&tar[..]), File::open(root.path())?, Path::new("at"))
         };
@@ -241,8 +244,8 @@ mod tests {
         fs::write(root.path().join("target"), "kept").unwrap();
         symlink("target", root.path().join("a")).unwrap();
         let mut tar = Writer::new(Vec::new());
-        tar.write_file(&Entry::new("a", EntryKind::file(3), 0o600), &b"new"[..]).unwrap();
-        tar.write_entry(&Entry::new("b", EntryKind::HardLink(b"a".into()), 0o644)).unwrap();
+        tar.write_file(&TarEntry::new("a", EntryKind::file(3), 0o600), &b"new"[..]).unwrap();
+        tar.write_entry(&TarEntry::new("b", EntryKind::HardLink(b"a".into()), 0o644)).unwrap();
         let tar = tar.finish().unwrap();
         restore(&mut Reader::new(&tar[..]), File::open(root.path()).unwrap(), Path::new("")).unwrap();
         let read = |name: &str| fs::read_to_string(root.path().join(name)).unwrap();

@@ -7,7 +7,7 @@ use std::io::{self, Seek as _};
 
 use coracle_runtime::archive::image::{ArchiveLayer, ImageArchive};
 use coracle_runtime::archive::oci::{ImageError, LayerEncoding};
-use coracle_runtime::archive::{Hashed, Sha256Digest};
+use coracle_runtime::archive::{HashingStream, Sha256Digest};
 use coracle_runtime::{Capability, Error, Image, ImageRef, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -56,7 +56,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// Registries and nodes are elsewhere: a layer that is not compressed is, on its way.
 fn pack(layer: &ArchiveLayer) -> Result<PackedLayer> {
-    let mut packed = Hashed::new(tempfile::tempfile().map_err(cannot_write)?);
+    let mut packed = HashingStream::new(tempfile::tempfile().map_err(cannot_write)?);
     let encoding = match layer.encoding() {
         LayerEncoding::Plain => {
             let mut encoder = GzEncoder::new(&mut packed, Compression::fast());

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use crate::archive::tar::{Entry, EntryKind, ReadError, Reader};
+use crate::archive::tar::{EntryKind, ReadError, Reader, TarEntry};
 use crate::{ContainerId, ContainerPath, ContainerRuntime, Error, Result};
 
 /// Bytes that are read of an archive: enough for the headers of its first entry.
@@ -78,11 +78,11 @@ async fn first_header(
 fn read(spool: File) -> std::result::Result<FirstHeader, ReadError> {
     let entry = Reader::open(spool)?.next_entry()?;
     Ok(match entry.ok_or(std::io::Error::from(std::io::ErrorKind::UnexpectedEof))? {
-        Entry { kind: EntryKind::Directory, .. } => FirstHeader::Entry(PathKind::Dir),
-        Entry { kind: EntryKind::Symlink(target), .. } => {
+        TarEntry { kind: EntryKind::Directory, .. } => FirstHeader::Entry(PathKind::Dir),
+        TarEntry { kind: EntryKind::Symlink(target), .. } => {
             FirstHeader::Link(String::from_utf8_lossy(&target).into_owned())
         }
-        Entry { kind: EntryKind::File { .. } | EntryKind::HardLink(_), mode, .. } => {
+        TarEntry { kind: EntryKind::File { .. } | EntryKind::HardLink(_), mode, .. } => {
             FirstHeader::Entry(PathKind::File { executable: mode & 0o111 != 0 })
         }
         _ => FirstHeader::Entry(PathKind::Other),

@@ -21,7 +21,7 @@ use crate::index::TarIndex;
 use crate::layout::ImageSet;
 use crate::oci::{ImageError, LAYOUT_MARKER, LayerEncoding, Platform, ResolvedLayer, Result, WrittenLayer, parse_json};
 use crate::tar::FileSpan;
-use crate::{Hashed, Sha256Digest};
+use crate::{HashingStream, Sha256Digest};
 
 /// Fields of the image specification. Docker adds what its container was made with, labels among it.
 const CONFIGURATION_FIELDS: [&str; 10] =
@@ -85,7 +85,7 @@ impl ImageArchive {
         if index.find(LAYOUT_MARKER).is_none() {
             return Err(ImageError::NotImages("it has no `oci-layout`".into()));
         }
-        Self::from_index(index)
+        Self::from_index(&index)
     }
 
     /// The same of what an engine saved, which may be an archive of `docker save` without a layout. Blocks.
@@ -93,14 +93,14 @@ impl ImageArchive {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_saved(file: File) -> Result<Self> {
-        Self::from_index(TarIndex::read(file)?)
+        Self::from_index(&TarIndex::read(file)?)
     }
 
-    fn from_index(index: TarIndex) -> Result<Self> {
+    fn from_index(index: &TarIndex) -> Result<Self> {
         let image = ImageSet::from_index(index.clone())?.image(None, &Platform::of_this_machine())?;
         let mut configuration: Map<String, Value> = parse_json("configuration", &image.configuration)?;
         configuration.retain(|name, _| CONFIGURATION_FIELDS.contains(&name.as_str()));
-        let layers = image.layers.into_iter().map(|layer| ArchiveLayer::find(&index, layer)).collect::<Result<_>>()?;
+        let layers = image.layers.into_iter().map(|layer| ArchiveLayer::find(index, layer)).collect::<Result<_>>()?;
         Ok(Self { configuration, layers })
     }
 
@@ -163,7 +163,7 @@ impl ImageArchive {
 
 /// Copies content, and returns its digest.
 fn hash_into(content: &FileSpan, into: &mut impl Write) -> io::Result<Sha256Digest> {
-    let mut content = Hashed::new(io::BufReader::with_capacity(256 << 10, content.clone()));
+    let mut content = HashingStream::new(io::BufReader::with_capacity(256 << 10, content.clone()));
     io::copy(&mut content, into)?;
     Ok(content.finish().1)
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{DOCKER_MANIFEST_FILE, LAYOUT_INDEX, LAYOUT_MARKER, LayerEncoding, OCI_CONFIG, OCI_MANIFEST};
 use crate::Sha256Digest;
-use crate::tar::{Entry, EntryKind, Writer};
+use crate::tar::{EntryKind, TarEntry, Writer};
 
 /// Everything of one image but the content of its layers.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl ImageDocuments {
 impl WrittenLayer {
     /// Its entry in the archive of a layout.
     #[must_use]
-    pub fn entry(&self) -> Entry {
+    pub fn entry(&self) -> TarEntry {
         file(blob_path(&self.digest), self.size)
     }
 
@@ -107,6 +107,6 @@ fn descriptor(media_type: &str, digest: &Sha256Digest, size: u64) -> Value {
     json!({ "mediaType": media_type, "digest": digest, "size": size })
 }
 
-fn file(path: String, size: u64) -> Entry {
-    Entry::new(path, EntryKind::file(size), 0o644)
+fn file(path: String, size: u64) -> TarEntry {
+    TarEntry::new(path, EntryKind::file(size), 0o644)
 }

@@ -28,7 +28,7 @@ const BLOCK: usize = 512;
 
 /// One entry, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TarEntry {
     /// As the archive names it.
     pub path: Vec<u8>,
     /// Its kind, with what only that kind has.
@@ -98,7 +98,7 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-impl Entry {
+impl TarEntry {
     /// An entry of root, at the start of 1970.
     #[must_use]
     pub fn new(path: impl Into<Vec<u8>>, kind: EntryKind, mode: u32) -> Self {

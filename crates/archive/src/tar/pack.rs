@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::{Device, Entry, EntryKind, FileTime, Writer};
+use super::{Device, EntryKind, FileTime, TarEntry, Writer};
 
 /// Packs a path with all that lies below it on the same file system, under the name `name`: with its owners, modes and
 /// times, and without sockets.
@@ -28,7 +28,7 @@ struct SourceFile<'a> {
 fn append<W: Write>(tar: &mut Writer<W>, file: &SourceFile<'_>) -> io::Result<()> {
     let SourceFile { path, name, metadata } = *file;
     let Some(kind) = entry_kind(path, metadata)? else { return Ok(()) };
-    let entry = Entry {
+    let entry = TarEntry {
         path: name.as_os_str().as_bytes().to_vec(),
         kind,
         mode: metadata.mode() & 0o7777,

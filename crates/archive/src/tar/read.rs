@@ -8,7 +8,7 @@ use ::tar::Header;
 
 use super::pax::{self, Record};
 use super::sparse::{self, Extent, PaxSparse};
-use super::{BLOCK, Entry, EntryKind, FileSpan, FileTime, ReadError, Xattr, header};
+use super::{BLOCK, EntryKind, FileSpan, FileTime, ReadError, TarEntry, Xattr, header};
 
 /// Bounds of what a reader holds in memory, and of what it goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// [`ReadError`]: nothing can be read after one.
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, ReadError> {
+    pub fn next_entry(&mut self) -> Result<Option<TarEntry>, ReadError> {
         let mut extensions = Extensions::default();
         for count in 0..=self.limits.extensions {
             self.skip_content()?;
@@ -129,7 +129,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    fn entry(&mut self, block: &Header, extensions: &Extensions) -> Result<Entry, ReadError> {
+    fn entry(&mut self, block: &Header, extensions: &Extensions) -> Result<TarEntry, ReadError> {
         let data = extensions.pax.as_deref().unwrap_or_default();
         let records = pax::records(data).ok_or_else(|| ReadError::malformed("an extended header cannot be read"))?;
         // As in other readers, the last of several records counts, and an empty one is none.
@@ -163,7 +163,7 @@ impl<R: Read> Reader<R> {
             Some(text) => pax::time(text),
             None => header::number(&old.mtime).map(|seconds| FileTime { seconds, nanoseconds: 0 }),
         };
-        Ok(Entry {
+        Ok(TarEntry {
             mode: mode.ok_or_else(|| refused("has a mode that is no number"))?,
             uid,
             gid,
@@ -348,7 +348,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     /// When the archive cannot be read or the file cannot be written.
-    pub fn copy_content(&mut self, entry: &Entry, mut file: &File) -> io::Result<()> {
+    pub fn copy_content(&mut self, entry: &TarEntry, mut file: &File) -> io::Result<()> {
         let EntryKind::File { size, extents: Some(extents) } = &entry.kind else {
             return io::copy(self, &mut file).map(drop);
         };
@@ -449,7 +449,7 @@ mod tests {
     fn extensions_and_entries_are_counted() {
         let mut tar = Writer::new(Vec::new());
         let limits = ReadLimits { entries: 2, extensions: 1, ..ReadLimits::default() };
-        let long = |at: u8| Entry::new(vec![at; 200], EntryKind::Fifo, 0o644);
+        let long = |at: u8| TarEntry::new(vec![at; 200], EntryKind::Fifo, 0o644);
         for at in *b"abc" {
             tar.write_entry(&long(at)).unwrap();
         }
@@ -467,7 +467,7 @@ mod tests {
         let size = 3 << 20;
         let mut tar = Writer::new(tempfile::tempfile().unwrap());
         for name in ["a", "b", "c"] {
-            tar.write_file(&Entry::new(name, EntryKind::file(size), 0o644), io::repeat(name.as_bytes()[0])).unwrap();
+            tar.write_file(&TarEntry::new(name, EntryKind::file(size), 0o644), io::repeat(name.as_bytes()[0])).unwrap();
         }
         let file = tar.finish().unwrap();
         let mut reader = Reader::open(file.try_clone().unwrap()).unwrap();

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek as _, SeekFrom, Write};
 
 use ::tar::{EntryType, Header};
 
-use super::{BLOCK, Device, Entry, EntryKind, pax};
+use super::{BLOCK, Device, EntryKind, TarEntry, pax};
 
 /// The largest number that the fields of a user, and of a size, hold in octal digits.
 const MAX_ID: u32 = 0o777_7777;
@@ -33,7 +33,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// When the stream fails, or the file before is not complete.
-    pub fn write_entry(&mut self, entry: &Entry) -> io::Result<()> {
+    pub fn write_entry(&mut self, entry: &TarEntry) -> io::Result<()> {
         self.begin_entry(entry).map(drop)
     }
 
@@ -41,7 +41,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     /// When the stream fails, or the content cannot be read.
-    pub fn write_file(&mut self, entry: &Entry, content: impl Read) -> io::Result<()> {
+    pub fn write_file(&mut self, entry: &TarEntry, content: impl Read) -> io::Result<()> {
         self.write_entry(entry)?;
         let mut content = content.chain(io::repeat(0)).take(self.content);
         let mut buffer = vec![0; usize::try_from(self.content).map_or(BUFFER, |size| size.clamp(1, BUFFER))];
@@ -63,7 +63,7 @@ impl<W: Write> Writer<W> {
         Ok(self.stream)
     }
 
-    fn begin_entry(&mut self, entry: &Entry) -> io::Result<Header> {
+    fn begin_entry(&mut self, entry: &TarEntry) -> io::Result<Header> {
         self.end_content()?;
         let records = records(entry);
         if !records.is_empty() {
@@ -122,7 +122,7 @@ pub(crate) struct GrowingFile {
 
 impl Writer<File> {
     /// Begins a file that grows.
-    pub(crate) fn begin_growing(&mut self, entry: &Entry) -> io::Result<GrowingFile> {
+    pub(crate) fn begin_growing(&mut self, entry: &TarEntry) -> io::Result<GrowingFile> {
         self.end_content()?;
         let start = self.stream.stream_position()?;
         let header = self.begin_entry(entry)?;
@@ -190,7 +190,7 @@ fn padding(size: u64) -> usize {
     (BLOCK - (size % BLOCK as u64) as usize) % BLOCK
 }
 
-fn header(entry: &Entry) -> io::Result<Header> {
+fn header(entry: &TarEntry) -> io::Result<Header> {
     let mut header = Header::new_ustar();
     let fits = |id: u32| u64::from(if id > MAX_ID { 0 } else { id });
     header.set_mode(entry.mode);
@@ -229,7 +229,7 @@ fn copy_text(field: &mut [u8], text: &[u8]) {
     field[..length].copy_from_slice(&text[..length]);
 }
 
-fn records(entry: &Entry) -> Vec<u8> {
+fn records(entry: &TarEntry) -> Vec<u8> {
     let mut data = Vec::new();
     let fits = |text: &[u8]| text.len() <= 100 && text.is_ascii();
     if !fits(&entry.path) {

@@ -11,7 +11,7 @@ use cap_fs_ext::{DirExt as _, SystemTimeSpec};
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
 
 use super::{Error, Limits, MAX_DEPTH, MAX_PATH, TransferReport, io_error, stays_inside};
-use crate::tar::{Entry, EntryKind, FileSpan, ReadError, Reader};
+use crate::tar::{EntryKind, FileSpan, ReadError, Reader, TarEntry};
 
 /// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
 ///
@@ -89,7 +89,7 @@ impl<'a> Unpack<'a> {
         self.finish()
     }
 
-    fn entry(&mut self, entry: &Entry, tar: &mut ArchiveReader) -> Result<(), Error> {
+    fn entry(&mut self, entry: &TarEntry, tar: &mut ArchiveReader) -> Result<(), Error> {
         let told = Path::new(OsStr::from_bytes(&entry.path));
         let Some(inner) = within(told, self.strip) else {
             self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
@@ -106,7 +106,11 @@ impl<'a> Unpack<'a> {
                 tar.content().map_err(unreadable)?;
                 self.file(entry, &path, tar)
             }
-            EntryKind::Symlink(target) => self.remember_link(&inner, path, (target, entry)),
+            EntryKind::Symlink(target) => {
+                // What is no text does not stay inside.
+                let target = str::from_utf8(target).unwrap_or_default().to_owned();
+                self.remember_link(&inner, LinkEntry { path, target, mtime: mtime(entry) })
+            }
             EntryKind::HardLink(target) => self.hard_link(&path, target),
             _ => {
                 self.moved.skip(&inner, "it is neither a file nor a directory");
@@ -115,14 +119,14 @@ impl<'a> Unpack<'a> {
         }
     }
 
-    fn dir(&mut self, path: String, entry: &Entry) -> Result<(), Error> {
+    fn dir(&mut self, path: String, entry: &TarEntry) -> Result<(), Error> {
         self.into.create_dir_all(&path).map_err(io_error(&path))?;
         self.moved.dirs += 1;
         self.dirs.push(DirEntry { path, mode: entry.mode & 0o777, mtime: mtime(entry) });
         self.moved.count(&self.limits, 0)
     }
 
-    fn file(&mut self, entry: &Entry, path: &str, tar: &mut ArchiveReader) -> Result<(), Error> {
+    fn file(&mut self, entry: &TarEntry, path: &str, tar: &mut ArchiveReader) -> Result<(), Error> {
         let mode = entry.mode & 0o777;
         self.make_parent(path)?;
         let mut options = OpenOptions::new();
@@ -141,15 +145,14 @@ impl<'a> Unpack<'a> {
         file.set_modified(mtime(entry)).map_err(io_error(path))
     }
 
-    fn remember_link(&mut self, inner: &str, path: String, (target, entry): (&[u8], &Entry)) -> Result<(), Error> {
-        let parent = inner.rsplit_once('/').map_or("", |it| it.0);
-        match str::from_utf8(target) {
-            // The tree itself may be a link; it leads somewhere else by its nature.
-            Ok(target) if !inner.is_empty() && target.len() <= MAX_PATH && stays_inside(parent, target) => {
-                self.links.push(LinkEntry { path, target: target.to_owned(), mtime: mtime(entry) });
-                self.moved.files += 1;
-            }
-            _ => self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree"),
+    fn remember_link(&mut self, inner: &str, link: LinkEntry) -> Result<(), Error> {
+        let parent = inner.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // The tree itself may be a link; it leads somewhere else by its nature.
+        if !inner.is_empty() && link.target.len() <= MAX_PATH && stays_inside(parent, &link.target) {
+            self.links.push(link);
+            self.moved.files += 1;
+        } else {
+            self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree");
         }
         self.moved.count(&self.limits, 0)
     }
@@ -200,7 +203,7 @@ fn unreadable(err: ReadError) -> Error {
 }
 
 /// An entry that has no time, or one that a file cannot have, is as old as its copy.
-fn mtime(entry: &Entry) -> SystemTime {
+fn mtime(entry: &TarEntry) -> SystemTime {
     let seconds = u64::try_from(entry.mtime.seconds).ok().filter(|seconds| *seconds > 0);
     let since = seconds.map(|seconds| Duration::new(seconds, entry.mtime.nanoseconds));
     since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)).unwrap_or_else(SystemTime::now)

@@ -9,7 +9,7 @@ use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
 use coracle_types::Ids;
 
 use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
-use crate::tar::{self, Entry, EntryKind, FileTime, GrowingFile};
+use crate::tar::{self, EntryKind, FileTime, GrowingFile, TarEntry};
 
 /// Writes a tar whose every entry belongs to one user.
 #[derive(Debug)]
@@ -188,10 +188,10 @@ impl Writer {
         self.tar.write_entry(&entry).map_err(io_error(path))
     }
 
-    fn entry_of(&self, path: &str, kind: EntryKind, meta: Meta) -> Entry {
+    fn entry_of(&self, path: &str, kind: EntryKind, meta: Meta) -> TarEntry {
         let mtime = FileTime::from_seconds(i64::try_from(meta.mtime).unwrap_or(i64::MAX));
         let Ids { uid, gid } = self.owner;
-        Entry { uid, gid, mtime, ..Entry::new(path, kind, meta.mode & 0o777) }
+        TarEntry { uid, gid, mtime, ..TarEntry::new(path, kind, meta.mode & 0o777) }
     }
 }
 

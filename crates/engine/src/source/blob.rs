@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 
-use coracle_runtime::archive::Hashed;
+use coracle_runtime::archive::HashingStream;
 use coracle_runtime::archive::oci::{Descriptor, LayerEncoding, MAX_LAYER};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
@@ -54,7 +54,7 @@ impl LayerBlob {
 }
 
 /// A file that is being written.
-type BlobFile = Hashed<ScratchFile>;
+type BlobFile = HashingStream<ScratchFile>;
 
 fn finished(writing: BlobFile) -> io::Result<LayerBlob> {
     let (ScratchFile { mut file, .. }, digest, size) = writing.finish();

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, Extent, Writer};
+use coracle_runtime::archive::tar::{EntryKind, Extent, TarEntry, Writer};
 use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
@@ -198,14 +198,14 @@ struct CopySink {
 }
 
 impl TreeSink for CopySink {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         self.tar.write_entry(entry)?;
         let EntryKind::File { size: size @ 1.., .. } = entry.kind else {
             return Ok(self.copy.entry(entry, &mut NoContent)?);
         };
         let file = at.open()?;
         let extents = extents(&file, size)?;
-        let entry = Entry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
+        let entry = TarEntry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
         let mut source =
             FileSource { file, extents: extents.into(), at: 0, tar: &mut self.tar, guard: &mut self.guard };
         self.copy.entry(&entry, &mut source)?;

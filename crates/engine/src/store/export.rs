@@ -8,10 +8,10 @@ use std::io::{self, BufWriter, Read as _, Sink, Write};
 use std::os::fd::AsFd as _;
 
 use coracle_runtime::ImageId;
-use coracle_runtime::archive::Hashed;
+use coracle_runtime::archive::HashingStream;
 use coracle_runtime::archive::oci::Configuration;
 use coracle_runtime::archive::oci::{ImageDocuments, ImageName, LayerEncoding, WrittenLayer};
-use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
+use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ struct PackSink<W> {
 }
 
 /// Hashes and counts.
-pub(super) type HashWriter = Hashed<Sink>;
+pub(super) type HashWriter = HashingStream<Sink>;
 
 impl From<HashWriter> for CanonicalDigest {
     fn from(hashed: HashWriter) -> Self {
@@ -48,7 +48,7 @@ impl From<HashWriter> for CanonicalDigest {
 }
 
 impl<W: Write> TreeSink for PackSink<W> {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         self.sizes.add(entry).map_err(UnpackError::from)?;
         self.tar.write_entry(entry)?;
         if !matches!(entry.kind, EntryKind::File { size: 1.., .. }) {

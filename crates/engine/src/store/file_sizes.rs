@@ -1,6 +1,6 @@
 //! The sum of a layer's files.
 
-use coracle_runtime::archive::tar::{Entry, EntryKind};
+use coracle_runtime::archive::tar::{EntryKind, TarEntry};
 
 use super::LayerRefusal;
 
@@ -20,7 +20,7 @@ impl FileSizes {
     ///
     /// # Errors
     /// [`LayerRefusal::FileTooLarge`].
-    pub(super) fn add(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+    pub(super) fn add(&mut self, entry: &TarEntry) -> Result<(), LayerRefusal> {
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         self.sum = self.sum.saturating_add(size);
         if self.sum <= self.limit {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, Writer};
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer};
 
 use super::tree::{Node, Tree};
 
@@ -58,14 +58,14 @@ impl Packer<'_> {
         let name = path.as_os_str().as_bytes();
         match node {
             Node::Host(source) => return self.add_from_host(path, source),
-            Node::Dir { mode } => self.tar.write_entry(&Entry::new(name, EntryKind::Directory, *mode))?,
+            Node::Dir { mode } => self.tar.write_entry(&TarEntry::new(name, EntryKind::Directory, *mode))?,
             Node::Link(target) => {
                 let target = target.as_os_str().as_bytes().to_vec();
-                self.tar.write_entry(&Entry::new(name, EntryKind::Symlink(target), 0o777))?;
+                self.tar.write_entry(&TarEntry::new(name, EntryKind::Symlink(target), 0o777))?;
             }
             Node::File { mode, gid, bytes } => {
                 let size = bytes.len() as u64;
-                let entry = Entry { gid: *gid, ..Entry::new(name, EntryKind::file(size), *mode) };
+                let entry = TarEntry { gid: *gid, ..TarEntry::new(name, EntryKind::file(size), *mode) };
                 self.tar.write_file(&entry, &bytes[..])?;
                 return Ok(Some(size));
             }
@@ -104,16 +104,16 @@ impl Packer<'_> {
         Ok(Some(meta.len()))
     }
 
-    fn entry_of(&self, path: &Path, kind: EntryKind, meta: &Metadata) -> Entry {
+    fn entry_of(&self, path: &Path, kind: EntryKind, meta: &Metadata) -> TarEntry {
         let (known_user, known_group) =
             (self.owners.uids.contains(&meta.uid()), self.owners.gids.contains(&meta.gid()));
         // What ran with the rights of an owner that the base does not have must not run with root's.
         let set_id = if known_user && known_group { 0o7000 } else { 0o1000 };
-        Entry {
+        TarEntry {
             uid: if known_user { meta.uid() } else { 0 },
             gid: if known_group { meta.gid() } else { 0 },
             mtime: FileTime::from_seconds(meta.mtime()),
-            ..Entry::new(path.as_os_str().as_bytes(), kind, meta.mode() & (set_id | 0o777))
+            ..TarEntry::new(path.as_os_str().as_bytes(), kind, meta.mode() & (set_id | 0o777))
         }
     }
 }

@@ -249,7 +249,7 @@ fn below(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::tar::Entry;
+    use coracle_runtime::archive::tar::TarEntry;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
@@ -259,7 +259,7 @@ mod tests {
         let mut writer = coracle_runtime::archive::tar::Writer::new(tempfile::tempfile().unwrap());
         let size = 3 * AT_ONCE + 5;
         for byte in *b"ab" {
-            let entry = Entry::new(format!("it/{}", char::from(byte)), EntryKind::file(size), 0o644);
+            let entry = TarEntry::new(format!("it/{}", char::from(byte)), EntryKind::file(size), 0o644);
             writer.write_file(&entry, io::repeat(byte)).unwrap();
         }
         let parts = parts(&writer.finish().unwrap(), "it").unwrap();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{Verb, refused};
 use crate::archive::restore::restore;
-use crate::archive::tar::{Entry, EntryKind, FileTime, LimitedWriter, Reader, Writer};
+use crate::archive::tar::{EntryKind, FileTime, LimitedWriter, Reader, TarEntry, Writer};
 use crate::{ContainerPath, Error, Mount, Result, Tmpfs, VolumeMount};
 
 /// The files of a busybox image that are read here. `/bin/sh` only marks that there is a shell.
@@ -224,10 +224,10 @@ impl Packer<'_> {
     }
 }
 
-fn entry(name: &Path, kind: EntryKind, meta: &Metadata) -> Entry {
+fn entry(name: &Path, kind: EntryKind, meta: &Metadata) -> TarEntry {
     let mtime = FileTime::from_seconds(meta.mtime());
-    let entry = Entry::new(name.as_os_str().as_bytes(), kind, meta.mode() & 0o7777);
-    Entry { uid: meta.uid(), gid: meta.gid(), mtime, ..entry }
+    let entry = TarEntry::new(name.as_os_str().as_bytes(), kind, meta.mode() & 0o7777);
+    TarEntry { uid: meta.uid(), gid: meta.gid(), mtime, ..entry }
 }
 
 fn sorted(base: &Dir, rest: &Path) -> io::Result<Vec<String>> {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, Writer};
+use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -58,7 +58,7 @@ impl DigestSink {
     }
 
     /// Takes an entry whose content has this digest.
-    pub(crate) fn take_digest(&mut self, entry: &Entry, content: Option<[u8; 32]>) -> io::Result<()> {
+    pub(crate) fn take_digest(&mut self, entry: &TarEntry, content: Option<[u8; 32]>) -> io::Result<()> {
         let mut headers = Vec::new();
         Writer::new(&mut headers).write_entry(entry)?;
         self.metadata.update(&headers);
@@ -73,7 +73,7 @@ impl DigestSink {
 }
 
 impl TreeSink for DigestSink {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         let has_content = matches!(entry.kind, EntryKind::File { size: 1.., .. });
         let content = match &mut self.contents {
             ContentDigests::Known(known) if has_content => known.remove(&at.inode),

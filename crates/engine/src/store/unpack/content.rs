@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{Entry, Extent};
+use coracle_runtime::archive::tar::{Extent, TarEntry};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
@@ -30,7 +30,7 @@ impl Unpack {
     pub(super) fn file(
         &mut self,
         path: &EntryPath,
-        entry: &Entry,
+        entry: &TarEntry,
         content: FileContent<'_>,
         source: &mut dyn ContentSource,
     ) -> Result<()> {

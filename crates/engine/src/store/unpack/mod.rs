@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, ReadError, Reader};
+use coracle_runtime::archive::tar::{EntryKind, FileTime, ReadError, Reader, TarEntry};
 use serde::{Deserialize, Serialize};
 
 use path::EntryPath;
@@ -183,7 +183,7 @@ impl Unpack {
     }
 
     /// Makes one entry.
-    pub(crate) fn entry(&mut self, entry: &Entry, source: &mut dyn ContentSource) -> Result<()> {
+    pub(crate) fn entry(&mut self, entry: &TarEntry, source: &mut dyn ContentSource) -> Result<()> {
         self.count(entry)?;
         let path = EntryPath::parse(&entry.path, self.options.max_depth)?;
         if path.is_root() {
@@ -205,7 +205,7 @@ impl Unpack {
     }
 
     /// Counts an entry against the limits.
-    fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+    fn count(&mut self, entry: &TarEntry) -> Result<(), LayerRefusal> {
         self.count_entry()?;
         self.sizes.add(entry)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime};
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, mkdirat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 
@@ -68,7 +68,7 @@ impl Unpack {
     }
 
     /// Creates a directory, or gives one that is there its attributes.
-    pub(super) fn directory(&mut self, path: &EntryPath, entry: &Entry) -> Result<()> {
+    pub(super) fn directory(&mut self, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let above = self.parent(path)?;
         let name = path.c_name();
         let there = match statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -91,7 +91,7 @@ impl Unpack {
     }
 
     /// Gives the root its attributes.
-    pub(super) fn root_entry(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn root_entry(&mut self, entry: &TarEntry) -> Result<()> {
         if entry.kind != EntryKind::Directory {
             return Err(LayerRefusal::entry(&entry.path, "is the root, and no directory").into());
         }

@@ -9,7 +9,7 @@ mod refusals;
 use std::fs::File;
 use std::io::Write as _;
 
-use coracle_runtime::archive::tar::{Entry, EntryKind, FileTime, Writer, Xattr};
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer, Xattr};
 use tempfile::TempDir;
 
 use super::*;
@@ -26,12 +26,12 @@ const OPTIONS: UnpackOptions = UnpackOptions {
 
 /// An archive made of parts, each entry with its content.
 #[derive(Default)]
-pub(crate) struct Tar(Vec<(Entry, Vec<u8>)>);
+pub(crate) struct Tar(Vec<(TarEntry, Vec<u8>)>);
 
 impl Tar {
     pub(crate) fn with(mut self, path: &str, kind: EntryKind) -> Self {
         let mtime = FileTime { seconds: 1_000_000_000, nanoseconds: 5 };
-        let entry = Entry { path: path.into(), kind, mode: 0o644, uid: 0, gid: 0, mtime, xattrs: Vec::new() };
+        let entry = TarEntry { path: path.into(), kind, mode: 0o644, uid: 0, gid: 0, mtime, xattrs: Vec::new() };
         self.0.push((entry, Vec::new()));
         self
     }
@@ -69,7 +69,7 @@ impl Tar {
         self
     }
 
-    fn last(&mut self) -> &mut (Entry, Vec<u8>) {
+    fn last(&mut self) -> &mut (TarEntry, Vec<u8>) {
         self.0.last_mut().expect("an entry was added")
     }
 

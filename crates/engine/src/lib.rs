@@ -47,13 +47,11 @@
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
-mod archive;
 mod blocking;
 mod cancel;
 mod cgroup;
 mod config;
 mod container;
-mod digest;
 mod directories;
 mod engine;
 mod error;

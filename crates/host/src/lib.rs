@@ -1,7 +1,7 @@
-//! The host's side: programs started, files held open and replaced, archives, git.
+//! The host's side: programs started, files held open and replaced, git.
 //!
 //! [`process`] starts programs, [`program`] runs one as a command. [`tree`] and [`fs`] hold files open, so that the
-//! checked file is the used one, and [`lock`] locks them between processes. [`git`] is git on the host, [`archive`] the tar that we write and accept.
+//! checked file is the used one, and [`lock`] locks them between processes. [`git`] is git on the host.
 //!
 //! **Invariant:** one file, `process.rs`, starts programs. They get an absolute path, an environment of their own, and no
 //! inherited input.
@@ -10,7 +10,6 @@
 #![warn(missing_docs)]
 
 pub mod address;
-pub mod archive;
 pub mod branch;
 pub mod cgroup;
 pub mod drain;
@@ -20,7 +19,6 @@ pub mod gh;
 pub mod git;
 pub mod git_url;
 pub mod hardened;
-pub mod image_archive;
 pub mod index;
 pub mod lock;
 pub mod process;
@@ -30,7 +28,6 @@ pub mod program;
 pub mod registry_login;
 pub mod resolver;
 pub mod rotating_log;
-pub mod tar_index;
 pub mod temporary;
 pub mod tree;
 pub mod tree_backup;

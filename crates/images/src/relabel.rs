@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_runtime::ImageRef;
-use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
+use coracle_runtime::archive::image::ImageArchive;
+use coracle_runtime::archive::oci::ImageError;
 
 /// Writes the image of an engine's archive under a name and with these labels in place of its own.
 ///
@@ -17,7 +18,7 @@ pub async fn relabel(
     name: &ImageRef,
     labels: BTreeMap<String, String>,
     into: File,
-) -> Result<(), ImageArchiveError> {
+) -> Result<(), ImageError> {
     let name = name.to_string();
     off_thread(move |is_cancelled| {
         let mut image = ImageArchive::open_saved(saved)?;
@@ -29,12 +30,12 @@ pub async fn relabel(
 
 /// Runs what blocks. A caller that stops waiting ends it.
 pub(crate) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce(&AtomicBool) -> Result<T, ImageArchiveError> + Send + 'static,
-) -> Result<T, ImageArchiveError> {
+    work: impl FnOnce(&AtomicBool) -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _given_up = CancelOnDrop(Arc::clone(&is_cancelled));
     let done = tokio::task::spawn_blocking(move || work(&is_cancelled)).await;
-    done.map_err(|err| ImageArchiveError::from(std::io::Error::other(err)))?
+    done.map_err(|err| ImageError::from(std::io::Error::other(err)))?
 }
 
 #[derive(Debug)]

@@ -1,10 +1,11 @@
 //! Sends the guest, and what comes with it, to the init container that waits for it.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::Read as _;
 use std::time::Duration;
 
 use coracle_protocol::paths;
+use coracle_runtime::archive::tar::{EntryKind, Reader};
 use coracle_runtime::host::drain::ProgramPipe;
 use coracle_runtime::{Error, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -132,25 +133,22 @@ fn failed(why: &str) -> Error {
 }
 
 /// What lies elsewhere would be lost: only volumes of the Pod are shared by its containers.
-fn read(mut tar: File) -> Result<Vec<DeliveredFile>> {
-    tar.rewind().map_err(cannot_read)?;
-    let mut archive = tar::Archive::new(tar);
+fn read(tar: File) -> Result<Vec<DeliveredFile>> {
+    let mut archive = Reader::open(tar).map_err(cannot_read)?;
     let mut files = Vec::new();
-    for entry in archive.entries().map_err(cannot_read)? {
-        let mut entry = entry.map_err(cannot_read)?;
-        if entry.header().entry_type().is_dir() {
+    while let Some(entry) = archive.next_entry().map_err(|err| cannot_read(err.into()))? {
+        if entry.kind == EntryKind::Directory {
             continue;
         }
-        let path = entry.path().map_err(cannot_read)?.to_string_lossy().into_owned();
+        let path = String::from_utf8_lossy(&entry.path);
         let Some(name) = path.strip_prefix(paths::DIR.trim_start_matches('/')).and_then(|it| it.strip_prefix('/'))
         else {
             let source = std::io::Error::other(format!("`{path}` can be copied in once the container runs"));
             return Err(Error::Host { what: "a container that was not started takes its guest alone".into(), source });
         };
-        let name = name.to_owned();
         let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(cannot_read)?;
-        files.push(DeliveredFile { name, bytes });
+        archive.read_to_end(&mut bytes).map_err(cannot_read)?;
+        files.push(DeliveredFile { name: name.to_owned(), bytes });
     }
     Ok(files)
 }

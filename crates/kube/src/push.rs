@@ -3,24 +3,20 @@
 //! **Invariant:** a layer is pushed only if it has the digest that its archive names it by.
 
 use std::fs::File;
-use std::io::{self, Read, Seek as _, Write};
+use std::io::{self, Seek as _};
 
-use coracle_runtime::host::image_archive::{ArchiveLayer, ImageArchive};
+use coracle_runtime::archive::image::{ArchiveLayer, ImageArchive};
+use coracle_runtime::archive::oci::{ImageError, LayerEncoding};
+use coracle_runtime::archive::{HashingStream, Sha256Digest};
 use coracle_runtime::{Capability, Error, Image, ImageRef, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use oci_client::manifest::{IMAGE_CONFIG_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
-use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Cluster;
 use crate::error::refusal;
 use crate::images::{LOOK, built_name, find_image};
 use crate::unsupported::unsupported;
-
-const GZIP_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
-
-/// Bytes of one read.
-const PART: usize = 256 << 10;
 
 /// A layer as it is pushed.
 struct PackedLayer {
@@ -44,7 +40,8 @@ pub(crate) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> R
         layers.push(packed.descriptor);
     }
     let configuration = serde_json::to_vec(archive.configuration()).map_err(|err| failed(&err))?;
-    let config = descriptor(IMAGE_CONFIG_MEDIA_TYPE, &Sha256::digest(&configuration), configuration.len() as u64);
+    let config =
+        descriptor(IMAGE_CONFIG_MEDIA_TYPE, &Sha256Digest::from_content(&configuration), configuration.len() as u64);
     cluster.registry.push_bytes(&target, configuration, &config).await?;
     let media_type = Some(OCI_IMAGE_MEDIA_TYPE.to_owned());
     let manifest = OciImageManifest { media_type, config, layers, ..OciImageManifest::default() };
@@ -59,65 +56,37 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 
 /// Registries and nodes are elsewhere: a layer that is not compressed is, on its way.
 fn pack(layer: &ArchiveLayer) -> Result<PackedLayer> {
-    let file = tempfile::tempfile().map_err(cannot_write)?;
-    let mut packed = HashedFile { file, hash: Sha256::new(), size: 0 };
-    let media_type = if layer.is_plain() {
-        let mut encoder = GzEncoder::new(&mut packed, Compression::fast());
-        copy(layer, &mut encoder)?;
-        encoder.finish().map_err(cannot_write)?;
-        GZIP_LAYER
-    } else {
-        copy(layer, &mut packed)?;
-        layer.media_type()
-    };
-    let HashedFile { mut file, hash, size } = packed;
-    file.rewind().map_err(cannot_write)?;
-    Ok(PackedLayer { file, descriptor: descriptor(media_type, &hash.finalize(), size) })
-}
-
-fn copy(layer: &ArchiveLayer, into: &mut impl Write) -> Result<()> {
-    let (mut content, mut hash, mut part) = (layer.content(), Sha256::new(), vec![0; PART]);
-    loop {
-        match content.read(&mut part).map_err(cannot_write)? {
-            0 => break,
-            count => {
-                hash.update(&part[..count]);
-                into.write_all(&part[..count]).map_err(cannot_write)?;
-            }
+    let mut packed = HashingStream::new(tempfile::tempfile().map_err(cannot_write)?);
+    let encoding = match layer.encoding() {
+        LayerEncoding::Plain => {
+            let mut encoder = GzEncoder::new(&mut packed, Compression::fast());
+            layer.copy_to(&mut encoder).map_err(cannot_copy)?;
+            encoder.finish().map_err(cannot_write)?;
+            LayerEncoding::Gzip
         }
-    }
-    match hex::encode(hash.finalize()) == layer.digest() {
-        true => Ok(()),
-        false => Err(failed(&format_args!("its layer sha256:{} is damaged", layer.digest()))),
-    }
+        encoding => {
+            layer.copy_to(&mut packed).map_err(cannot_copy)?;
+            encoding
+        }
+    };
+    let (mut file, digest, size) = packed.finish();
+    file.rewind().map_err(cannot_write)?;
+    Ok(PackedLayer { file, descriptor: descriptor(encoding.media_type(), &digest, size) })
 }
 
-/// A file, and the digest of what was written to it.
-struct HashedFile {
-    file: File,
-    hash: Sha256,
-    size: u64,
-}
-
-impl Write for HashedFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
-        self.hash.update(&bytes[..count]);
-        self.size += count as u64;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-fn descriptor(media_type: &str, digest: &[u8], size: u64) -> OciDescriptor {
+fn descriptor(media_type: &str, digest: &Sha256Digest, size: u64) -> OciDescriptor {
     OciDescriptor {
         media_type: media_type.to_owned(),
-        digest: format!("sha256:{}", hex::encode(digest)),
+        digest: digest.to_string(),
         size: i64::try_from(size).unwrap_or(i64::MAX),
         ..OciDescriptor::default()
+    }
+}
+
+fn cannot_copy(err: ImageError) -> Error {
+    match err {
+        ImageError::Io(source) => cannot_write(source),
+        other => failed(&other),
     }
 }
 
@@ -131,6 +100,8 @@ fn cannot_write(source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+
     use super::*;
 
     /// An archive of one layer, whose bytes are damaged if asked for.
@@ -151,7 +122,7 @@ mod tests {
         let mut bytes = Vec::new();
         (&packed.file).read_to_end(&mut bytes).unwrap();
         assert_eq!(packed.descriptor.size, i64::try_from(bytes.len()).unwrap());
-        assert_eq!(packed.descriptor.digest, format!("sha256:{}", hex::encode(Sha256::digest(&bytes))));
+        assert_eq!(packed.descriptor.digest, Sha256Digest::from_content(&bytes).to_string());
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
         assert_eq!(plain, [7; 4096]);

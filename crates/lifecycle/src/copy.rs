@@ -14,7 +14,8 @@ mod via_guest;
 use std::fs::File;
 use std::path::Path;
 
-use coracle_runtime::archive::{self, UntrustedEntry, Writer, for_each_entry};
+use coracle_runtime::archive::tar::{EntryKind, Reader};
+use coracle_runtime::archive::transfer::{self, Writer};
 use coracle_runtime::{ContainerPath, EngineKind, ExecTarget, Ids, MountPoint, PolicyRefusal, Problem};
 
 pub use self::host_file::{HostFile, HostFileRules};
@@ -94,15 +95,12 @@ fn lookup<'a>(found: &'a ManagedContainer, inside: &'a ExecTarget) -> Result<Loo
 
 async fn ensure_nothing_is_replaced(look: Lookup<'_>, above: &ContainerPath, tar: &File) -> Result<()> {
     let mut names = Vec::new();
-    let visit = |entry: &mut UntrustedEntry<'_>| {
-        let name = entry.path()?;
-        let name = name.to_str().ok_or(std::io::ErrorKind::InvalidData)?.trim_end_matches('/');
-        names.push((name.to_owned(), entry.header().entry_type().is_dir()));
-        Ok::<_, std::io::Error>(())
-    };
-    let again = tar.try_clone().and_then(|mut tar| std::io::Seek::rewind(&mut tar).map(|()| tar));
-    for_each_entry(again.map_err(cannot_spool)?, visit).map_err(cannot_spool)?;
-    std::io::Seek::rewind(&mut &*tar).map_err(cannot_spool)?;
+    let mut reader = tar.try_clone().and_then(Reader::open).map_err(cannot_spool)?;
+    while let Some(entry) = reader.next_entry().map_err(|err| cannot_spool(err.into()))? {
+        // It is an archive of ours, whose names are text.
+        let name = String::from_utf8_lossy(&entry.path);
+        names.push((name.trim_end_matches('/').to_owned(), entry.kind == EntryKind::Directory));
+    }
     let mut missing: Option<&str> = None;
     for (name, is_dir) in &names {
         // Nothing is below a directory that is not there.
@@ -143,7 +141,7 @@ pub async fn copy_out(found: &ManagedContainer, inside: &ExecTarget, request: Co
             return Err(diagnose(inside, &request.container, failure).await);
         }
         Err(coracle_runtime::Error::TooLarge { .. }) => {
-            return Err(Error::Copy(archive::Error::TooLarge(request.limits.max_bytes)));
+            return Err(Error::Copy(transfer::Error::TooLarge(request.limits.max_bytes)));
         }
         Err(err) => return Err(err.into()),
     }

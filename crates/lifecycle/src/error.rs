@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, StoredFileError, archive};
+use coracle_runtime::archive::transfer;
+use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, StoredFileError};
 
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -150,7 +151,7 @@ pub enum Error {
     HostPath(#[from] coracle_runtime::host::fs::HostPathError),
     /// A transfer ended early.
     #[error("the copy ended early")]
-    Copy(#[source] archive::Error),
+    Copy(#[source] transfer::Error),
     /// Work that only the container has cannot be kept: it was stopped, and nothing was removed.
     #[error("unsaved work in `{}` cannot be saved: {reason}", paths.join("`, `"))]
     SaveFailed {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::archive::{Limits, Writer};
+use coracle_runtime::archive::transfer::{Limits, Writer};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
 use coracle_runtime::{
@@ -72,9 +72,10 @@ fn pack(program: &Path, worker: Option<&Path>, scratch: &Path) -> Result<File> {
     let limits = Limits { max_bytes: 64 << 20, max_entries: 3 };
     let mut writer = Writer::new(tempfile::tempfile_in(scratch).map_err(cannot_pack)?, Ids::ROOT, limits);
     writer.dir(".coracle", 0o755, None).map_err(Engine::from)?;
-    writer.host(&HostPath::open(program)?, ".coracle/guest").map_err(Engine::from)?;
-    if let Some(worker) = worker {
-        writer.host(&HostPath::open(worker)?, ".coracle/worker").map_err(Engine::from)?;
+    let programs = [(".coracle/guest", Some(program)), (".coracle/worker", worker)];
+    for (name, path) in programs.into_iter().filter_map(|(name, path)| Some((name, path?))) {
+        let file = HostPath::open(path)?.file().map_err(cannot_pack)?;
+        writer.host_file(name, file).map_err(Engine::from)?;
     }
     Ok(writer.finish().map_err(Engine::from)?.0)
 }

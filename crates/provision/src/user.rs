@@ -1,6 +1,7 @@
 //! Who runs commands inside: what was asked for, and what the image knows.
 
-use coracle_runtime::{ContainerId, ContainerPath, ContainerRuntime, Ids, archive};
+use coracle_runtime::archive::transfer;
+use coracle_runtime::{ContainerId, ContainerPath, ContainerRuntime, Ids};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -135,8 +136,8 @@ pub async fn accounts(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Resul
     let into = cap_std::fs::Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).map_err(cannot)?;
     let mut spool = spool;
     std::io::Seek::rewind(&mut spool).map_err(cannot)?;
-    let limits = archive::Limits { max_bytes: MAX_PASSWD, max_entries: 1 };
-    archive::unpack(spool, &into, "passwd", limits).map_err(coracle_runtime::Error::from)?;
+    let limits = transfer::Limits { max_bytes: MAX_PASSWD, max_entries: 1 };
+    transfer::unpack(spool, &into, "passwd", limits).map_err(coracle_runtime::Error::from)?;
     Ok(Accounts::parse(&into.read("passwd").unwrap_or_default()))
 }
 

@@ -40,7 +40,7 @@ pub trait ImageStore: Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`] by engines that make no image of a container.
     ///
-    /// [`ImageArchive::open_saved`]: crate::host::image_archive::ImageArchive::open_saved
+    /// [`ImageArchive::open_saved`]: crate::archive::image::ImageArchive::open_saved
     async fn save_image(&self, image: &ImageId, into: File) -> Result<()>;
 
     /// Loads the image of an archive that [`ImageArchive::write`] wrote under this name. An image that had the name loses
@@ -49,7 +49,7 @@ pub trait ImageStore: Send + Sync {
     /// # Errors
     /// As for [`save_image`](Self::save_image), and when the engine refuses it.
     ///
-    /// [`ImageArchive::write`]: crate::host::image_archive::ImageArchive::write
+    /// [`ImageArchive::write`]: crate::archive::image::ImageArchive::write
     async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image>;
 
     /// Gives an image another name. An image that had the name loses it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::archive::oci::{Configuration, StartConfiguration};
 use crate::{
     ContainerId, ContainerStatus, EngineKind, Error, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol,
 };
@@ -185,6 +186,33 @@ impl Image {
         let local = local.and_then(|it| ImageRef::parse(it).ok()).map(|it| it.completed());
         let tags = self.tags.iter().filter_map(|it| ImageRef::parse(it).ok());
         tags.map(|it| it.completed()).any(|it| it == name.completed() || Some(&it) == local.as_ref())
+    }
+}
+
+impl Image {
+    /// An image as its configuration describes it: without names, digest and size.
+    #[must_use]
+    pub fn from_configuration(id: ImageId, configuration: Configuration) -> Self {
+        let Configuration { platform, created, config, .. } = configuration;
+        Self {
+            id,
+            tags: Vec::new(),
+            digest: None,
+            labels: config.labels.clone(),
+            env: config.env.clone(),
+            volumes: config.volumes.keys().cloned().collect(),
+            config: config.into(),
+            arch: platform.architecture,
+            size_bytes: 0,
+            created,
+        }
+    }
+}
+
+impl From<StartConfiguration> for ImageConfig {
+    fn from(config: StartConfiguration) -> Self {
+        let StartConfiguration { entrypoint, cmd, user, working_dir, .. } = config;
+        Self { entrypoint, cmd, user, workdir: working_dir }
     }
 }
 

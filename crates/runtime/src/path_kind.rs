@@ -2,8 +2,8 @@
 //! container would run as root and past every filter, and the image or an earlier copy can replace any of them.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
 
+use crate::archive::tar::{EntryKind, ReadError, Reader, TarEntry};
 use crate::{ContainerId, ContainerPath, ContainerRuntime, Error, Result};
 
 /// Bytes that are read of an archive: enough for the headers of its first entry.
@@ -64,7 +64,7 @@ async fn first_header(
     path: &ContainerPath,
 ) -> Result<Option<FirstHeader>> {
     let cannot = |source| Error::Host { what: "cannot use a temporary file".into(), source };
-    let mut spool = tempfile::tempfile().map_err(cannot)?;
+    let spool = tempfile::tempfile().map_err(cannot)?;
     let into = spool.try_clone().map_err(cannot)?;
     match runtime.download(id, path, into, FIRST_BYTES).await {
         // More than was asked for: the header is there.
@@ -72,22 +72,18 @@ async fn first_header(
         Err(Error::Engine { .. }) => return Ok(None),
         Err(err) => return Err(err),
     }
-    spool.rewind().map_err(cannot)?;
     Ok(Some(read(spool).map_err(|err| Error::Unreadable { verb: "download", detail: err.to_string() })?))
 }
 
-fn read(spool: File) -> std::io::Result<FirstHeader> {
-    let mut archive = tar::Archive::new(spool.take(FIRST_BYTES));
-    let entry = archive.entries()?.next().ok_or(std::io::ErrorKind::UnexpectedEof)??;
-    let header = entry.header();
-    Ok(match header.entry_type() {
-        kind if kind.is_dir() => FirstHeader::Entry(PathKind::Dir),
-        kind if kind.is_symlink() => {
-            let target = entry.link_name()?.unwrap_or_default();
-            FirstHeader::Link(target.to_string_lossy().into_owned())
+fn read(spool: File) -> std::result::Result<FirstHeader, ReadError> {
+    let entry = Reader::open(spool)?.next_entry()?;
+    Ok(match entry.ok_or(std::io::Error::from(std::io::ErrorKind::UnexpectedEof))? {
+        TarEntry { kind: EntryKind::Directory, .. } => FirstHeader::Entry(PathKind::Dir),
+        TarEntry { kind: EntryKind::Symlink(target), .. } => {
+            FirstHeader::Link(String::from_utf8_lossy(&target).into_owned())
         }
-        kind if kind.is_file() || kind.is_hard_link() || kind.is_contiguous() || kind.is_gnu_sparse() => {
-            FirstHeader::Entry(PathKind::File { executable: header.mode()? & 0o111 != 0 })
+        TarEntry { kind: EntryKind::File { .. } | EntryKind::HardLink(_), mode, .. } => {
+            FirstHeader::Entry(PathKind::File { executable: mode & 0o111 != 0 })
         }
         _ => FirstHeader::Entry(PathKind::Other),
     })
@@ -111,6 +107,8 @@ fn resolve(link: &ContainerPath, target: &str) -> Option<ContainerPath> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Seek as _;
+
     use super::*;
     use crate::FakeRuntime;
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use coracle_runtime::archive::oci::{Descriptor, ImageError};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
-use crate::source::{BlobWriter, Descriptor, LayerBlob, Result, Scratch, SourceError};
+use crate::source::{BlobWriter, LayerBlob, Result, Scratch, SourceError};
 
 /// How often in a row a transfer is resumed without a byte more.
 const MAX_RESUMES: u32 = 3;
@@ -26,7 +27,7 @@ enum TransferEnd {
 /// Fetches a blob into a nameless file in `scratch`.
 ///
 /// # Errors
-/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::WrongSize`], [`SourceError::WrongDigest`], and those
+/// [`SourceError::CutTransfer`] after some attempts that brought nothing, [`SourceError::Image`], and those
 /// of the request.
 pub(super) async fn download(client: &RepositoryClient, blob: &Descriptor, scratch: &Scratch) -> Result<LayerBlob> {
     let mut writer = BlobWriter::begin(scratch.clone());
@@ -75,7 +76,7 @@ async fn transfer(client: &RepositoryClient, blob: &Descriptor, writer: &mut Blo
         let part = part.split_off(skipped);
         let found = writer.size() + part.len() as u64;
         if found > blob.size {
-            return Err(SourceError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found });
+            return Err(wrong_size(blob, found));
         }
         if !part.is_empty() && !writer.push(part).await {
             return Ok(TransferEnd::DiskFailed);
@@ -102,8 +103,12 @@ fn check_length(response: &RegistryResponse, blob: &Descriptor, begins: u64) -> 
     match length {
         Some(length) if begins.saturating_add(length) != blob.size => {
             let found = begins.saturating_add(length);
-            Err(SourceError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found })
+            Err(wrong_size(blob, found))
         }
         _ => Ok(()),
     }
+}
+
+fn wrong_size(blob: &Descriptor, found: u64) -> SourceError {
+    ImageError::WrongSize { what: format!("layer {}", blob.digest), expected: blob.size, found }.into()
 }

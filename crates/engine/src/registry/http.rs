@@ -109,13 +109,13 @@ impl HttpClient {
     /// The whole of a small response.
     ///
     /// # Errors
-    /// [`SourceError::TooLarge`], [`SourceError::Unreachable`].
+    /// [`SourceError::Image`], [`SourceError::Unreachable`].
     pub(super) async fn read_body(&self, host: &str, what: &str, body: Incoming, limit: u64) -> Result<Vec<u8>> {
         let (mut body, mut bytes) = (body, Vec::new());
         let cut = |err: io::Error| SourceError::Unreachable { host: host.to_owned(), reason: err.to_string() };
         while let Some(part) = self.next_part(&mut body).await.map_err(cut)? {
             if (bytes.len() + part.len()) as u64 > limit {
-                return Err(SourceError::TooLarge { what: what.to_owned(), limit });
+                return Err(SourceError::too_large(what, limit));
             }
             bytes.extend_from_slice(&part);
         }

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::ImageRef;
+use coracle_runtime::archive::oci::{
+    DocumentKind, ImageResolver, MANIFEST_TYPES, MAX_MANIFEST, Platform, ResolvedImage, ResolvedLayer,
+};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};
@@ -13,10 +16,7 @@ use super::http::Timeouts;
 use super::name::RepositoryName;
 use crate::blocking::blocking;
 use crate::options::RegistryOptions;
-use crate::source::{
-    BlobDigest, Descriptor, DocumentKind, DocumentSource, ImageSource, LayerBlob, MANIFEST_TYPES, MAX_MANIFEST,
-    Platform, Result, RootDocument, Scratch, SourceError, SourceImage, SourceLayer, check_digest, resolve_image,
-};
+use crate::source::{BlobDigest, ImageSource, LayerBlob, Result, Scratch, SourceError};
 
 /// What decides how registries are reached.
 #[derive(Clone, Debug)]
@@ -66,43 +66,38 @@ struct ReceivedDocument {
     announced: Option<String>,
 }
 
-#[async_trait]
-impl DocumentSource for RegistrySource {
-    async fn root(&self) -> Result<RootDocument> {
-        let name = &self.0.name;
-        let request = RegistryRequest { kind: "manifests", reference: &name.reference, accept: accepted(), from: 0 };
-        let ReceivedDocument { bytes, media_type, announced } =
-            self.get(request, DocumentLimit { what: "manifest", bytes: MAX_MANIFEST }).await?;
-        let announced = announced.as_deref().and_then(BlobDigest::parse);
-        for expected in name.digest.iter().chain(&announced) {
-            check_digest("manifest", expected, &bytes)?;
-        }
-        Ok(RootDocument { digest: Some(BlobDigest::from_content(&bytes)), bytes, media_type })
-    }
-
-    async fn document(&self, descriptor: &Descriptor, kind: DocumentKind) -> Result<Vec<u8>> {
-        let reference = descriptor.digest.as_str();
-        let (kind, accept, what) = match kind {
-            DocumentKind::Manifest => ("manifests", accepted(), "manifest"),
-            DocumentKind::Configuration => ("blobs", None, "configuration"),
-        };
-        let request = RegistryRequest { kind, reference, accept, from: 0 };
-        Ok(self.get(request, DocumentLimit { what, bytes: descriptor.size }).await?.bytes)
-    }
-}
-
 fn accepted() -> Option<HeaderValue> {
     HeaderValue::from_str(&MANIFEST_TYPES.join(", ")).ok()
 }
 
 #[async_trait]
 impl ImageSource for RegistrySource {
-    async fn resolve(&self, platform: &Platform) -> Result<SourceImage> {
-        resolve_image(self, platform).await
+    async fn resolve(&self, platform: &Platform) -> Result<ResolvedImage> {
+        let name = &self.0.name;
+        let request = RegistryRequest { kind: "manifests", reference: &name.reference, accept: accepted(), from: 0 };
+        let limit = DocumentLimit { what: "manifest", bytes: MAX_MANIFEST };
+        let ReceivedDocument { bytes, media_type, announced } = self.get(request, limit).await?;
+        let (digest, announced) = (BlobDigest::from_content(&bytes), announced.as_deref().and_then(BlobDigest::parse));
+        for expected in name.digest.iter().chain(&announced) {
+            expected.check("manifest", &digest)?;
+        }
+        let mut resolver = ImageResolver::from_document(platform, &bytes, &media_type)?;
+        loop {
+            let (wanted, kind) = resolver.wanted();
+            let (kind, accept, what) = match kind {
+                DocumentKind::Manifest => ("manifests", accepted(), "manifest"),
+                DocumentKind::Configuration => ("blobs", None, "configuration"),
+            };
+            let request = RegistryRequest { kind, reference: wanted.digest.as_str(), accept, from: 0 };
+            let received = self.get(request, DocumentLimit { what, bytes: wanted.size }).await?;
+            if let Some(image) = resolver.accept(received.bytes)? {
+                return Ok(ResolvedImage { digest: Some(digest), ..image });
+            }
+        }
     }
 
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob> {
-        let Some(blob) = &layer.blob else { return Err(SourceError::malformed("manifest", &"a layer has no blob")) };
-        download(&self.0, blob, scratch).await
+    async fn fetch_layer(&self, layer: &ResolvedLayer, scratch: &Scratch) -> Result<LayerBlob> {
+        let missing = || SourceError::malformed("manifest", &"a layer has no blob");
+        download(&self.0, layer.blob().ok_or_else(missing)?, scratch).await
     }
 }

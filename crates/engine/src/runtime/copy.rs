@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::archive::oci::Platform;
 use coracle_runtime::{Image, ImageRef, Result};
 
 use super::{EmbeddedRuntime, Engine};
 use crate::cancel::CancelFlag;
 use crate::registry::{RegistryAccess, RegistrySource, Timeouts};
 use crate::source::{
-    Deadline, ImageCopy, ImageSource, LayoutSource, LocalEngine, Platform, Scratch, SourceError, copy_into,
-    open_archive, save_from_engine, unblock,
+    Deadline, ImageCopy, ImageSource, LocalEngine, LocalImages, Scratch, SourceError, copy_into, open_archive,
+    save_from_engine, unblock,
 };
 
 /// Bytes of an image's layers, fetched and unpacked.
@@ -82,7 +83,7 @@ impl Engine {
                 let access = RegistryAccess { home, options, timeouts: Timeouts::default() };
                 Ok(Arc::new(RegistrySource::open(name, access).await?))
             }
-            ImageOrigin::Layout(dir) => Ok(Arc::new(LayoutSource::open_directory(&dir, wanted)?)),
+            ImageOrigin::Layout(dir) => Ok(Arc::new(LocalImages::open_directory(&dir, wanted)?)),
             ImageOrigin::Archive(file) => unblock(move || open_archive(file, wanted, &scratch)).await,
             ImageOrigin::Docker => save_from_engine(LocalEngine::Docker, name, options, &scratch).await,
             ImageOrigin::Podman => save_from_engine(LocalEngine::Podman, name, options, &scratch).await,

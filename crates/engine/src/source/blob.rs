@@ -3,15 +3,14 @@
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 
+use coracle_runtime::archive::HashingStream;
+use coracle_runtime::archive::oci::{Descriptor, LayerEncoding, MAX_LAYER};
 use hyper::body::Bytes;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::manifest::MAX_LAYER;
 use super::scratch::{Scratch, ScratchFile};
-use super::{BlobDigest, Descriptor, Result, SourceError};
-use crate::store::Compression;
+use super::{BlobDigest, Result, SourceError};
 
 /// Parts of a blob that wait for the disk.
 const QUEUED: usize = 16;
@@ -27,63 +26,40 @@ pub(crate) struct LayerBlob {
 impl LayerBlob {
     /// The compression that its first bytes show. Builders are known that write a wrong media type; the store verifies the
     /// uncompressed content.
-    pub(crate) fn compression(&self) -> io::Result<Compression> {
-        Compression::detect(&self.file)
+    pub(crate) fn compression(&self) -> io::Result<LayerEncoding> {
+        LayerEncoding::detect(&self.file)
     }
 
     /// Refuses one that is not what a descriptor names.
     pub(crate) fn check(self, expected: &Descriptor) -> Result<Self> {
-        let what = || format!("layer {}", expected.digest);
-        if self.size != expected.size {
-            return Err(SourceError::WrongSize { what: what(), expected: expected.size, found: self.size });
-        }
-        if self.digest != expected.digest {
-            let (expected, found) = (expected.digest.clone(), self.digest);
-            return Err(SourceError::WrongDigest { what: what(), expected, found });
-        }
+        expected.check_found(&format!("layer {}", expected.digest), self.size, &self.digest)?;
         Ok(self)
     }
 
     /// Copies what a reader has, at most the limit of a layer, into a file in `scratch`. Blocks.
     pub(crate) fn copy(mut reader: impl Read, scratch: &Scratch) -> Result<Self> {
         let failed = || SourceError::io("cannot copy a layer");
-        let mut writing = BlobFile::begin(scratch).map_err(failed())?;
+        let mut writing = BlobFile::new(scratch.create_file().map_err(failed())?);
         let mut buffer = vec![0; 256 << 10];
         loop {
             match reader.read(&mut buffer).map_err(failed())? {
-                0 => return writing.finish().map_err(failed()),
-                count => writing.push(&buffer[..count]).map_err(failed())?,
+                0 => return finished(writing).map_err(failed()),
+                count => writing.write_all(&buffer[..count]).map_err(failed())?,
             }
-            if writing.size > MAX_LAYER {
-                return Err(SourceError::TooLarge { what: "layer".into(), limit: MAX_LAYER });
+            if writing.size() > MAX_LAYER {
+                return Err(SourceError::too_large("layer", MAX_LAYER));
             }
         }
     }
 }
 
 /// A file that is being written.
-struct BlobFile {
-    file: ScratchFile,
-    hash: Sha256,
-    size: u64,
-}
+type BlobFile = HashingStream<ScratchFile>;
 
-impl BlobFile {
-    fn begin(scratch: &Scratch) -> io::Result<Self> {
-        Ok(Self { file: scratch.create_file()?, hash: Sha256::new(), size: 0 })
-    }
-
-    fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.hash.update(bytes);
-        self.size += bytes.len() as u64;
-        self.file.write_all(bytes)
-    }
-
-    fn finish(self) -> io::Result<LayerBlob> {
-        let mut file = self.file.file;
-        file.rewind()?;
-        Ok(LayerBlob { file, digest: BlobDigest::finish(self.hash), size: self.size })
-    }
+fn finished(writing: BlobFile) -> io::Result<LayerBlob> {
+    let (ScratchFile { mut file, .. }, digest, size) = writing.finish();
+    file.rewind()?;
+    Ok(LayerBlob { file, digest, size })
 }
 
 /// Writes a blob that comes in parts.
@@ -99,11 +75,11 @@ impl BlobWriter {
     pub(crate) fn begin(scratch: Scratch) -> Self {
         let (parts, mut queue) = mpsc::channel::<Bytes>(QUEUED);
         let written = tokio::task::spawn_blocking(move || {
-            let mut writing = BlobFile::begin(&scratch)?;
+            let mut writing = BlobFile::new(scratch.create_file()?);
             while let Some(part) = queue.blocking_recv() {
-                writing.push(&part)?;
+                writing.write_all(&part)?;
             }
-            writing.finish()
+            finished(writing)
         });
         Self { parts, written, size: 0 }
     }
@@ -133,6 +109,8 @@ impl BlobWriter {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsRawFd as _;
+
+    use coracle_runtime::archive::oci::ImageError;
 
     use super::*;
     use crate::cancel::CancelFlag;
@@ -172,7 +150,7 @@ mod tests {
         assert_eq!((blob.size, &blob.digest), (3, &BlobDigest::from_content(b"\x1f\x0bx")));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has a name");
         let other = Descriptor::new("", BlobDigest::from_content(b"other"), 3);
-        assert!(matches!(blob.check(&other), Err(SourceError::WrongDigest { .. })));
+        assert!(matches!(blob.check(&other), Err(SourceError::Image(ImageError::WrongDigest { .. }))));
     }
 
     #[tokio::test]
@@ -186,11 +164,11 @@ mod tests {
     fn compression_is_seen_in_the_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let seen = |bytes: &[u8]| LayerBlob::copy(bytes, &scratch(&dir)).unwrap().compression().unwrap();
-        assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), Compression::Gzip);
-        assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), Compression::Zstd);
+        assert_eq!(seen(&[0x1f, 0x8b, 8, 0, 0]), LayerEncoding::Gzip);
+        assert_eq!(seen(&[0x28, 0xb5, 0x2f, 0xfd, 0]), LayerEncoding::Zstd);
         // A frame that is skipped stands first: as `zstd:chunked` and seekable archives may have it.
-        assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), Compression::Zstd);
-        assert_eq!(seen(b"usr/\0"), Compression::None);
-        assert_eq!(seen(b""), Compression::None);
+        assert_eq!(seen(b"\x50\x2a\x4d\x18\x03\0\0\0abc"), LayerEncoding::Zstd);
+        assert_eq!(seen(b"usr/\0"), LayerEncoding::Plain);
+        assert_eq!(seen(b""), LayerEncoding::Plain);
     }
 }

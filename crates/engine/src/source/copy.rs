@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use coracle_runtime::archive::oci::{Platform, ResolvedImage, ResolvedLayer};
 use coracle_runtime::{Image, ImageRef};
 use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::{ImageIdentity, ImageSource, NameUse, Platform, Result, Scratch, SourceError, SourceImage, SourceLayer};
+use super::{ImageIdentity, ImageSource, NameUse, Result, Scratch, SourceError};
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::{Addition, LayerLimits, LayerRefusal, NewImage, NewLayer, Store, StoreError};
 
@@ -82,7 +83,7 @@ pub(crate) async fn copy_into(store: &Store, source: &dyn ImageSource, copy: &Im
 /// An image whose layers are not all in the store yet.
 struct NamedImage {
     record: NewImage,
-    layers: Vec<SourceLayer>,
+    layers: Vec<ResolvedLayer>,
 }
 
 async fn add_layers(store: &Store, image: NamedImage, fetch: LayerFetch<'_>) -> Result<Image> {
@@ -128,9 +129,9 @@ struct LayerFetch<'a> {
 impl LayerFetch<'_> {
     /// Fetches the layers that are missing, and passes them on in their order. It ends early when the adder takes no
     /// more: it has failed then, and says why.
-    async fn run(&self, missing: oneshot::Receiver<Vec<SourceLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
+    async fn run(&self, missing: oneshot::Receiver<Vec<ResolvedLayer>>, additions: mpsc::Sender<Step>) -> Result<()> {
         let Ok(missing) = missing.await else { return Ok(()) };
-        let sizes = missing.iter().filter_map(|it| it.blob.as_ref()).map(|it| it.size);
+        let sizes = missing.iter().filter_map(ResolvedLayer::blob).map(|blob| blob.size);
         let bytes = sizes.fold(0, u64::saturating_add);
         if bytes > self.copy.max_bytes {
             return Err(too_large(self.copy.max_bytes));
@@ -152,7 +153,7 @@ impl LayerFetch<'_> {
         Ok(())
     }
 
-    async fn fetch(&self, layer: &SourceLayer) -> Result<NewLayer> {
+    async fn fetch(&self, layer: &ResolvedLayer) -> Result<NewLayer> {
         let blob = self.source.fetch_layer(layer, &self.copy.scratch).await?;
         tracing::debug!(image = %self.copy.name, layer = %layer.diff_id, bytes = blob.size, "a layer is fetched");
         let compression = blob.compression().map_err(SourceError::io("cannot read a layer"))?;
@@ -161,10 +162,10 @@ impl LayerFetch<'_> {
 }
 
 fn too_large(limit: u64) -> SourceError {
-    SourceError::TooLarge { what: "content".into(), limit }
+    SourceError::too_large("content", limit)
 }
 
-fn new_image(image: &SourceImage, name: &ImageRef, name_use: NameUse) -> NewImage {
+fn new_image(image: &ResolvedImage, name: &ImageRef, name_use: NameUse) -> NewImage {
     let configuration = image.configuration.clone();
     if name_use == NameUse::None {
         return NewImage { configuration, ..NewImage::default() };
@@ -227,7 +228,7 @@ struct Adder {
 }
 
 impl Adder {
-    fn run(mut self, layers: Vec<SourceLayer>, missing: oneshot::Sender<Vec<SourceLayer>>) -> Result<Image> {
+    fn run(mut self, layers: Vec<ResolvedLayer>, missing: oneshot::Sender<Vec<ResolvedLayer>>) -> Result<Image> {
         let mut addition = self.store.begin_cancellable_addition(self.cancel)?;
         let mut seen = HashSet::new();
         let mut absent = Vec::new();

@@ -5,7 +5,8 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use coracle_runtime::host::tar_index::TarIndexError;
+use coracle_runtime::archive::oci::ImageError;
+use coracle_runtime::archive::tar::ReadError;
 use coracle_runtime::{Error, Excerpt, ImageRef};
 
 use super::BlobDigest;
@@ -24,25 +25,8 @@ pub(crate) enum SourceError {
     // What the source is not.
     #[error("{place} has no `{what}`")]
     NotFound { place: String, what: String },
-    #[error("it is for {offered}, and this machine is {wanted}")]
-    NoPlatform { wanted: String, offered: String },
-    #[error("its {what} is malformed: {why}")]
-    Malformed { what: &'static str, why: String },
-    #[error("its {what} has the unknown media type `{}`", media_type.escape_debug())]
-    MediaType { what: &'static str, media_type: String },
-    #[error("it is of the obsolete manifest schema 1; push it again with a current tool")]
-    SchemaOne,
-    #[error(
-        "its layer {digest} may not be distributed by registries (`{media_type}`); use an image without such layers"
-    )]
-    ForeignLayer { digest: BlobDigest, media_type: String },
-    #[error("its {what} is larger than {limit} bytes")]
-    TooLarge { what: String, limit: u64 },
-    #[error("its {what} has {found} bytes instead of {expected}")]
-    WrongSize { what: String, expected: u64, found: u64 },
-    #[error("its {what} has the digest {found} instead of {expected}")]
-    WrongDigest { what: String, expected: BlobDigest, found: BlobDigest },
-
+    #[error(transparent)]
+    Image(ImageError),
     #[error("its source does not tell its digest, which has to be {expected}; leave `@{expected}` out of the name")]
     UnknownDigest { expected: BlobDigest },
 
@@ -85,11 +69,20 @@ pub(crate) enum SourceError {
     Io { what: &'static str, source: io::Error },
 }
 
-impl From<TarIndexError> for SourceError {
-    fn from(err: TarIndexError) -> Self {
+impl From<ImageError> for SourceError {
+    fn from(err: ImageError) -> Self {
         match err {
-            TarIndexError::Io(source) => Self::io("cannot read an archive")(source),
-            other => Self::malformed("archive", &other),
+            ImageError::Io(source) => Self::io("cannot read the image layout")(source),
+            other => Self::Image(other),
+        }
+    }
+}
+
+impl From<ReadError> for SourceError {
+    fn from(err: ReadError) -> Self {
+        match err {
+            ReadError::Io(source) => Self::io("cannot read an archive")(source),
+            other => ImageError::from(other).into(),
         }
     }
 }
@@ -109,7 +102,12 @@ impl SourceError {
     }
 
     pub(crate) fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
-        Self::Malformed { what, why: why.to_string() }
+        ImageError::malformed(what, why).into()
+    }
+
+    /// More bytes than allowed.
+    pub(crate) fn too_large(what: impl Into<String>, limit: u64) -> Self {
+        ImageError::TooLarge { what: what.into(), limit }.into()
     }
 
     /// As the engine's error for this image.
@@ -128,11 +126,6 @@ impl SourceError {
     }
 }
 
-/// A text of a stranger for a message: short, and without characters that a terminal acts on.
-pub(super) fn escaped(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +139,7 @@ mod tests {
         assert!(
             matches!(full.into_error(&image), Error::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull)
         );
-        let unknown = SourceError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() };
+        let unknown = SourceError::from(ImageError::MediaType { what: "layer", media_type: "a/\x1b[31m".into() });
         let failed = unknown.into_error(&image).to_string();
         assert_eq!(
             failed,

@@ -1,8 +1,9 @@
 //! What the name of an image demands of it, whatever the source says. Pure.
 
 use coracle_runtime::ImageRef;
+use coracle_runtime::archive::oci::ResolvedImage;
 
-use super::{BlobDigest, Result, SourceError, SourceImage};
+use super::{BlobDigest, Result, SourceError};
 
 /// The least digits of an id: fewer are taken for a name.
 const LEAST_DIGITS: usize = 12;
@@ -31,7 +32,7 @@ pub(crate) enum NameUse {
 
 impl ImageIdentity {
     /// # Errors
-    /// [`SourceError::Malformed`] for a digest of another kind than SHA-256.
+    /// [`SourceError::Image`] for a digest of another kind than SHA-256.
     pub(crate) fn from_name(name: &ImageRef) -> Result<Self> {
         let text = name.as_str();
         if let Some((_, digest)) = text.split_once('@') {
@@ -49,22 +50,21 @@ impl ImageIdentity {
     /// Compares it with the image that a source gives for it.
     ///
     /// # Errors
-    /// [`SourceError::WrongDigest`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
-    pub(crate) fn check(&self, image: &SourceImage) -> Result<NameUse> {
+    /// [`SourceError::Image`], and [`SourceError::UnknownDigest`] where the source does not tell the digest.
+    pub(crate) fn check(&self, image: &ResolvedImage) -> Result<NameUse> {
         let id = BlobDigest::from_content(&image.configuration);
-        let wrong = |what: &str, expected: &BlobDigest, found: &BlobDigest| {
-            let (expected, found) = (expected.clone(), found.clone());
-            Err(SourceError::WrongDigest { what: what.into(), expected, found })
-        };
         match self {
             Self::Name => Ok(NameUse::AsGiven),
-            Self::Digest(expected) => match &image.digest {
-                Some(found) if found == expected => Ok(NameUse::AsGiven),
-                Some(found) => wrong("manifest", expected, found),
-                None => Err(SourceError::UnknownDigest { expected: expected.clone() }),
-            },
-            Self::Id(expected) if id == *expected || image.digest.as_ref() == Some(expected) => Ok(NameUse::None),
-            Self::Id(expected) => wrong("configuration", expected, &id),
+            Self::Digest(expected) => {
+                let unknown = || SourceError::UnknownDigest { expected: expected.clone() };
+                expected.check("manifest", image.digest.as_ref().ok_or_else(unknown)?)?;
+                Ok(NameUse::AsGiven)
+            }
+            Self::Id(expected) if image.digest.as_ref() == Some(expected) => Ok(NameUse::None),
+            Self::Id(expected) => {
+                expected.check("configuration", &id)?;
+                Ok(NameUse::None)
+            }
             Self::IdOrName(digits) => {
                 let is_id =
                     [Some(&id), image.digest.as_ref()].into_iter().flatten().any(|it| it.hex().starts_with(digits));
@@ -76,10 +76,12 @@ impl ImageIdentity {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::archive::oci::ImageError;
+
     use super::*;
 
     fn check(name: &str, digest: Option<&BlobDigest>) -> Result<NameUse> {
-        let image = SourceImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
+        let image = ResolvedImage { configuration: b"{}".to_vec(), layers: vec![], digest: digest.cloned() };
         ImageIdentity::from_name(&ImageRef::parse(name).unwrap())?.check(&image)
     }
 
@@ -91,7 +93,7 @@ mod tests {
         }
         for name in [format!("x@{found}"), format!("quay.io/x:1@{found}")] {
             assert_eq!(check(&name, Some(&found)).unwrap(), NameUse::AsGiven);
-            assert!(matches!(check(&name, Some(&other)), Err(SourceError::WrongDigest { .. })));
+            assert!(matches!(check(&name, Some(&other)), Err(SourceError::Image(ImageError::WrongDigest { .. }))));
             assert!(matches!(check(&name, None), Err(SourceError::UnknownDigest { .. })));
         }
     }
@@ -105,7 +107,7 @@ mod tests {
         // Docker's store of containerd takes the manifest's digest for the id.
         assert_eq!(check(other.as_str(), Some(&other)).unwrap(), NameUse::None);
         for name in [other.as_str(), other.hex()] {
-            assert!(matches!(check(name, None), Err(SourceError::WrongDigest { .. })), "{name}");
+            assert!(matches!(check(name, None), Err(SourceError::Image(ImageError::WrongDigest { .. }))), "{name}");
         }
         assert_eq!(check(&other.hex()[..12], None).unwrap(), NameUse::AsGiven);
     }

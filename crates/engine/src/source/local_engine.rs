@@ -108,7 +108,7 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
     let size = copied.await;
     let size = size.map_err(failed())?;
     if size > MAX_SAVED {
-        return Err(SourceError::TooLarge { what: "archive".into(), limit: MAX_SAVED });
+        return Err(SourceError::too_large("archive", MAX_SAVED));
     }
     let exit = exit_of(child.wait().await.map_err(failed())?);
     if exit != 0 {

@@ -6,13 +6,10 @@
 //! | module | content |
 //! |---|---|
 //! | `copy` | copies an image from a source into the store |
-//! | `resolve` | from a name to the manifest and configuration for this machine |
-//! | `manifest`, `platform` | documents of OCI and Docker, and what is refused in them; pure |
 //! | `identity` | what an image's name demands of it; pure |
 //! | `scratch` | temporary files, which do not fill the disk |
 //! | `blob` | blobs in temporary files, verified as they are written |
-//! | `layout` | OCI image layouts, as directory or archive |
-//! | `docker_archive` | archives of `docker save` |
+//! | `layout` | image layouts and archives on this machine |
 //! | `local_engine` | images of Docker and Podman on this machine, by their `save` |
 //!
 //! **Invariant:** nothing that a source sends is used before its size and SHA-256 are those that something verified
@@ -21,14 +18,10 @@
 
 mod blob;
 mod copy;
-mod docker_archive;
 mod error;
 mod identity;
 mod layout;
 mod local_engine;
-mod manifest;
-mod platform;
-mod resolve;
 mod scratch;
 
 use std::fmt;
@@ -39,15 +32,12 @@ pub(crate) use blob::{BlobWriter, LayerBlob};
 pub(crate) use copy::{Deadline, ImageCopy, copy_into};
 pub(crate) use error::{Result, SourceError};
 pub(crate) use identity::{ImageIdentity, NameUse};
-pub(crate) use layout::{LayoutSource, open_archive, unblock};
+pub(crate) use layout::{LocalImages, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
-pub(crate) use manifest::{Descriptor, MANIFEST_TYPES, MAX_MANIFEST, check_digest};
-pub(crate) use platform::Platform;
-pub(crate) use resolve::{DocumentKind, DocumentSource, RootDocument, resolve_image};
 pub(crate) use scratch::Scratch;
 
-use crate::digest::Sha256Digest;
-use crate::store::DiffId;
+use coracle_runtime::archive::Sha256Digest;
+use coracle_runtime::archive::oci::{Platform, ResolvedImage, ResolvedLayer};
 
 /// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
 pub(crate) type BlobDigest = Sha256Digest;
@@ -56,28 +46,8 @@ pub(crate) type BlobDigest = Sha256Digest;
 #[async_trait]
 pub(crate) trait ImageSource: fmt::Debug + Send + Sync {
     /// Finds the image for a platform. Its configuration is verified.
-    async fn resolve(&self, platform: &Platform) -> Result<SourceImage>;
+    async fn resolve(&self, platform: &Platform) -> Result<ResolvedImage>;
 
     /// Fetches the blob of a layer into a nameless file in `scratch`, and verifies it.
-    async fn fetch_layer(&self, layer: &SourceLayer, scratch: &Scratch) -> Result<LayerBlob>;
-}
-
-/// An image as its source describes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SourceImage {
-    /// The configuration, byte for byte.
-    pub(crate) configuration: Vec<u8>,
-    /// Bottom first.
-    pub(crate) layers: Vec<SourceLayer>,
-    /// Digest of the manifest or index that the image's name leads to, where the source has one.
-    pub(crate) digest: Option<BlobDigest>,
-}
-
-/// A layer of such an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SourceLayer {
-    pub(crate) diff_id: DiffId,
-    /// What the blob has to be. An archive of `docker save` does not say: there the store's check of `diff_id` is the only
-    /// one.
-    pub(crate) blob: Option<Descriptor>,
+    async fn fetch_layer(&self, layer: &ResolvedLayer, scratch: &Scratch) -> Result<LayerBlob>;
 }

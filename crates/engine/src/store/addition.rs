@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::archive::oci::{Configuration, LayerEncoding};
 use coracle_runtime::{Image, ImageId, ImageRef, StoredFileError, random_hex};
 use rustix::fs::{Mode, RenameFlags, mkdirat, renameat_with, syncfs};
 
 use super::blob::{Blob, FeedEnd};
-use super::configuration::{Configuration, image_id};
+use super::configuration::image_id;
 use super::hold::Hold;
 use super::image::{self, ImageRecord};
 use super::layer::{self, write_synced};
@@ -23,30 +24,6 @@ use super::{DiffId, LayerRecord, LayerRefusal, Result, Store, StoreError};
 use crate::cancel::CancelFlag;
 use crate::trash::Trash;
 use crate::write_guard::WriteGuard;
-
-/// How the blob of a layer is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
-    None,
-    Gzip,
-    Zstd,
-}
-
-impl Compression {
-    /// The compression of a file, by its first bytes at the present position.
-    pub(crate) fn detect(mut file: &File) -> std::io::Result<Self> {
-        let at = std::io::Seek::stream_position(&mut file)?;
-        let mut magic = [0; 4];
-        let count = file.read_at(&mut magic, at)?;
-        Ok(match &magic[..count] {
-            [0x1f, 0x8b, ..] => Self::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd] => Self::Zstd,
-            // Frames that are skipped: 0x184D2A50 to 0x184D2A5F.
-            [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
-            _ => Self::None,
-        })
-    }
-}
 
 /// Bytes of paths that unpacking a layer may keep in memory: four million directories of 60 bytes.
 const MAX_PATH_BYTES: u64 = 256 << 20;
@@ -89,7 +66,7 @@ pub(crate) struct NewLayer {
     pub(crate) diff_id: DiffId,
     /// Read from its present position on.
     pub(crate) blob: File,
-    pub(crate) compression: Compression,
+    pub(crate) compression: LayerEncoding,
     pub(crate) limits: LayerLimits,
 }
 
@@ -196,7 +173,7 @@ impl Addition<'_> {
     pub(super) fn add_unknown_layer(
         &mut self,
         blob: File,
-        compression: Compression,
+        compression: LayerEncoding,
         limits: LayerLimits,
     ) -> Result<LayerRecord> {
         let draft = self.draft()?;

@@ -5,10 +5,11 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+use coracle_runtime::archive::oci::LayerEncoding;
 use sha2::{Digest as _, Sha256};
 
 use super::zstd::ZstdReader;
-use super::{Compression, DiffId, LayerRefusal};
+use super::{DiffId, LayerRefusal};
 use crate::write_guard::WriteGuard;
 
 /// Bytes that are moved at once.
@@ -29,7 +30,7 @@ pub(super) enum FeedEnd {
 #[derive(Debug)]
 pub(super) struct Blob {
     pub(super) file: File,
-    pub(super) compression: Compression,
+    pub(super) compression: LayerEncoding,
     pub(super) max_bytes: u64,
 }
 
@@ -69,13 +70,13 @@ impl Blob {
 }
 
 /// The uncompressed content of a file.
-pub(super) fn decompress(file: File, compression: Compression) -> io::Result<Box<dyn Read>> {
+pub(super) fn decompress(file: File, compression: LayerEncoding) -> io::Result<Box<dyn Read>> {
     let file = BufReader::with_capacity(BUFFER, file);
     Ok(match compression {
-        Compression::None => Box::new(file),
+        LayerEncoding::Plain => Box::new(file),
         // Images for lazy loading are made of many members.
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        Compression::Zstd => Box::new(ZstdReader::new(file)),
+        LayerEncoding::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+        LayerEncoding::Zstd => Box::new(ZstdReader::new(file)),
     })
 }
 

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::archive::tar::{EntryKind, Extent, TarEntry, Writer};
 use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
@@ -22,7 +23,6 @@ use super::tree::{
 };
 use super::unpack::{ContentSource, Unpack, UnpackError, UnpackOptions, UnpackReport};
 use super::{LayerLimits, LayerRefusal, NewImage, Result, Store, StoreError};
-use crate::archive::{Entry, EntryKind, Extent, TarWriter};
 use crate::cancel::CancelFlag;
 use crate::write_guard::WriteGuard;
 
@@ -147,9 +147,9 @@ fn copy_layer(upper: &Path, dir: &File, options: CopyOptions<'_>) -> io::Result<
     // The canonical archive is the layer's digest, so contents need no digests of their own.
     let options = UnpackOptions { hash_contents: false, ..limits.unpack_options(overlay) };
     let guard = WriteGuard::begin("the image", dir, CancelFlag::NEVER)?;
-    let mut sink = CopySink { tar: TarWriter::new(HashWriter::default()), copy: Unpack::new(into, options), guard };
+    let mut sink = CopySink { tar: Writer::new(HashWriter::new(io::sink())), copy: Unpack::new(into, options), guard };
     walk(upper.as_fd(), &WalkOptions { overlay, select: &|path, at| left_out.select(path, at) }, &mut sink)?;
-    let (digest, report) = (sink.tar.finish()?.finish(), sink.copy.finish()?);
+    let (digest, report) = (CanonicalDigest::from(sink.tar.finish()?), sink.copy.finish()?);
     Ok(CopiedLayer { digest, report, whiteout_names: left_out.whiteout_names.take() })
 }
 
@@ -192,20 +192,20 @@ impl SkippedPaths {
 /// Copies what it visits, and hashes it as an archive on the way.
 #[derive(Debug)]
 struct CopySink {
-    tar: TarWriter<HashWriter>,
+    tar: Writer<HashWriter>,
     copy: Unpack,
     guard: WriteGuard,
 }
 
 impl TreeSink for CopySink {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         self.tar.write_entry(entry)?;
         let EntryKind::File { size: size @ 1.., .. } = entry.kind else {
             return Ok(self.copy.entry(entry, &mut NoContent)?);
         };
         let file = at.open()?;
         let extents = extents(&file, size)?;
-        let entry = Entry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
+        let entry = TarEntry { kind: EntryKind::File { size, extents: Some(extents.clone()) }, ..entry.clone() };
         let mut source =
             FileSource { file, extents: extents.into(), at: 0, tar: &mut self.tar, guard: &mut self.guard };
         self.copy.entry(&entry, &mut source)?;
@@ -228,7 +228,7 @@ struct FileSource<'a> {
     extents: VecDeque<Extent>,
     /// Bytes that the archive has.
     at: u64,
-    tar: &'a mut TarWriter<HashWriter>,
+    tar: &'a mut Writer<HashWriter>,
     guard: &'a mut WriteGuard,
 }
 
@@ -238,7 +238,7 @@ impl FileSource<'_> {
         const ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
         while self.at < to {
             let part = usize::try_from(to - self.at).map_or(ZEROS.len(), |it| it.min(ZEROS.len()));
-            self.tar.write_content(&ZEROS[..part])?;
+            self.tar.write_all(&ZEROS[..part])?;
             self.at += part as u64;
         }
         Ok(())
@@ -256,7 +256,7 @@ impl ContentSource for FileSource<'_> {
             self.extents.pop_front();
         }
         self.pad(offset)?;
-        self.tar.write_content(&buffer[..count])?;
+        self.tar.write_all(&buffer[..count])?;
         self.guard.written(count as u64)?;
         self.at += count as u64;
         Ok(count)

@@ -1,87 +1,21 @@
-//! The OCI configuration of an image: read for what the engine needs, extended for images made here.
+//! The OCI configuration of an image, extended for images made here.
 //!
 //! It is handled as JSON, not by the types of `oci-spec`: those drop what Docker adds (`Healthcheck`, `Shell`), and an
 //! image's id is the digest of the very bytes.
 
 use std::collections::BTreeMap;
 
+use coracle_runtime::archive::oci::Platform;
 use coracle_runtime::{ImageConfig, ImageId};
-use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{DiffId, Result, StoreError};
 
-/// What the engine reads of a configuration.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Configuration {
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) architecture: String,
-    /// RFC 3339; empty where it is not given.
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) created: String,
-    #[serde(default, deserialize_with = "or_default")]
-    pub(crate) config: StartConfiguration,
-    pub(crate) rootfs: RootFs,
-}
-
-/// How its containers start.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "PascalCase")]
-pub(crate) struct StartConfiguration {
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) env: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) entrypoint: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) cmd: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) user: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) working_dir: String,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) labels: BTreeMap<String, String>,
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) volumes: BTreeMap<String, Value>,
-}
-
-/// Its layers, lowest first.
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct RootFs {
-    #[serde(deserialize_with = "or_default")]
-    pub(crate) diff_ids: Vec<DiffId>,
-}
-
-/// Other engines write `null` for what is empty.
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(it: D) -> std::result::Result<T, D::Error> {
-    Ok(Option::deserialize(it)?.unwrap_or_default())
-}
-
-impl Configuration {
-    /// Reads a configuration's bytes.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
-        serde_json::from_slice(bytes).map_err(|err| StoreError::Configuration(err.to_string()))
-    }
-
-    pub(crate) fn image_config(&self) -> ImageConfig {
-        let it = self.config.clone();
-        ImageConfig { entrypoint: it.entrypoint, cmd: it.cmd, user: it.user, workdir: it.working_dir }
-    }
-}
-
 /// The id of the image with that configuration.
 pub(crate) fn image_id(configuration: &[u8]) -> ImageId {
     let id = format!("sha256:{}", hex::encode(Sha256::digest(configuration)));
     ImageId::parse(id).expect("a SHA-256 digest is an image id")
-}
-
-/// The architecture of this machine, in OCI's words.
-pub(crate) fn host_architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 /// A configuration that is being made.
@@ -105,7 +39,7 @@ impl NewConfiguration<'_> {
         let mut image = match self.base {
             Some(base) => parse_object(base)?,
             None => Map::from_iter([
-                ("architecture".to_owned(), json!(host_architecture())),
+                ("architecture".to_owned(), json!(Platform::of_this_machine().architecture)),
                 ("os".to_owned(), json!("linux")),
             ]),
         };
@@ -166,30 +100,12 @@ fn array<'a>(within: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Ve
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::archive::oci::Configuration;
+
     use super::*;
 
     fn diff_id(digit: &str) -> DiffId {
         DiffId::parse(&format!("sha256:{}", digit.repeat(64))).unwrap()
-    }
-
-    #[test]
-    fn a_configuration_with_nulls_is_read() {
-        let text = r#"{"architecture":"amd64","os":"linux","config":{"Env":null,"Cmd":["sh"],"Labels":null,"Volumes":{"/v":{}}},
-            "rootfs":{"type":"layers","diff_ids":null}}"#;
-        let it = Configuration::parse(text.as_bytes()).unwrap();
-        assert_eq!((it.config.cmd, it.config.env, it.rootfs.diff_ids), (vec!["sh".to_owned()], vec![], vec![]));
-        assert!(it.config.volumes.contains_key("/v"));
-        let null = r#"{"config":null,"rootfs":{"diff_ids":[]}}"#;
-        assert_eq!(Configuration::parse(null.as_bytes()).unwrap().config.user, "");
-    }
-
-    #[test]
-    fn what_is_no_configuration_is_refused() {
-        for text in
-            ["", "[]", "{}", r#"{"rootfs":{"diff_ids":["sha256:zz"]}}"#, r#"{"rootfs":{"diff_ids":["md5:aa"]}}"#]
-        {
-            assert!(matches!(Configuration::parse(text.as_bytes()), Err(StoreError::Configuration(_))), "{text}");
-        }
     }
 
     #[test]

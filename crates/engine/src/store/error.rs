@@ -3,6 +3,7 @@
 use std::io;
 
 use coracle_runtime::ImageId;
+use coracle_runtime::archive::oci::ImageError;
 
 use super::{DiffId, LayerRefusal};
 
@@ -45,5 +46,11 @@ impl StoreError {
     /// For `map_err`: an error of the system while `what` was attempted.
     pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, source }
+    }
+}
+
+impl From<ImageError> for StoreError {
+    fn from(err: ImageError) -> Self {
+        Self::Configuration(err.to_string())
     }
 }

@@ -4,21 +4,23 @@
 //! the exported image's id.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read as _, Write};
+use std::io::{self, BufWriter, Read as _, Sink, Write};
 use std::os::fd::AsFd as _;
 
 use coracle_runtime::ImageId;
+use coracle_runtime::archive::HashingStream;
+use coracle_runtime::archive::oci::Configuration;
+use coracle_runtime::archive::oci::{ImageDocuments, ImageName, LayerEncoding, WrittenLayer};
+use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
-use super::configuration::{Configuration, parse_object};
+use super::configuration::parse_object;
 use super::file_sizes::FileSizes;
 use super::layer::FILES;
 use super::tree::{EntryPosition, OverlayForm, TreeSink, WalkOptions, walk};
 use super::unpack::UnpackError;
 use super::{DiffId, LayerLimits, LayerRefusal, Result, Store, StoreError};
-use crate::archive::{Entry, EntryKind, FileTime, TarWriter};
 
 /// A layer's canonical archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,38 +32,23 @@ pub(super) struct CanonicalDigest {
 /// Writes what it visits as an archive.
 #[derive(Debug)]
 struct PackSink<W> {
-    tar: TarWriter<W>,
+    tar: Writer<W>,
     buffer: Vec<u8>,
     sizes: FileSizes,
 }
 
 /// Hashes and counts.
-#[derive(Debug, Default)]
-pub(super) struct HashWriter {
-    hash: Sha256,
-    bytes: u64,
-}
+pub(super) type HashWriter = HashingStream<Sink>;
 
-impl HashWriter {
-    pub(super) fn finish(self) -> CanonicalDigest {
-        CanonicalDigest { digest: DiffId::finish(self.hash), bytes: self.bytes }
-    }
-}
-
-impl Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.hash.update(bytes);
-        self.bytes += bytes.len() as u64;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl From<HashWriter> for CanonicalDigest {
+    fn from(hashed: HashWriter) -> Self {
+        let (_, digest, bytes) = hashed.finish();
+        Self { digest, bytes }
     }
 }
 
 impl<W: Write> TreeSink for PackSink<W> {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         self.sizes.add(entry).map_err(UnpackError::from)?;
         self.tar.write_entry(entry)?;
         if !matches!(entry.kind, EntryKind::File { size: 1.., .. }) {
@@ -71,7 +58,7 @@ impl<W: Write> TreeSink for PackSink<W> {
         loop {
             match file.read(&mut self.buffer)? {
                 0 => return Ok(()),
-                count => self.tar.write_content(&self.buffer[..count])?,
+                count => self.tar.write_all(&self.buffer[..count])?,
             }
         }
     }
@@ -92,15 +79,14 @@ pub(super) struct PackSource<'a> {
 /// A [`LayerRefusal`] within the error of a directory that is too large.
 pub(super) fn pack<W: Write>(source: PackSource<'_>, out: W) -> io::Result<W> {
     let PackSource { files, overlay, max_bytes } = source;
-    let mut sink =
-        PackSink { tar: TarWriter::new(out), buffer: vec![0; 256 * 1024], sizes: FileSizes::up_to(max_bytes) };
+    let mut sink = PackSink { tar: Writer::new(out), buffer: vec![0; 256 * 1024], sizes: FileSizes::up_to(max_bytes) };
     walk(files.as_fd(), &WalkOptions::all(overlay), &mut sink)?;
     sink.tar.finish()
 }
 
 impl CanonicalDigest {
     pub(super) fn from_files(source: PackSource<'_>) -> io::Result<Self> {
-        pack(source, HashWriter::default()).map(HashWriter::finish)
+        pack(source, HashWriter::new(io::sink())).map(Self::from)
     }
 }
 
@@ -121,11 +107,19 @@ impl Store {
             let digests: Vec<_> =
                 sources.iter().map(|it| CanonicalDigest::from_files(*it)).collect::<io::Result<_>>()?;
             configuration["rootfs"]["diff_ids"] = digests.iter().map(|it| json!(it.digest)).collect();
-            let archive = Archive { configuration: Value::Object(configuration).to_string(), names, layers: &digests };
-            let mut tar = archive.write_head(BufWriter::new(out))?;
-            for (source, digest) in sources.into_iter().zip(&digests) {
-                tar.write_entry(&file(blob_path(&digest.digest), digest.bytes))?;
-                pack(source, ContentWriter(&mut tar))?;
+            let layer = |it: &CanonicalDigest| WrittenLayer {
+                digest: it.digest.clone(),
+                size: it.bytes,
+                encoding: LayerEncoding::Plain,
+            };
+            let layers: Vec<_> = digests.iter().map(layer).collect();
+            let configuration = Value::Object(configuration).to_string().into_bytes();
+            let names = names.into_iter().map(image_name).collect();
+            let mut tar = Writer::new(BufWriter::new(out));
+            ImageDocuments { configuration, layers: layers.clone(), names }.write(&mut tar)?;
+            for (source, layer) in sources.into_iter().zip(&layers) {
+                tar.write_entry(&layer.entry())?;
+                pack(source, &mut tar)?;
             }
             tar.finish()?.flush()
         };
@@ -138,96 +132,8 @@ impl Store {
     }
 }
 
-/// Everything of the archive but the layers.
-struct Archive<'a> {
-    configuration: String,
-    names: Vec<String>,
-    layers: &'a [CanonicalDigest],
-}
-
-impl Archive<'_> {
-    fn write_head<W: Write>(&self, out: W) -> io::Result<TarWriter<W>> {
-        let configuration = Blob::new(self.configuration.clone());
-        let layers: Vec<_> = self.layers.iter().map(layer_descriptor).collect();
-        let manifest = Blob::new(
-            json!({
-                "schemaVersion": 2,
-                "mediaType": "application/vnd.oci.image.manifest.v1+json",
-                "config": configuration.descriptor("application/vnd.oci.image.config.v1+json"),
-                "layers": layers,
-            })
-            .to_string(),
-        );
-        let index = json!({ "schemaVersion": 2, "manifests": self.index(&manifest) }).to_string();
-        let paths: Vec<_> = self.layers.iter().map(|it| blob_path(&it.digest)).collect();
-        let docker = json!([{ "Config": blob_path(&configuration.digest), "RepoTags": self.names, "Layers": paths }])
-            .to_string();
-        let mut tar = TarWriter::new(out);
-        for (path, content) in [
-            ("oci-layout".to_owned(), r#"{"imageLayoutVersion":"1.0.0"}"#),
-            (blob_path(&configuration.digest), &configuration.content),
-            (blob_path(&manifest.digest), &manifest.content),
-            ("index.json".to_owned(), &index),
-            ("manifest.json".to_owned(), &docker),
-        ] {
-            tar.write_entry(&file(path, content.len() as u64))?;
-            tar.write_content(content.as_bytes())?;
-        }
-        Ok(tar)
-    }
-
-    /// The manifest once for each name; once without one if the image has none.
-    fn index(&self, manifest: &Blob) -> Vec<Value> {
-        let plain = manifest.descriptor("application/vnd.oci.image.manifest.v1+json");
-        let named = |name: &String| {
-            let mut it = plain.clone();
-            let tag = name.rsplit_once(':').map_or("latest", |it| it.1);
-            it["annotations"] = json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag });
-            it
-        };
-        if self.names.is_empty() { vec![plain] } else { self.names.iter().map(named).collect() }
-    }
-}
-
-/// A small file of the layout, named by its digest.
-struct Blob {
-    content: String,
-    digest: DiffId,
-}
-
-impl Blob {
-    fn new(content: String) -> Self {
-        let digest = DiffId::from_content(content.as_bytes());
-        Self { content, digest }
-    }
-
-    fn descriptor(&self, media_type: &str) -> Value {
-        json!({ "mediaType": media_type, "digest": self.digest, "size": self.content.len() })
-    }
-}
-
-fn layer_descriptor(layer: &CanonicalDigest) -> Value {
-    json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": layer.digest, "size": layer.bytes })
-}
-
-fn blob_path(digest: &DiffId) -> String {
-    format!("blobs/sha256/{}", digest.hex())
-}
-
-fn file(path: String, size: u64) -> Entry {
-    let kind = EntryKind::File { size, extents: None };
-    Entry { path: path.into_bytes(), kind, mode: 0o644, uid: 0, gid: 0, mtime: FileTime::default(), xattrs: Vec::new() }
-}
-
-/// Writes into the present entry of an archive.
-struct ContentWriter<'a, W>(&'a mut TarWriter<W>);
-
-impl<W: Write> Write for ContentWriter<'_, W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write_content(bytes).map(|()| bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Podman and other readers of layouts get the tag alone.
+fn image_name(name: String) -> ImageName {
+    let reference = name.rsplit_once(':').map_or("latest", |(_, tag)| tag).to_owned();
+    ImageName { docker: name.clone(), containerd: name, reference }
 }

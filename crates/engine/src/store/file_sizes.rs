@@ -1,7 +1,8 @@
 //! The sum of a layer's files.
 
+use coracle_runtime::archive::tar::{EntryKind, TarEntry};
+
 use super::LayerRefusal;
-use crate::archive::{Entry, EntryKind};
 
 /// Adds up sizes of files, holes included: a hole costs nothing to make, and as much as content to hash and to pack.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ impl FileSizes {
     ///
     /// # Errors
     /// [`LayerRefusal::FileTooLarge`].
-    pub(super) fn add(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+    pub(super) fn add(&mut self, entry: &TarEntry) -> Result<(), LayerRefusal> {
         let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
         self.sum = self.sum.saturating_add(size);
         if self.sum <= self.limit {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
+use coracle_runtime::archive::oci::Configuration;
 use coracle_runtime::{ContainerPath, Image, ImageId, ImageRef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::configuration::Configuration;
 use super::layer::read_json;
 use super::{Result, Store, StoreError};
 
@@ -69,20 +69,17 @@ impl Store {
     pub(super) fn describe(&self, id: &ImageId, names: &[ImageRef]) -> Result<Option<Image>> {
         let record = self.image_record(id).map_err(StoreError::io("cannot read an image's record"))?;
         let (Some(bytes), Some(record)) = (self.configuration(id)?, record) else { return Ok(None) };
-        let it = Configuration::parse(&bytes)?;
-        Ok(Some(Image {
-            id: id.clone(),
-            tags: names.iter().map(ToString::to_string).collect(),
-            digest: record.repo_digests.first().and_then(|it| it.split_once('@')).map(|it| it.1.to_owned()),
-            labels: it.config.labels.clone(),
-            env: it.config.env.clone(),
-            config: it.image_config(),
-            // An image may name anything here. What is no path inside a container is left out: it cannot be mounted.
-            volumes: it.config.volumes.keys().filter_map(|it| container_path(it)).collect(),
-            arch: it.architecture,
-            size_bytes: record.size_bytes,
-            created: if it.created.is_empty() { record.added } else { it.created },
-        }))
+        let mut image = Image::from_configuration(id.clone(), Configuration::parse(&bytes)?);
+        image.tags = names.iter().map(ToString::to_string).collect();
+        image.digest =
+            record.repo_digests.first().and_then(|it| it.split_once('@')).map(|(_, digest)| digest.to_owned());
+        // An image may name anything here. What is no path inside a container is left out: it cannot be mounted.
+        image.volumes = image.volumes.iter().filter_map(|path| container_path(path)).collect();
+        image.size_bytes = record.size_bytes;
+        if image.created.is_empty() {
+            image.created = record.added;
+        }
+        Ok(Some(image))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use coracle_runtime::{Image, ImageConfig, ImageImport};
 
-use super::addition::Compression;
 use super::configuration::NewConfiguration;
 use super::{LayerLimits, NewImage, Result, Store, StoreError};
+use coracle_runtime::archive::oci::LayerEncoding;
 
 impl Store {
     /// Makes an image of one layer of a root file system's archive, which may be compressed by gzip or zstd.
@@ -20,7 +20,7 @@ impl Store {
     fn add_import(&self, import: ImageImport, limits: LayerLimits) -> Result<Image> {
         let ImageImport { tar, tag, env, labels } = import;
         let mut addition = self.begin_addition()?;
-        let compression = Compression::detect(&tar).map_err(StoreError::io("cannot read the archive"))?;
+        let compression = LayerEncoding::detect(&tar).map_err(StoreError::io("cannot read the archive"))?;
         let layer = addition.add_unknown_layer(tar, compression, limits)?;
         let configuration = NewConfiguration {
             base: None,

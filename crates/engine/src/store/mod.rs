@@ -32,6 +32,7 @@ mod import;
 mod layer;
 mod names;
 mod query;
+mod refusal;
 mod removal;
 mod remove;
 #[cfg(test)]
@@ -46,13 +47,14 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::PathBuf;
 
-pub(crate) use crate::archive::LayerRefusal;
-pub(crate) use addition::{Addition, Compression, LayerLimits, NewImage, NewLayer};
+pub(crate) use addition::{Addition, LayerLimits, NewImage, NewLayer};
 pub(crate) use commit::CommitSource;
 pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
+pub(crate) use refusal::LayerRefusal;
 
-use crate::digest::Sha256Digest;
+use coracle_runtime::archive::Sha256Digest;
+
 use crate::directories::Directories;
 use crate::ids::Privileges;
 use crate::trash::Trash;

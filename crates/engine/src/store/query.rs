@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use coracle_runtime::archive::oci::Configuration;
 use coracle_runtime::{Image, ImageId, ImageRef, LabelFilter};
 
-use super::configuration::Configuration;
 use super::hold::Hold;
 use super::layer::FILES;
 use super::{DiffId, Result, Store, StoreError};

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 
+use coracle_runtime::archive::oci::Configuration;
 use coracle_runtime::{ImageId, ImageRef};
 use serde::Deserialize;
 
-use super::configuration::Configuration;
 use super::hold::{Hold, Holds};
 use super::layer::read_json;
 use super::{DiffId, Result, Store, StoreError};

@@ -5,8 +5,9 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use coracle_runtime::ImageId;
+use coracle_runtime::archive::oci::Configuration;
 
-use super::configuration::{Configuration, image_id};
+use super::configuration::image_id;
 use super::export::{CanonicalDigest, PackSource};
 use super::layer::{FILES, LayerRecord};
 use super::tree::{ContentDigests, DigestSink, OverlayForm, WalkOptions, walk};
@@ -81,7 +82,7 @@ impl Store {
             return Err(format!("its configuration has the digest {found}"));
         }
         self.image_record(id).map_err(|err| err.to_string())?.ok_or("its record is missing")?;
-        for layer in Configuration::parse(&bytes).map_err(text)?.rootfs.diff_ids {
+        for layer in Configuration::parse(&bytes).map_err(|err| text(err.into()))?.rootfs.diff_ids {
             if !self.layer_dir(&layer).join(FILES).is_dir() {
                 return Err(format!("its layer {layer} is missing"));
             }

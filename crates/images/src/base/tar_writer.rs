@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use tar::{Builder, EntryType, Header};
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer};
 
 use super::tree::{Node, Tree};
 
@@ -31,8 +32,8 @@ pub(super) struct PackReport {
 /// # Errors
 /// When the tar cannot be written.
 pub(super) fn pack(tree: &Tree, owners: &OwnerIds, out: &File) -> io::Result<PackReport> {
-    let mut packer =
-        Packer { tar: Builder::new(BufWriter::with_capacity(1 << 20, out)), owners, links: HashMap::new() };
+    let tar = Writer::new(BufWriter::with_capacity(1 << 20, out));
+    let mut packer = Packer { tar, owners, links: HashMap::new() };
     let mut packed = PackReport::default();
     for (path, node) in tree.iter() {
         match packer.add(path, node)? {
@@ -40,33 +41,33 @@ pub(super) fn pack(tree: &Tree, owners: &OwnerIds, out: &File) -> io::Result<Pac
             None => packed.left_out += 1,
         }
     }
-    packer.tar.into_inner()?.flush()?;
+    packer.tar.finish()?.flush()?;
     Ok(packed)
 }
 
 struct Packer<'a> {
-    tar: Builder<BufWriter<&'a File>>,
+    tar: Writer<BufWriter<&'a File>>,
     owners: &'a OwnerIds,
     /// Device and inode of files with several names, and the first of these.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
 impl Packer<'_> {
-    /// Adds an entry and tells its bytes; `None` when the host's file cannot be had.
+    /// Adds an entry and returns its bytes; `None` when the host's file cannot be had.
     fn add(&mut self, path: &Path, node: &Node) -> io::Result<Option<u64>> {
+        let name = path.as_os_str().as_bytes();
         match node {
             Node::Host(source) => return self.add_from_host(path, source),
-            Node::Dir { mode } => {
-                self.tar.append_data(&mut header(EntryType::Directory, *mode, 0), path, io::empty())?;
-            }
+            Node::Dir { mode } => self.tar.write_entry(&TarEntry::new(name, EntryKind::Directory, *mode))?,
             Node::Link(target) => {
-                self.tar.append_link(&mut header(EntryType::Symlink, 0o777, 0), path, target)?;
+                let target = target.as_os_str().as_bytes().to_vec();
+                self.tar.write_entry(&TarEntry::new(name, EntryKind::Symlink(target), 0o777))?;
             }
             Node::File { mode, gid, bytes } => {
-                let mut header = header(EntryType::Regular, *mode, bytes.len() as u64);
-                header.set_gid(u64::from(*gid));
-                self.tar.append_data(&mut header, path, &bytes[..])?;
-                return Ok(Some(bytes.len() as u64));
+                let size = bytes.len() as u64;
+                let entry = TarEntry { gid: *gid, ..TarEntry::new(name, EntryKind::file(size), *mode) };
+                self.tar.write_file(&entry, &bytes[..])?;
+                return Ok(Some(size));
             }
         }
         Ok(Some(0))
@@ -74,16 +75,17 @@ impl Packer<'_> {
 
     fn add_from_host(&mut self, path: &Path, source: &Path) -> io::Result<Option<u64>> {
         let Ok(meta) = fs::symlink_metadata(source) else { return Ok(None) };
-        if meta.is_symlink() {
+        let kind = if meta.is_symlink() {
             let Ok(target) = fs::read_link(source) else { return Ok(None) };
-            self.tar.append_link(&mut self.header_of(EntryType::Symlink, &meta, 0), path, target)?;
+            EntryKind::Symlink(target.into_os_string().into_vec())
         } else if meta.is_dir() {
-            self.tar.append_data(&mut self.header_of(EntryType::Directory, &meta, 0), path, io::empty())?;
+            EntryKind::Directory
         } else if meta.is_file() {
             return self.add_file(path, source);
         } else {
             return Ok(None);
-        }
+        };
+        self.tar.write_entry(&self.entry_of(path, kind, &meta))?;
         Ok(Some(0))
     }
 
@@ -91,40 +93,29 @@ impl Packer<'_> {
         let Some((file, meta)) = open(source) else { return Ok(None) };
         let id = (meta.dev(), meta.ino());
         if let Some(first) = self.links.get(&id) {
-            self.tar.append_link(&mut self.header_of(EntryType::Link, &meta, 0), path, first)?;
+            let first = EntryKind::HardLink(first.as_os_str().as_bytes().to_vec());
+            self.tar.write_entry(&self.entry_of(path, first, &meta))?;
             return Ok(Some(0));
         }
-        // A file that shrinks while it is read must not shift what comes after it.
-        let content = file.take(meta.len()).chain(io::repeat(0)).take(meta.len());
-        self.tar.append_data(&mut self.header_of(EntryType::Regular, &meta, meta.len()), path, content)?;
+        self.tar.write_file(&self.entry_of(path, EntryKind::file(meta.len()), &meta), file)?;
         if meta.nlink() > 1 {
             self.links.insert(id, path.to_owned());
         }
         Ok(Some(meta.len()))
     }
 
-    fn header_of(&self, kind: EntryType, meta: &Metadata, size: u64) -> Header {
+    fn entry_of(&self, path: &Path, kind: EntryKind, meta: &Metadata) -> TarEntry {
         let (known_user, known_group) =
             (self.owners.uids.contains(&meta.uid()), self.owners.gids.contains(&meta.gid()));
         // What ran with the rights of an owner that the base does not have must not run with root's.
         let set_id = if known_user && known_group { 0o7000 } else { 0o1000 };
-        let mut header = header(kind, meta.mode() & (set_id | 0o777), size);
-        header.set_uid(if known_user { u64::from(meta.uid()) } else { 0 });
-        header.set_gid(if known_group { u64::from(meta.gid()) } else { 0 });
-        header.set_mtime(u64::try_from(meta.mtime()).unwrap_or(0));
-        header
+        TarEntry {
+            uid: if known_user { meta.uid() } else { 0 },
+            gid: if known_group { meta.gid() } else { 0 },
+            mtime: FileTime::from_seconds(meta.mtime()),
+            ..TarEntry::new(path.as_os_str().as_bytes(), kind, meta.mode() & (set_id | 0o777))
+        }
     }
-}
-
-fn header(kind: EntryType, mode: u32, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(mode);
-    header.set_size(size);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    header
 }
 
 /// A regular file, opened without following a link that came in its place.
@@ -137,7 +128,7 @@ fn open(path: &Path) -> Option<(File, Metadata)> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Seek;
+    use std::io::{Read, Seek};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use insta::assert_snapshot;

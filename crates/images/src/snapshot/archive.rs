@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use coracle_runtime::host::image_archive::{ImageArchive, ImageArchiveError};
+use coracle_runtime::archive::image::ImageArchive;
+use coracle_runtime::archive::oci::ImageError;
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
 use coracle_runtime::{ContainerName, ContainerPath, ContainerRuntime, Image, RecordId, SnapshotName};
 use jiff::Timestamp;
@@ -91,7 +92,7 @@ impl Snapshots {
         spool: File,
         into: File,
     ) -> Result<(), Error> {
-        let handle = spool.try_clone().map_err(ImageArchiveError::from)?;
+        let handle = spool.try_clone().map_err(ImageError::from)?;
         runtime.save_image(&snapshot.image.id, handle).await?;
         let mut labels = snapshot.image.labels.clone();
         let prefix = self.signer.key("");
@@ -118,7 +119,7 @@ impl SnapshotReservation<'_> {
         let (labels, id) = self.labels_of_import(runtime, &of, labels, now);
         image.set_labels(&labels);
         let name = local_name(runtime.kind(), &self.snapshots.reference(&self.name));
-        let (written, tag) = (spool.try_clone().map_err(ImageArchiveError::from)?, name.to_string());
+        let (written, tag) = (spool.try_clone().map_err(ImageError::from)?, name.to_string());
         off_thread(move |is_cancelled| image.write(&tag, &written, is_cancelled)).await?;
         let loaded = runtime.load_image(spool, &name).await?;
         let is_ours = |it: &Image| it.labels.get(&self.snapshots.signer.key("id")).map(String::as_str) == Some(&*id);

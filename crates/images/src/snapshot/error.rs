@@ -1,7 +1,7 @@
 //! What can go wrong with a snapshot, by what a caller can do about it.
 
 use coracle_runtime::SnapshotName;
-use coracle_runtime::host::image_archive::ImageArchiveError;
+use coracle_runtime::archive::oci::ImageError;
 
 /// Why there is no snapshot, or why it stays.
 #[non_exhaustive]
@@ -36,7 +36,7 @@ pub enum Error {
     },
     /// The archive cannot be read or written.
     #[error("{0}")]
-    Archive(#[from] ImageArchiveError),
+    Archive(#[from] ImageError),
     /// The archive has an image, and it is no snapshot.
     #[error("its image is no snapshot of coracle: {0}")]
     NoSnapshot(&'static str),

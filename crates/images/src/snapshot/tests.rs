@@ -167,7 +167,7 @@ async fn what_containers_are_made_of_is_not_deleted() {
 
 /// An archive with these labels in place of its own.
 async fn relabelled(w: &World, change: impl FnOnce(&mut std::collections::BTreeMap<String, String>)) -> std::fs::File {
-    use coracle_runtime::host::image_archive::ImageArchive;
+    use coracle_runtime::archive::image::ImageArchive;
 
     let (snapshots, archive) = (w.snapshots_of(1), tempfile::tempfile().unwrap());
     let base = snapshots.find(&w.fake, &name("base")).await.unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{DirExt, SystemTimeSpec};
 use cap_std::fs::Dir;
-use coracle_runtime::archive::{self, TransferReport};
+use coracle_runtime::archive::transfer::{self, TransferReport};
 use coracle_runtime::{PolicyRefusal, Problem};
 
 use super::request::{CopyRequest, cannot_spool};
@@ -31,11 +31,11 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
 }
 
 fn fill(spool: File, dirs: &DirPair<'_>, name: &str, request: &CopyRequest) -> Result<TransferReport> {
-    let mut moved = archive::unpack(spool, dirs.from, name, request.limits).map_err(Error::Copy)?;
+    let mut moved = transfer::unpack(spool, dirs.from, name, request.limits).map_err(Error::Copy)?;
     if dirs.from.symlink_metadata(name).is_err() {
         let reason = moved.skipped.first().map_or("nothing came", |it| it.reason);
         let source = std::io::Error::other(format!("nothing could be copied: {reason}"));
-        return Err(Error::Copy(archive::Error::Io { path: request.container.to_string(), source }));
+        return Err(Error::Copy(transfer::Error::Io { path: request.container.to_string(), source }));
     }
     let mut merge = Merge { request, moved: &mut moved };
     merge.check(dirs, name, Path::new(""))?;
@@ -104,7 +104,7 @@ impl Merge<'_> {
         let DirPair { from, into } = *dirs;
         let path = above.join(name);
         if self.is_protected(&path) {
-            let skipped = archive::SkippedEntry { path: path.display().to_string(), reason: "it is a protected path" };
+            let skipped = transfer::SkippedEntry { path: path.display().to_string(), reason: "it is a protected path" };
             self.moved.skipped.push(skipped);
             return Ok(());
         }
@@ -154,7 +154,7 @@ fn children(dir: &Dir) -> Result<Vec<String>> {
 mod tests {
     use std::io::Write;
 
-    use coracle_runtime::archive::{Limits, Writer};
+    use coracle_runtime::archive::transfer::{Limits, Writer};
     use coracle_runtime::host::fs::HostPath;
     use coracle_runtime::{ContainerPath, Ids};
 

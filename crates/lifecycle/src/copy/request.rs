@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use coracle_runtime::ContainerPath;
-use coracle_runtime::archive::{self, Limits, TransferReport, Writer};
+use coracle_runtime::archive::transfer::{self, Limits, TransferReport, Writer};
 use coracle_runtime::host::fs::HostPath;
 
 use super::meter::CopyMeter;
@@ -55,7 +55,11 @@ pub(super) fn pack(host: &HostPath, inside: &str, mut writer: Writer) -> Result<
     for parent in &parents {
         writer.dir(parent, 0o755, None).map_err(Error::Copy)?;
     }
-    writer.host(host, inside).map_err(Error::Copy)?;
+    if host.is_dir() {
+        writer.host_dir(inside, &host.dir().map_err(cannot_spool)?).map_err(Error::Copy)?;
+    } else {
+        writer.host_file(inside, host.file().map_err(cannot_spool)?).map_err(Error::Copy)?;
+    }
     let (file, mut moved) = writer.finish().map_err(Error::Copy)?;
     moved.dirs -= parents.len() as u64;
     Ok((file, moved))
@@ -66,7 +70,7 @@ pub(super) fn temporary(scratch: &std::path::Path) -> Result<File> {
 }
 
 pub(super) fn cannot_spool(source: std::io::Error) -> Error {
-    Error::Copy(archive::Error::Io { path: "files on the host".into(), source })
+    Error::Copy(transfer::Error::Io { path: "files on the host".into(), source })
 }
 
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

@@ -2,15 +2,16 @@
 //! cannot write what is in memory.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-use coracle_runtime::archive::{self, SkippedEntry, TransferReport, Writer, plain_name};
+use coracle_runtime::archive::tar::{EntryKind, FileSpan, Reader};
+use coracle_runtime::archive::transfer::{self, TransferReport, Writer, plain_name};
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use tokio::io::AsyncReadExt;
+use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
+use tokio_util::io::StreamReader;
 
 use super::destination;
 use super::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, exists, joined};
@@ -66,9 +67,9 @@ pub(super) async fn copy_in(link: &Link, record: &Record, request: CopyRequest) 
     // Directories last, and the innermost first: what is put into one changes its time.
     let times: Vec<_> = others.iter().chain(dirs.iter().rev()).map(changed).collect();
     for part in dirs {
-        inside.put(&below(&path, &part.path)?, &tar, part).await?;
+        inside.put(&below(&path, &part.path)?, part).await?;
     }
-    let put = async |part: ArchiveEntry| inside.put(&below(&path, &part.path)?, &tar, part).await;
+    let put = async |part: ArchiveEntry| inside.put(&below(&path, &part.path)?, part).await;
     stream::iter(others).map(Ok).try_for_each_concurrent(AT_THE_SAME_TIME, put).await?;
     for times in times.chunks(TIMES_AT_ONCE) {
         link.set_times(inside.at(&path, false), times.to_vec()).await?;
@@ -89,13 +90,13 @@ pub(super) async fn copy_out(link: &Link, record: &Record, request: CopyRequest)
     let mut taken = ArchiveBuilder {
         inside,
         writer: Writer::new(spool, Ids::ROOT, request.limits),
-        skipped: Vec::new(),
+        left_out: TransferReport::default(),
         most: request.limits.max_entries,
     };
     taken.all(&path, entry).await?;
     let (spool, _) = taken.writer.finish().map_err(Error::Copy)?;
     let (moved, host_path) = blocking(move || destination::place(spool, &request)).await?;
-    let skipped = moved.skipped.into_iter().chain(taken.skipped).collect();
+    let skipped = moved.skipped.into_iter().chain(taken.left_out.skipped).collect();
     Ok(CopyReport { moved: TransferReport { skipped, ..moved }, host_path, container_path: path })
 }
 
@@ -110,7 +111,7 @@ struct ArchiveEntry {
 
 enum ArchiveEntryKind {
     Dir,
-    File { at: u64, size: u64 },
+    File(FileSpan),
     Link(String),
 }
 
@@ -118,23 +119,17 @@ enum ArchiveEntryKind {
 fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
     let read = || {
         let mut parts = Vec::new();
-        let mut from = tar.try_clone()?;
-        from.rewind()?;
-        for entry in tar::Archive::new(from).entries_with_seek()? {
-            let entry = entry?;
-            let name = entry.path()?.to_string_lossy().into_owned();
-            let path =
-                name.trim_end_matches('/').strip_prefix(top).unwrap_or_default().trim_start_matches('/').to_owned();
-            let what = match entry.header().entry_type() {
-                tar::EntryType::Directory => ArchiveEntryKind::Dir,
-                tar::EntryType::Symlink => ArchiveEntryKind::Link(
-                    entry.link_name()?.map(|it| it.to_string_lossy().into_owned()).unwrap_or_default(),
-                ),
-                _ => ArchiveEntryKind::File { at: entry.raw_file_position(), size: entry.size() },
+        let mut reader = Reader::open(tar.try_clone()?)?;
+        while let Some(entry) = reader.next_entry()? {
+            let name = String::from_utf8_lossy(&entry.path);
+            let path = name.trim_end_matches('/').strip_prefix(top).unwrap_or_default().trim_start_matches('/');
+            let what = match &entry.kind {
+                EntryKind::Directory => ArchiveEntryKind::Dir,
+                EntryKind::Symlink(target) => ArchiveEntryKind::Link(String::from_utf8_lossy(target).into_owned()),
+                _ => ArchiveEntryKind::File(reader.content()?),
             };
-            let header = entry.header();
-            let changed_s = i64::try_from(header.mtime()?).unwrap_or(i64::MAX);
-            parts.push(ArchiveEntry { path, mode: header.mode()? & 0o777, changed_s, what });
+            let (mode, changed_s) = (entry.mode & 0o777, entry.mtime.seconds);
+            parts.push(ArchiveEntry { path: path.to_owned(), mode, changed_s, what });
         }
         Ok(parts)
     };
@@ -142,15 +137,15 @@ fn parts(tar: &File, top: &str) -> Result<Vec<ArchiveEntry>> {
 }
 
 impl GuestFiles<'_> {
-    async fn put(&self, path: &ContainerPath, tar: &File, part: ArchiveEntry) -> Result<()> {
+    async fn put(&self, path: &ContainerPath, part: ArchiveEntry) -> Result<()> {
         let at = self.at(path, false);
         match part.what {
             // Nobody inside could fill one that its owner may not write to.
             ArchiveEntryKind::Dir => drop(self.link.make_dir(self.at(path, true), part.mode | 0o700, true).await?),
             ArchiveEntryKind::Link(target) => drop(self.link.make_link(at, &target, true).await?),
-            ArchiveEntryKind::File { at: offset, size } => {
+            ArchiveEntryKind::File(content) => {
                 let mode = Some(part.mode);
-                let content = content(tar, offset, size).map_err(cannot_spool)?;
+                let content = input(content).map_err(cannot_spool)?;
                 let put = WriteFile { at, mode, exact: true, parents: true, replace: true, content };
                 self.link.put(put).await?;
             }
@@ -159,22 +154,33 @@ impl GuestFiles<'_> {
     }
 }
 
-fn content(tar: &File, offset: u64, size: u64) -> std::io::Result<Input> {
-    let mut from = tar.try_clone()?;
-    from.seek(SeekFrom::Start(offset))?;
-    if size > AT_ONCE {
-        return Ok(Input::Stream(Box::new(tokio::fs::File::from_std(from).take(size))));
+fn input(mut content: FileSpan) -> io::Result<Input> {
+    if content.size() > AT_ONCE {
+        return Ok(Input::Stream(Box::new(StreamReader::new(Box::pin(pieces(content))))));
     }
     let mut bytes = Vec::new();
-    from.take(size).read_to_end(&mut bytes)?;
+    content.read_to_end(&mut bytes)?;
     Ok(Input::Bytes(bytes))
+}
+
+/// The content in pieces. Several files are sent at the same time, so none may use the archive's own offset.
+fn pieces(content: FileSpan) -> impl Stream<Item = io::Result<Cursor<Vec<u8>>>> {
+    stream::try_unfold(content, async |mut content| {
+        let read = move || {
+            let mut piece = Vec::new();
+            (&mut content).take(AT_ONCE).read_to_end(&mut piece)?;
+            io::Result::Ok((piece, content))
+        };
+        let (piece, content) = tokio::task::spawn_blocking(read).await.map_err(io::Error::other)??;
+        Ok((!piece.is_empty()).then(|| (Cursor::new(piece), content)))
+    })
 }
 
 /// What comes out. The guest's word on it is hostile: names are plain ones, and bytes and entries bounded.
 struct ArchiveBuilder<'a> {
     inside: GuestFiles<'a>,
     writer: Writer,
-    skipped: Vec<SkippedEntry>,
+    left_out: TransferReport,
     most: u64,
 }
 
@@ -189,7 +195,7 @@ impl ArchiveBuilder<'_> {
                     self.writer.dir(&name, entry.mode & 0o777, entry.changed_s()).map_err(Error::Copy)?;
                     let (entries, more) = self.inside.link.list(self.inside.at(&path, false), self.most).await?;
                     if more {
-                        return Err(Error::Copy(archive::Error::TooMany(self.most)));
+                        return Err(Error::Copy(transfer::Error::TooMany(self.most)));
                     }
                     for entry in entries {
                         let plain = plain_name(Path::new(&entry.name)).filter(|it| !it.is_empty() && !it.contains('/'));
@@ -233,13 +239,42 @@ impl ArchiveBuilder<'_> {
     }
 
     fn skip(&mut self, path: &str, reason: &'static str) {
-        // A hostile tree must not fill our memory with what was refused.
-        if self.skipped.len() < 1000 {
-            self.skipped.push(SkippedEntry { path: path.escape_debug().to_string(), reason });
-        }
+        self.left_out.skip(path, reason);
     }
 }
 
 fn below(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
     if within.is_empty() { Ok(path.clone()) } else { joined(path, within) }
+}
+
+#[cfg(test)]
+mod tests {
+    use coracle_runtime::archive::tar::TarEntry;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_that_are_sent_at_the_same_time_do_not_mix() {
+        let mut writer = coracle_runtime::archive::tar::Writer::new(tempfile::tempfile().unwrap());
+        let size = 3 * AT_ONCE + 5;
+        for byte in *b"ab" {
+            let entry = TarEntry::new(format!("it/{}", char::from(byte)), EntryKind::file(size), 0o644);
+            writer.write_file(&entry, io::repeat(byte)).unwrap();
+        }
+        let parts = parts(&writer.finish().unwrap(), "it").unwrap();
+        let mut inputs = parts.into_iter().map(|part| match part.what {
+            ArchiveEntryKind::File(content) => match input(content).unwrap() {
+                Input::Stream(stream) => stream,
+                _ => panic!("{} is sent at once", part.path),
+            },
+            _ => panic!("{} is no file", part.path),
+        });
+        let (mut a, mut b) = (inputs.next().unwrap(), inputs.next().unwrap());
+        let (mut first, mut second) = (vec![0; 1000], Vec::new());
+        a.read_exact(&mut first).await.unwrap();
+        b.read_to_end(&mut second).await.unwrap();
+        a.read_to_end(&mut first).await.unwrap();
+        assert!(first == vec![b'a'; size as usize] && second == vec![b'b'; size as usize]);
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use coracle_runtime::archive::{self, Limits, SkippedEntry};
+use coracle_runtime::archive::transfer::{self, Limits, SkippedEntry, Unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
 use serde::Serialize;
@@ -100,8 +100,8 @@ impl Save {
         let (place, real) = (place.map_err(disk)?, into.join(&above));
         let top = renamed(item.top());
         let moved = match self.checked(item, PartKind::Archive)? {
-            Some(tar) => archive::unpack_renamed(tar, &place, &top, (LIMITS, renamed)).map_err(Error::Copy)?,
-            None => archive::TransferReport::default(),
+            Some(tar) => Unpack::new(&place, &top, LIMITS).renamed(renamed).run(tar).map_err(Error::Copy)?,
+            None => transfer::TransferReport::default(),
         };
         let mut repositories = InertRepositories::find(&place, &top).map_err(disk)?;
         repositories.retain_new(&real, known);
@@ -132,10 +132,10 @@ impl Save {
         })
     }
 
-    fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<archive::TransferReport> {
+    fn unpack_archive(&self, item: &SavedItem, place: &Dir) -> Result<transfer::TransferReport> {
         match self.checked(item, PartKind::Archive)? {
-            Some(tar) => archive::unpack(tar, place, item.top(), LIMITS).map_err(Error::Copy),
-            None => Ok(archive::TransferReport::default()),
+            Some(tar) => transfer::unpack(tar, place, item.top(), LIMITS).map_err(Error::Copy),
+            None => Ok(transfer::TransferReport::default()),
         }
     }
 
@@ -307,5 +307,5 @@ fn unnamed(item: &SavedItem) -> Error {
 }
 
 fn disk(source: io::Error) -> Error {
-    Error::Copy(archive::Error::Io { path: "the save".into(), source })
+    Error::Copy(transfer::Error::Io { path: "the save".into(), source })
 }

@@ -4,12 +4,14 @@
 //! Modification times are the only criterion.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use coracle_runtime::archive::{MAX_PATH, UntrustedEntry, Writer, for_each_entry, plain_name};
+use coracle_runtime::archive::tar::{EntryKind, FileSpan, ReadError, Reader};
+use coracle_runtime::archive::transfer::{MAX_PATH, Writer, plain_name, shown};
 use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
@@ -30,9 +32,6 @@ const MAX_ENTRIES: usize = 400_000;
 /// An archive of the engine's may be that much larger than what is kept of it: it also has what can be had again.
 const SPOOL_FACTOR: u64 = 4;
 
-/// Characters of a name that cannot be kept.
-const MAX_SHOWN: usize = 255;
-
 /// Every container has this file; the engine sees to it.
 const ALWAYS_THERE: &str = "/etc/hostname";
 
@@ -49,7 +48,6 @@ pub(super) struct EngineSave<'a> {
 #[derive(Debug)]
 struct Spool {
     root: ContainerPath,
-    file: File,
     entries: BTreeMap<String, SpoolEntry>,
     /// Names that cannot be kept.
     odd: Vec<String>,
@@ -65,18 +63,9 @@ struct SpoolEntry {
 #[derive(Clone, Debug)]
 enum SpooledKind {
     Dir,
-    File { at: u64, size: u64 },
+    File(FileSpan),
     Link(String),
     Special,
-}
-
-/// Why an archive of the engine's is not kept.
-struct SpoolError(SaveError);
-
-impl From<io::Error> for SpoolError {
-    fn from(_: io::Error) -> Self {
-        Self(SaveError::Invalid("the engine's archive cannot be read"))
-    }
 }
 
 impl EngineSave<'_> {
@@ -95,12 +84,9 @@ impl EngineSave<'_> {
                 Err(SaveError::Inside(failure @ Engine::Engine { .. })) if own_files.is_none() => {
                     let exported = timeout_at(self.until, self.export(failure)).await;
                     let exported = exported.map_err(|_| failed(SaveError::TooSlow))?.map_err(failed)?;
-                    own_files.insert(exported).below(root).map_err(failed)?
+                    own_files.insert(exported).below(root)
                 }
-                Err(SaveError::Inside(Engine::Engine { .. })) => match &own_files {
-                    Some(own_files) => own_files.below(root).map_err(failed)?,
-                    None => None,
-                },
+                Err(SaveError::Inside(Engine::Engine { .. })) => own_files.as_ref().and_then(|files| files.below(root)),
                 fetched => fetched.map_err(failed)?,
             };
             let Some(spool) = spool else { continue };
@@ -225,14 +211,14 @@ impl Spool {
             SpooledKind::Dir => writer.dir(&name, entry.mode, Some(entry.mtime))?,
             SpooledKind::Link(target) => item.add_link(writer, inner, target, Some(entry.mtime))?,
             SpooledKind::Special => item.left_out.add(inner, "it is neither a file nor a link"),
-            SpooledKind::File { at, size } => {
+            SpooledKind::File(content) => {
                 let mut growing = writer.begin(&name, entry.mode, Some(entry.mtime))?;
-                let (mut at, mut left, mut buffer) = (*at, *size, vec![0; 1 << 16]);
-                while left > 0 {
-                    let piece = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-                    self.file.read_exact_at(&mut buffer[..piece], at).map_err(SaveError::Disk)?;
-                    growing.write(&buffer[..piece])?;
-                    (at, left) = (at + piece as u64, left - piece as u64);
+                let (mut content, mut buffer) = (content.clone(), vec![0; 1 << 16]);
+                loop {
+                    match content.read(&mut buffer).map_err(SaveError::Disk)? {
+                        0 => break,
+                        count => growing.write(&buffer[..count])?,
+                    }
                 }
                 growing.end()?;
             }
@@ -242,62 +228,56 @@ impl Spool {
 
     /// The entries of an archive, each below as many parts of its name as are left out.
     fn read(root: ContainerPath, file: File, strip: usize) -> Result<Self, SaveError> {
-        use io::Seek;
-        let again = file.try_clone().and_then(|mut it| it.rewind().map(|()| it)).map_err(SaveError::Disk)?;
-        let (mut entries, mut odd, mut bare) = (BTreeMap::new(), Vec::new(), false);
-        let visit = |entry: &mut UntrustedEntry<'_>| {
+        let unreadable = |_: ReadError| SaveError::Invalid("the engine's archive cannot be read");
+        let mut reader = Reader::open(file).map_err(SaveError::Disk)?;
+        let (mut entries, mut odd, mut bare) = (BTreeMap::<_, SpoolEntry>::new(), Vec::new(), false);
+        while let Some(entry) = reader.next_entry().map_err(unreadable)? {
             if entries.len() + odd.len() >= MAX_ENTRIES {
-                return Err(SpoolError(SaveError::Invalid("there are more files than can be looked at")));
+                return Err(SaveError::Invalid("there are more files than can be looked at"));
             }
-            let told = entry.path()?.into_owned();
             // Podman calls a volume of a container that stands still `/`, and what is in it is right below.
-            bare |= entries.is_empty() && odd.is_empty() && told.as_os_str() == "/";
+            bare |= entries.is_empty() && odd.is_empty() && entry.path == b"/";
             let inner = |it: String| match strip {
                 0 => it,
-                _ => it.split_once('/').map_or(String::new(), |it| it.1.to_owned()),
+                _ => it.split_once('/').map_or(String::new(), |(_, rest)| rest.to_owned()),
             };
-            let inside = |told: &Path| match told.strip_prefix("/") {
-                Ok(rest) if bare && rest.as_os_str().is_empty() => Some(String::new()),
-                Ok(rest) if bare => plain_name(rest),
-                _ => plain_name(told).map(inner),
-            };
-            let Some(path) = inside(&told) else {
-                let shown: String = told.to_string_lossy().chars().take(MAX_SHOWN).collect();
-                odd.push(shown.escape_debug().to_string());
-                return Ok(());
-            };
-            let header = entry.header();
-            let kind = header.entry_type();
-            let (mode, mtime) = (header.mode().unwrap_or(0o644) & 0o777, header.mtime().unwrap_or(0));
-            let target = || entry.link_name().ok().flatten().and_then(|it| it.to_str().map(str::to_owned));
-            let what = match kind {
-                kind if kind.is_dir() => SpooledKind::Dir,
-                kind if kind.is_file() || kind.is_contiguous() => {
-                    SpooledKind::File { at: entry.raw_file_position(), size: entry.size() }
+            let inside = |name: &[u8]| {
+                let name = Path::new(OsStr::from_bytes(name));
+                match name.strip_prefix("/") {
+                    Ok(rest) if bare && rest.as_os_str().is_empty() => Some(String::new()),
+                    Ok(rest) if bare => plain_name(rest),
+                    _ => plain_name(name).map(inner),
                 }
-                kind if kind.is_symlink() => {
-                    target().filter(|it| it.len() <= MAX_PATH).map_or(SpooledKind::Special, SpooledKind::Link)
+            };
+            let Some(path) = inside(&entry.path) else {
+                odd.push(shown(&String::from_utf8_lossy(&entry.path)));
+                continue;
+            };
+            let what = match entry.kind {
+                EntryKind::Directory => SpooledKind::Dir,
+                EntryKind::File { extents: None, .. } => SpooledKind::File(reader.content().map_err(unreadable)?),
+                EntryKind::Symlink(target) => {
+                    let target = String::from_utf8(target).ok().filter(|target| target.len() <= MAX_PATH);
+                    target.map_or(SpooledKind::Special, SpooledKind::Link)
                 }
-                kind if kind.is_hard_link() => target()
-                    .and_then(|it| inside(it.as_ref()))
-                    .and_then(|it| entries.get(&it).map(|it: &SpoolEntry| it.what.clone()))
-                    .unwrap_or(SpooledKind::Special),
+                EntryKind::HardLink(target) => {
+                    let first = inside(&target).and_then(|target| entries.get(&target));
+                    first.map_or(SpooledKind::Special, |first| first.what.clone())
+                }
                 _ => SpooledKind::Special,
             };
-            entries.insert(path, SpoolEntry { what, mode, mtime });
-            Ok(())
-        };
-        for_each_entry(again, visit).map_err(|SpoolError(err)| err)?;
-        Ok(Self { root, file, entries, odd })
+            let mtime = u64::try_from(entry.mtime.seconds).unwrap_or(0);
+            entries.insert(path, SpoolEntry { what, mode: entry.mode & 0o777, mtime });
+        }
+        Ok(Self { root, entries, odd })
     }
 
     /// What lies below a directory; `None` if there is nothing.
-    fn below(&self, root: &ContainerPath) -> Result<Option<Self>, SaveError> {
+    fn below(&self, root: &ContainerPath) -> Option<Self> {
         let within = root.as_str().trim_start_matches('/');
         let inner = |(path, entry): (&String, &SpoolEntry)| Some((below(path, within)?.to_owned(), entry.clone()));
         let entries: BTreeMap<_, _> = self.entries.iter().filter_map(inner).collect();
-        let file = self.file.try_clone().map_err(SaveError::Disk)?;
-        Ok((!entries.is_empty()).then(|| Self { root: root.clone(), file, entries, odd: Vec::new() }))
+        (!entries.is_empty()).then(|| Self { root: root.clone(), entries, odd: Vec::new() })
     }
 
     /// Work trees, outermost ones only: a whole tree has those within.
@@ -318,7 +298,7 @@ impl Spool {
 
 impl SpoolEntry {
     fn size(&self) -> u64 {
-        if let SpooledKind::File { size, .. } = self.what { size } else { 0 }
+        if let SpooledKind::File(content) = &self.what { content.size() } else { 0 }
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::archive::plain_name;
+use coracle_runtime::archive::transfer::plain_name;
 use coracle_runtime::link::protocol::{ErrorCode, ExecState as JobState, FileRef, ScanEntry, UserSpec};
 use coracle_runtime::link::{Link, ScanOptions};
 use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};

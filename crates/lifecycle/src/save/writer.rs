@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::Ids;
-use coracle_runtime::archive::{self, Limits, Writer};
+use coracle_runtime::archive::transfer::{self, Limits, Writer};
 use coracle_runtime::host::fs::{ContentDigest, digest, sync_entry};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -267,11 +267,11 @@ impl PartWriter {
     }
 }
 
-impl From<archive::Error> for SaveError {
-    fn from(err: archive::Error) -> Self {
+impl From<transfer::Error> for SaveError {
+    fn from(err: transfer::Error) -> Self {
         match err {
-            archive::Error::TooMany(_) | archive::Error::TooLarge(_) => Self::TooLarge,
-            archive::Error::Io { source, .. } => Disk(source),
+            transfer::Error::TooMany(_) | transfer::Error::TooLarge(_) => Self::TooLarge,
+            transfer::Error::Io { source, .. } => Disk(source),
         }
     }
 }

@@ -2,10 +2,11 @@
 //! image's programs. Only the exec user's own shell is started, to see what that user may do.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _};
+use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::archive::{Error as ArchiveError, Limits, UntrustedEntry, Writer, for_each_entry};
+use coracle_runtime::archive::tar::{EntryKind, Reader};
+use coracle_runtime::archive::transfer::{Error as ArchiveError, Limits, Writer};
 use coracle_runtime::{
     Command, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, Exec, ExecLimits, ExecOutput, Exit, Ids,
     PathKind, path_kind,
@@ -150,21 +151,16 @@ impl EngineFiles<'_> {
 }
 
 /// The only file of an archive; `None` for anything that is none.
-fn read_table(mut spool: File) -> std::io::Result<Option<AccountTable>> {
-    spool.rewind()?;
-    let mut table = None;
-    let visit = |entry: &mut UntrustedEntry<'_>| {
-        let kind = entry.header().entry_type();
-        if table.is_none() && (kind.is_file() || kind.is_contiguous()) {
-            let mode = entry.header().mode()? & 0o777;
+fn read_table(spool: File) -> std::io::Result<Option<AccountTable>> {
+    let mut reader = Reader::open(spool)?;
+    while let Some(entry) = reader.next_entry()? {
+        if matches!(entry.kind, EntryKind::File { extents: None, .. }) {
             let mut text = Vec::new();
-            entry.take(MAX_TABLE).read_to_end(&mut text)?;
-            table = Some(AccountTable { text, mode });
+            reader.take(MAX_TABLE).read_to_end(&mut text)?;
+            return Ok(Some(AccountTable { text, mode: entry.mode & 0o777 }));
         }
-        Ok::<_, std::io::Error>(())
-    };
-    for_each_entry(spool, visit)?;
-    Ok(table)
+    }
+    Ok(None)
 }
 
 fn writer(owner: Ids) -> Result<Writer> {

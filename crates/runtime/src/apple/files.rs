@@ -1,11 +1,12 @@
 //! Files in and out: the engine copies paths, and has no archives.
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
 
 use super::containers::{ids_of, list};
 use super::{args as words, host_error, query};
+use crate::archive::restore::restore;
+use crate::archive::tar::{LimitedWriter, Reader, Writer, pack_tree};
 use crate::host::process::Stdin;
 use crate::program::exec::IS_DIR;
 use crate::program::{EngineProgram, deadline};
@@ -52,21 +53,17 @@ async fn into_directory(program: &EngineProgram, id: &ContainerId, at: &Containe
 
 /// Unpacks, and gives the owners that are not root, with their paths.
 fn unpack(tar: File, into: &Path) -> std::io::Result<Vec<(String, String)>> {
-    let (mut archive, mut owners) = (tar::Archive::new(std::io::BufReader::new(tar)), Vec::new());
-    archive.set_preserve_permissions(true);
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let (uid, gid) = (entry.header().uid().unwrap_or(0), entry.header().gid().unwrap_or(0));
-        let path = entry.path()?.to_string_lossy().into_owned();
+    let (mut reader, mut owners) = (Reader::open(tar.try_clone()?)?, Vec::new());
+    while let Some(entry) = reader.next_entry()? {
+        let path = String::from_utf8_lossy(&entry.path).into_owned();
         if path.contains('\n') {
             return Err(std::io::Error::other("a name has a line break"));
         }
-        if (uid, gid) != (0, 0) {
-            owners.push((format!("{uid}:{gid}"), path));
+        if (entry.uid, entry.gid) != (0, 0) {
+            owners.push((format!("{}:{}", entry.uid, entry.gid), path));
         }
-        entry.unpack_in(into)?;
     }
-    Ok(owners)
+    restore(&mut Reader::open(tar)?, File::open(into)?, Path::new("")).map(|()| owners)
 }
 
 fn entries(dir: &Path) -> Result<Vec<std::ffi::OsString>> {
@@ -95,39 +92,16 @@ pub(super) async fn download(
 
 /// Whether it fitted.
 fn pack(dir: &Path, into: File, max_bytes: u64) -> std::io::Result<bool> {
-    let mut tar = tar::Builder::new(BoundedFile { into, left: max_bytes });
-    tar.follow_symlinks(false);
-    let mut work = || {
+    let mut tar = Writer::new(LimitedWriter::new(into, max_bytes));
+    let work = || {
         for entry in std::fs::read_dir(dir)? {
             let entry = entry?;
-            let name = entry.file_name();
-            if entry.file_type()?.is_dir() {
-                tar.append_dir_all(&name, entry.path())?;
-            } else {
-                tar.append_path_with_name(entry.path(), &name)?;
-            }
+            pack_tree(&mut tar, &entry.path(), Path::new(&entry.file_name()))?;
         }
-        tar.finish()
+        tar.finish().map(drop)
     };
     match work() {
         Err(err) if err.kind() == std::io::ErrorKind::FileTooLarge => Ok(false),
         other => other.map(|()| true),
-    }
-}
-
-/// Fails instead of growing above a limit.
-struct BoundedFile {
-    into: File,
-    left: u64,
-}
-
-impl Write for BoundedFile {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(std::io::ErrorKind::FileTooLarge)?;
-        self.into.write_all(bytes).map(|()| bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.into.flush()
     }
 }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::program::json::{ImageConfigJson, array, image_id, oci_arch, one, unreadable};
+use crate::archive::oci::StartConfiguration;
+use crate::program::json::{array, image_id, normalized, oci_arch, one, unreadable};
 use crate::{
-    ByteSize, Container, ContainerId, ContainerStatus, EngineInfo, EngineKind, Error, Image, ImageConfig,
-    IsolationKind, Limits, MountPoint, Network, Result, Volume,
+    ByteSize, Container, ContainerId, ContainerStatus, EngineInfo, EngineKind, Error, Image, IsolationKind, Limits,
+    MountPoint, Network, Result, Volume,
 };
 
 /// The oldest engine, and the oldest system that it works on.
@@ -246,7 +247,7 @@ struct PlatformJson {
 #[derive(Deserialize, Default)]
 struct VariantConfigJson {
     #[serde(default)]
-    config: ImageConfigJson,
+    config: StartConfiguration,
 }
 
 impl VariantJson {
@@ -269,10 +270,10 @@ impl ImageJson {
             id: image_id(&named.descriptor.digest)?,
             tags: vec![named.name],
             digest: Some(named.descriptor.digest),
-            labels: config.labels.take().unwrap_or_default(),
-            env: config.env.take().unwrap_or_default(),
-            volumes: config.volumes.iter().flatten().map(|(path, _)| path.clone()).collect(),
-            config: ImageConfig::from(config),
+            labels: std::mem::take(&mut config.labels),
+            env: std::mem::take(&mut config.env),
+            volumes: config.volumes.keys().cloned().collect(),
+            config: normalized(config),
             arch,
             size_bytes,
             created: named.creation_date.as_ref().and_then(date).unwrap_or_default(),

@@ -21,6 +21,8 @@ use super::images::StoredImage;
 use super::networks::{gateways, subnets};
 use super::volumes::Content;
 use super::{EngineState, FakeRuntime};
+use crate::archive::restore::restore;
+use crate::archive::tar::{Reader, Writer, pack_tree};
 use crate::{
     Access, ByteSize, Container, ContainerId, ContainerPath, ContainerStatus, Image, ImageConfig, ImageId, Limits,
     MountPoint, Network, Port, Protocol, Tmpfs, Volume, VolumeMount, VolumeName,
@@ -188,9 +190,8 @@ fn dump_network(network: &Network) -> NetworkDump {
 fn dump_volume(dir: &Path, state: &EngineState, volume: &Volume) -> io::Result<VolumeDump> {
     let Volume { name, labels, created } = volume.clone();
     if let Some(content) = state.contents.get(&name) {
-        let mut tar = tar::Builder::new(File::create(tar_of(dir, &name))?);
-        tar.follow_symlinks(false);
-        tar.append_dir_all(".", content.place())?;
+        let mut tar = Writer::new(File::create(tar_of(dir, &name))?);
+        pack_tree(&mut tar, &content.place(), Path::new("."))?;
         tar.finish()?;
     }
     Ok(VolumeDump { name, labels, created })
@@ -279,9 +280,7 @@ impl EngineState {
         let VolumeDump { name, labels, created } = dump;
         let (content, files) = (Content::new()?, tar_of(dir, &name));
         if files.exists() {
-            let mut tar = tar::Archive::new(File::open(files)?);
-            tar.set_preserve_ownerships(rustix::process::geteuid().is_root());
-            tar.unpack(content.home())?;
+            restore(&mut Reader::open(File::open(files)?)?, File::open(content.home())?, Path::new(""))?;
         }
         self.contents.insert(name.clone(), content);
         self.volumes.push(Volume { name, labels, created });

@@ -1,8 +1,9 @@
 //! Files of a fake container: a directory of the host, and real tars to and from it.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{FileExt, symlink};
+use std::io::{self, Seek};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +11,9 @@ use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirEntry, Metadata, MetadataExt};
 use tempfile::TempDir;
 
-use super::{Verb, extract, refused};
+use super::{Verb, refused};
+use crate::archive::restore::restore;
+use crate::archive::tar::{EntryKind, FileTime, LimitedWriter, Reader, TarEntry, Writer};
 use crate::{ContainerPath, Error, Mount, Result, Tmpfs, VolumeMount};
 
 /// The files of a busybox image that are read here. `/bin/sh` only marks that there is a shell.
@@ -51,7 +54,7 @@ impl ContainerFiles {
             // Like the root of a container: all users may traverse it.
             std::fs::set_permissions(files.root(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
             match layer {
-                Some(layer) => extract::unpack(&files.root_dir()?, tar::Archive::new(FromStart { layer, at: 0 }))?,
+                Some(layer) => restore(&mut Reader::open(layer)?, files.root_dir()?, Path::new(""))?,
                 None => files.make_local()?,
             }
             files.mounts.iter().try_for_each(|it| files.link(it))?;
@@ -104,7 +107,7 @@ impl ContainerFiles {
         }
         let (root, at) = (self.root_dir()?, relative(&mount.at));
         root.create_dir_all(at.parent().unwrap_or(Path::new(".")))?;
-        extract::clear(&root, &at)?;
+        clear(&root, &at)?;
         symlink(mount.host.real(), self.root().join(at))
     }
 
@@ -112,7 +115,7 @@ impl ContainerFiles {
     fn clear(&self, at: &ContainerPath) -> io::Result<()> {
         let (root, at) = (self.root_dir()?, relative(at));
         root.create_dir_all(at.parent().unwrap_or(Path::new(".")))?;
-        extract::clear(&root, &at)
+        clear(&root, &at)
     }
 
     fn directory(&self, tmpfs: &Tmpfs) -> io::Result<()> {
@@ -158,15 +161,16 @@ impl ContainerFiles {
     pub(super) fn upload(&self, at: &ContainerPath, tar: File) -> Result<()> {
         let dir = self.place(at).and_then(|it| it.base.open_dir(&it.rest));
         let dir = dir.map_err(|err| refused(Verb::Upload, format!("cannot enter {at}: {err}")))?;
-        extract::unpack(&dir, tar::Archive::new(tar)).map_err(|err| refused(Verb::Upload, err.to_string()))
+        let unpacked = Reader::open(tar).and_then(|mut tar| restore(&mut tar, &dir, Path::new("")));
+        unpacked.map_err(|err| refused(Verb::Upload, err.to_string()))
     }
 
     pub(super) fn download(&self, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()> {
-        let tar = tar::Builder::new(BoundedWriter { into, left: max_bytes });
+        let tar = Writer::new(LimitedWriter::new(into, max_bytes));
         let mut packer = Packer { files: self, tar, mounts: true };
         let name = if path.file_name().is_empty() { "." } else { path.file_name() };
-        let packed = packer.pack(path, Path::new(name)).and_then(|()| packer.tar.into_inner()?.flush());
-        packed.map_err(|err| match err.kind() {
+        let packed = packer.pack(path, Path::new(name)).and_then(|()| packer.tar.finish());
+        packed.map(drop).map_err(|err| match err.kind() {
             io::ErrorKind::FileTooLarge => Error::TooLarge { max_bytes },
             _ => refused(Verb::Download, format!("cannot read {path}: {err}")),
         })
@@ -175,12 +179,12 @@ impl ContainerFiles {
     /// Everything but what is mounted, as a layer of an image, and its size.
     pub(super) fn layer(&self) -> Result<(File, u64)> {
         let packed = || -> io::Result<(File, u64)> {
-            let tar = tar::Builder::new(BoundedWriter { into: tempfile::tempfile()?, left: u64::MAX });
+            let tar = Writer::new(LimitedWriter::new(tempfile::tempfile()?, u64::MAX));
             let mut packer = Packer { files: self, tar, mounts: false };
             for name in sorted(&self.root_dir()?, Path::new("."))? {
                 packer.pack(&join(&ContainerPath::root(), &name)?, Path::new(&name))?;
             }
-            let mut layer = packer.tar.into_inner()?.into;
+            let mut layer = packer.tar.finish()?.into_inner();
             let size = layer.stream_position()?;
             layer.rewind()?;
             Ok((layer, size))
@@ -191,7 +195,7 @@ impl ContainerFiles {
 
 struct Packer<'a> {
     files: &'a ContainerFiles,
-    tar: tar::Builder<BoundedWriter>,
+    tar: Writer<LimitedWriter<File>>,
     /// Mounts are packed, too.
     mounts: bool,
 }
@@ -204,19 +208,15 @@ impl Packer<'_> {
         }
         let HostLocation { base, rest } = self.files.place(path)?;
         let meta = base.symlink_metadata(&rest)?;
-        let mut header = header(&meta);
         if meta.is_symlink() {
-            header.set_entry_type(tar::EntryType::Symlink);
-            return self.tar.append_link(&mut header, name, base.read_link_contents(&rest)?);
+            let target = base.read_link_contents(&rest)?.into_os_string().into_vec();
+            return self.tar.write_entry(&entry(name, EntryKind::Symlink(target), &meta));
         }
         if meta.is_file() {
-            header.set_entry_type(tar::EntryType::Regular);
-            header.set_size(meta.len());
-            return self.tar.append_data(&mut header, name, base.open(&rest)?.take(meta.len()));
+            return self.tar.write_file(&entry(name, EntryKind::file(meta.len()), &meta), base.open(&rest)?);
         }
         if meta.is_dir() {
-            header.set_entry_type(tar::EntryType::Directory);
-            self.tar.append_data(&mut header, name.join(""), io::empty())?;
+            self.tar.write_entry(&entry(&name.join(""), EntryKind::Directory, &meta))?;
             return sorted(&base, &rest)?.iter().try_for_each(|it| self.pack(&join(path, it)?, &name.join(it)));
         }
         // Sockets and the like are left out, as engines do.
@@ -224,14 +224,10 @@ impl Packer<'_> {
     }
 }
 
-fn header(meta: &Metadata) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_mode(meta.mode() & 0o7777);
-    header.set_uid(meta.uid().into());
-    header.set_gid(meta.gid().into());
-    header.set_mtime(meta.mtime().try_into().unwrap_or(0));
-    header.set_size(0);
-    header
+fn entry(name: &Path, kind: EntryKind, meta: &Metadata) -> TarEntry {
+    let mtime = FileTime::from_seconds(meta.mtime());
+    let entry = TarEntry::new(name.as_os_str().as_bytes(), kind, meta.mode() & 0o7777);
+    TarEntry { uid: meta.uid(), gid: meta.gid(), mtime, ..entry }
 }
 
 fn sorted(base: &Dir, rest: &Path) -> io::Result<Vec<String>> {
@@ -254,34 +250,11 @@ fn host(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Host { what: what.into(), source }
 }
 
-/// Reads a file that others read at the same time, so without its common offset.
-struct FromStart {
-    layer: Arc<File>,
-    at: u64,
-}
-
-impl Read for FromStart {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.layer.read_at(buffer, self.at)?;
-        self.at += count as u64;
-        Ok(count)
-    }
-}
-
-/// Refuses the first byte beyond its bound.
-struct BoundedWriter {
-    into: File,
-    left: u64,
-}
-
-impl Write for BoundedWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
-        self.into.write_all(bytes)?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.into.flush()
+/// Makes way: what stands there and is no directory goes.
+fn clear(root: &Dir, path: &Path) -> io::Result<()> {
+    match root.symlink_metadata(path) {
+        Ok(it) if it.is_dir() => root.remove_dir(path),
+        Ok(_) => root.remove_file(path),
+        Err(_) => Ok(()),
     }
 }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep_until};
 
 use super::{EngineState, FakeRuntime, Verb, arch, now, off_thread, random_id, refused};
+use crate::archive::tar::Reader;
 use crate::{
     Capability, EngineKind, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageConfig, ImageId, ImageImport,
     ImageRef, ImageStore, LabelFilter, Result,
@@ -218,7 +219,8 @@ fn keep(mut tar: File) -> Result<(File, u64)> {
         let mut kept = tempfile::tempfile()?;
         let size = std::io::copy(&mut tar, &mut kept)?;
         kept.rewind()?;
-        tar::Archive::new(&kept).entries()?.try_for_each(|it| it.map(|_| ()))?;
+        let mut reader = Reader::open(kept.try_clone()?)?;
+        while reader.next_entry()?.is_some() {}
         Ok((kept, size))
     };
     copied().map_err(|err| refused(Verb::Import, format!("cannot read the tar: {err}")))

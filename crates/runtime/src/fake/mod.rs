@@ -21,7 +21,6 @@ mod containers;
 #[cfg(any(test, feature = "programs"))]
 mod dump;
 mod exec;
-mod extract;
 mod fault_injection;
 mod files;
 mod guest;

@@ -1,10 +1,8 @@
 //! Answers of engines' programs in JSON.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use crate::archive::oci::StartConfiguration;
 use crate::{Error, ImageConfig, ImageId, Result};
 
 pub(crate) fn array<T: DeserializeOwned>(verb: &'static str, json: &[u8]) -> Result<Vec<T>> {
@@ -35,32 +33,15 @@ pub(crate) fn oci_arch(arch: &str) -> String {
     .to_owned()
 }
 
-/// The configuration of an image, as OCI has it.
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "PascalCase")]
-pub(crate) struct ImageConfigJson {
-    pub(crate) labels: Option<BTreeMap<String, String>>,
-    pub(crate) env: Option<Vec<String>>,
-    pub(crate) entrypoint: Option<Vec<String>>,
-    pub(crate) cmd: Option<Vec<String>>,
-    pub(crate) volumes: Option<BTreeMap<String, serde::de::IgnoredAny>>,
-    #[serde(default)]
-    pub(crate) user: String,
-    #[serde(default)]
-    pub(crate) working_dir: String,
-}
-
-impl From<ImageConfigJson> for ImageConfig {
-    /// Normalises equivalent settings: engines cannot reset a container's settings, so its image names root and the
-    /// root directory where its own image is silent.
-    fn from(it: ImageConfigJson) -> Self {
-        let words = |words: Option<Vec<String>>| words.filter(|it| it[..] != [""]).unwrap_or_default();
-        let is_root = matches!(it.user.as_str(), "0" | "root" | "0:0" | "root:root");
-        Self {
-            entrypoint: words(it.entrypoint),
-            cmd: words(it.cmd),
-            user: if is_root { String::new() } else { it.user },
-            workdir: if it.working_dir == "/" { String::new() } else { it.working_dir },
-        }
+/// Normalises equivalent settings: engines cannot reset a container's settings, so its image names root and the root
+/// directory where its own image is silent.
+pub(crate) fn normalized(config: StartConfiguration) -> ImageConfig {
+    let words = |words: Vec<String>| if words[..] == [""] { Vec::new() } else { words };
+    let is_root = matches!(config.user.as_str(), "0" | "root" | "0:0" | "root:root");
+    ImageConfig {
+        entrypoint: words(config.entrypoint),
+        cmd: words(config.cmd),
+        user: if is_root { String::new() } else { config.user },
+        workdir: if config.working_dir == "/" { String::new() } else { config.working_dir },
     }
 }

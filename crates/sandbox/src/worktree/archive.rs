@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use coracle_lifecycle::Omissions;
-use coracle_runtime::archive::{Error, Writer, plain_name};
+use coracle_runtime::archive::transfer::{Error, Writer, plain_name};
 use coracle_runtime::link::protocol::{FileEntry, FileKind};
 
 use super::git_in_container::{Workdir, lost};

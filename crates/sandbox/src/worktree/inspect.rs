@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::Input;
-use coracle_runtime::archive::Writer;
+use coracle_runtime::archive::transfer::Writer;
 use coracle_runtime::host::git::GitCommand;
 use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
@@ -178,7 +178,7 @@ pub fn pack_file(
     paths: PackPaths<'_>,
     file: &CommitFile,
     content: &[u8],
-) -> Result<(), coracle_runtime::archive::Error> {
+) -> Result<(), coracle_runtime::archive::transfer::Error> {
     let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
     let path = &format!("{}/{inner}", paths.into);
     for (at, _) in path.match_indices('/') {

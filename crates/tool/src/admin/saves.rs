@@ -220,7 +220,7 @@ fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::SkippedEntry;
+    use coracle_runtime::archive::transfer::SkippedEntry;
     use insta::assert_snapshot;
 
     use super::*;

@@ -1,7 +1,8 @@
 //! What the engine says, with what to do about it.
 
+use coracle_runtime::archive::transfer;
 use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Capability, ConnectionFault, EngineKind, Error, Excerpt, StoredFileError, archive};
+use coracle_runtime::{Capability, ConnectionFault, EngineKind, Error, Excerpt, StoredFileError};
 
 use super::{Code, Failure};
 
@@ -256,7 +257,7 @@ fn sentence(err: &Error) -> String {
             Some(last) => format!("`{verb}` failed (exit {exit}): {last}"),
             None => format!("`{verb}` failed (exit {exit})"),
         },
-        Error::Archive(archive::Error::Io { path, source }) => {
+        Error::Archive(transfer::Error::Io { path, source }) => {
             format!("cannot copy `{}`: {source}", path.escape_debug())
         }
         Error::Host { what, source } => format!("{what}: {source}"),
@@ -358,10 +359,10 @@ fn for_fault(code: ErrorCode) -> &'static str {
     }
 }
 
-fn for_archive(failure: Failure, err: &archive::Error) -> Failure {
+fn for_archive(failure: Failure, err: &transfer::Error) -> Failure {
     match err {
-        archive::Error::TooMany(_) => failure.hint_setting("copy less at once", "copy.max_entries"),
-        archive::Error::TooLarge(_) => failure.hint_setting("copy less at once", "copy.max_bytes"),
+        transfer::Error::TooMany(_) => failure.hint_setting("copy less at once", "copy.max_entries"),
+        transfer::Error::TooLarge(_) => failure.hint_setting("copy less at once", "copy.max_bytes"),
         _ => failure
             .hint("new files of this copy were removed again; check that source and target can be read and written"),
     }

@@ -1,7 +1,7 @@
 //! What snapshots say, with what to do about it.
 
 use coracle_images::snapshot::Error;
-use coracle_runtime::host::image_archive::ImageArchiveError;
+use coracle_runtime::archive::oci::ImageError;
 
 use super::{Code, Failure};
 
@@ -29,7 +29,7 @@ impl From<Error> for Failure {
                 .detail("kind", "snapshot")
                 .detail("containers", by)
                 .hint("`destroy` the containers that are made of it first"),
-            Error::Archive(ImageArchiveError::Cancelled) => Self::cancelled(),
+            Error::Archive(ImageError::Cancelled) => Self::cancelled(),
             Error::Archive(_) => Self::new(Code::CopyFailed, format!("the archive cannot be used: {message}"))
                 .hint("make sure that there is room on both sides, then call again"),
             Error::NoSnapshot(_) => Self::new(Code::InvalidInput, message),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_lifecycle::{CopyAmount, CopyMeter, CopyReport, CopyRequest, copy_in, copy_out};
-use coracle_runtime::archive::SkippedEntry;
+use coracle_runtime::archive::transfer::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, Handle};
 use schemars::JsonSchema;

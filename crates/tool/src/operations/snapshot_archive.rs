@@ -200,10 +200,10 @@ fn free_path(err: coracle_lifecycle::Error) -> Failure {
 /// An archive is the caller's: its faults are those of the field that named it.
 fn refused(err: coracle_images::snapshot::Error) -> Failure {
     use coracle_images::snapshot::Error;
-    use coracle_runtime::host::image_archive::ImageArchiveError;
+    use coracle_runtime::archive::oci::ImageError;
 
     match &err {
-        Error::Archive(ImageArchiveError::Io(_)) => err.into(),
+        Error::Archive(ImageError::Io(_)) => err.into(),
         Error::Archive(_) | Error::NoSnapshot(_) => Failure::invalid("host_path", err.to_string())
             .hint("name an archive that `snapshot_export` wrote: an uncompressed tar"),
         _ => err.into(),

@@ -1,7 +1,7 @@
 //! What became of the workspace, for the person: compared, packed, or applied to the host.
 
 use coracle_lifecycle::SessionContainers;
-use coracle_runtime::archive::Limits;
+use coracle_runtime::archive::transfer::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
 use coracle_runtime::{Baseline, ContainerPath};
 use coracle_workspace::{

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::Limits;
+use coracle_runtime::archive::transfer::Limits;
 use coracle_runtime::host::fs::HostPathError;
 use coracle_runtime::host::tree::{DirHandle, FileIdentity};
 use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::archive::{Limits, TransferReport, Writer};
+use coracle_runtime::archive::transfer::{self, Limits, TransferReport, Writer};
 use coracle_runtime::link::FileContent;
 use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
-use coracle_runtime::{Error, Ids, archive};
+use coracle_runtime::{Error, Ids};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::changes::{SkippedFile, travels};
@@ -34,7 +34,7 @@ pub struct WorkspaceArchive {
 /// Packs all files of a workspace, and the links that stay inside, into `into`, which is empty.
 ///
 /// # Errors
-/// Those of the link, and [`archive::Error`] as [`Error::Host`].
+/// Those of the link, and [`transfer::Error`] as [`Error::Host`].
 pub async fn export(
     files: &GuestFs,
     sums: &[FileDigest],
@@ -78,7 +78,7 @@ async fn add(
 ) -> Result<Option<&'static str>, Error> {
     let name = format!("{TOP}/{}", sum.path);
     if let (EntryKind::Symlink, Some(target), false) = (sum.kind, &sum.target, sum.odd) {
-        let plain = archive::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);
+        let plain = transfer::plain_name(Path::new(&sum.path)).is_some_and(|it| it == sum.path);
         let inside = plain && writer.link_within(&name, target, None).map_err(cannot_write)?;
         return Ok((!inside).then_some("it is a link that leads outside"));
     }
@@ -101,6 +101,6 @@ async fn add(
     Ok(None)
 }
 
-fn cannot_write(err: archive::Error) -> Error {
+fn cannot_write(err: transfer::Error) -> Error {
     Error::Host { what: "cannot write the archive".into(), source: io::Error::other(err) }
 }

@@ -13,8 +13,9 @@ use coracle_runtime::{
 use rustix::process::geteuid;
 use sha2::{Digest as _, Sha256};
 
-use crate::store::{Compression, DiffId, LayerLimits, NewImage, NewLayer};
+use crate::store::{DiffId, LayerLimits, NewImage, NewLayer};
 use crate::{EmbeddedRuntime, EngineOptions};
+use coracle_runtime::archive::oci::LayerEncoding;
 
 const BUSYBOX: &str = "/bin/busybox";
 
@@ -216,7 +217,7 @@ impl Fixture {
             blob.read_to_end(&mut bytes).unwrap();
             blob.rewind().unwrap();
             let diff_id = DiffId::from_bytes(Sha256::digest(&bytes).into());
-            let layer = NewLayer { diff_id, blob, compression: Compression::None, limits: LayerLimits::default() };
+            let layer = NewLayer { diff_id, blob, compression: LayerEncoding::Plain, limits: LayerLimits::default() };
             addition.add_layer(layer).unwrap().diff_id
         };
         let mut other = tar::Builder::new(tempfile::tempfile().unwrap());

@@ -1,7 +1,8 @@
 //! Images of containers, and archives of images.
 
+use coracle_runtime::archive::oci::Configuration;
+
 use super::*;
-use crate::store::configuration::Configuration;
 
 pub(super) struct Container {
     pub(super) upper: PathBuf,

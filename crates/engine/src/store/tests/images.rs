@@ -1,5 +1,7 @@
 //! Names and images.
 
+use coracle_runtime::archive::oci::Platform;
+
 use super::*;
 use crate::cancel::{CancelFlag, Cancellation};
 use crate::store::garbage::GarbageReport;
@@ -12,7 +14,7 @@ fn an_imported_image_is_found_by_each_of_its_names() {
         (image.tags.as_slice(), image.env.as_slice()),
         (&["docker.io/library/ours:1".to_owned()][..], &["A=b".to_owned()][..])
     );
-    assert_eq!((image.size_bytes, image.arch.as_str()), (3, configuration::host_architecture()));
+    assert_eq!((image.size_bytes, &image.arch), (3, &Platform::of_this_machine().architecture));
     for by in ["ours:1", "docker.io/library/ours:1", image.id.as_str()] {
         assert_eq!(place.store.find(&[name(by)]).unwrap(), std::slice::from_ref(&image), "{by}");
     }
@@ -65,7 +67,7 @@ fn an_image_that_is_given_up_gets_no_name() {
     let mut addition = place.store.begin_cancellable_addition(cancel.clone()).unwrap();
     let layer = addition.add_layer(layer(&small("new").bytes())).unwrap();
     let configuration = serde_json::json!({
-        "architecture": configuration::host_architecture(), "os": "linux",
+        "architecture": Platform::of_this_machine().architecture, "os": "linux",
         "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
     });
     let image = || NewImage {
@@ -94,7 +96,7 @@ fn volumes_of_an_image_are_paths_inside_a_container() {
     let mut addition = place.store.begin_addition().unwrap();
     let layer = addition.add_layer(layer(&bytes)).unwrap();
     let configuration = serde_json::json!({
-        "architecture": configuration::host_architecture(), "os": "linux",
+        "architecture": Platform::of_this_machine().architecture, "os": "linux",
         "config": { "Volumes": { "/data/": {}, "/srv/../..": {}, "relative": {}, "/a\nb": {} } },
         "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
     });
@@ -109,7 +111,7 @@ fn a_layer_that_an_image_has_twice_is_mounted_once_where_it_is_topmost() {
     let mut addition = place.store.begin_addition().unwrap();
     let [twice, once] = ["twice", "once"].map(|it| addition.add_layer(layer(&small(it).bytes())).unwrap().diff_id);
     let configuration = serde_json::json!({
-        "architecture": configuration::host_architecture(), "os": "linux",
+        "architecture": Platform::of_this_machine().architecture, "os": "linux",
         "rootfs": { "type": "layers", "diff_ids": [twice, once, twice] },
     });
     let configuration = configuration.to_string().into_bytes();

@@ -1,5 +1,7 @@
 //! Layers that are added.
 
+use coracle_runtime::archive::oci::LayerEncoding;
+
 use super::*;
 use crate::cancel::CancelFlag;
 use crate::store::garbage::GarbageReport;
@@ -50,7 +52,7 @@ fn a_layer_is_refused_for_another_digest_or_a_hostile_entry_and_nothing_stays() 
     let limits = LayerLimits { bytes: 100_000, ..LayerLimits::default() };
     let refused = addition.add_layer(NewLayer { limits, ..layer(&small(&"x".repeat(200_000)).bytes()) });
     assert!(matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::TooLarge { .. }, .. })), "{refused:?}");
-    let no_gzip = NewLayer { compression: Compression::Gzip, ..layer(&good) };
+    let no_gzip = NewLayer { compression: LayerEncoding::Gzip, ..layer(&good) };
     let refused = addition.add_layer(no_gzip);
     assert!(matches!(refused, Err(StoreError::Refused { refusal: LayerRefusal::Unreadable(_), .. })), "{refused:?}");
     drop(addition);

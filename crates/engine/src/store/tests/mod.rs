@@ -11,6 +11,7 @@ use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::archive::oci::LayerEncoding;
 use coracle_runtime::{Image, ImageConfig, ImageId, ImageImport, ImageRef, LabelFilter};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -100,7 +101,7 @@ fn layer(bytes: &[u8]) -> NewLayer {
     NewLayer {
         diff_id: DiffId::from_bytes(Sha256::digest(bytes).into()),
         blob: file(bytes),
-        compression: Compression::None,
+        compression: LayerEncoding::Plain,
         limits: LayerLimits::default(),
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 
+use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{EntryPosition, TreeSink};
-use crate::archive::{Entry, EntryKind, TarWriter};
 
 /// Digests that two trees share only when they are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,9 +58,9 @@ impl DigestSink {
     }
 
     /// Takes an entry whose content has this digest.
-    pub(crate) fn take_digest(&mut self, entry: &Entry, content: Option<[u8; 32]>) -> io::Result<()> {
+    pub(crate) fn take_digest(&mut self, entry: &TarEntry, content: Option<[u8; 32]>) -> io::Result<()> {
         let mut headers = Vec::new();
-        TarWriter::new(&mut headers).write_entry(entry)?;
+        Writer::new(&mut headers).write_entry(entry)?;
         self.metadata.update(&headers);
         self.content.update(&headers);
         self.content.update(content.unwrap_or_default());
@@ -73,7 +73,7 @@ impl DigestSink {
 }
 
 impl TreeSink for DigestSink {
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()> {
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()> {
         let has_content = matches!(entry.kind, EntryKind::File { size: 1.., .. });
         let content = match &mut self.contents {
             ContentDigests::Known(known) if has_content => known.remove(&at.inode),

@@ -4,11 +4,11 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use coracle_runtime::archive::tar::{Device, EntryKind, FileTime, TarEntry, Xattr};
 use rustix::fs::{AtFlags, FileType, Stat, lgetxattr, llistxattr, major, minor, readlinkat, statat};
 use rustix::io::Errno;
 
 use super::{OverlayForm, is_portable};
-use crate::archive::{Device, Entry, EntryKind, FileTime, Xattr};
 
 /// Bytes of a list of attribute names, and of a value, that the kernel gives at most.
 const MAX_XATTR: usize = 64 * 1024;
@@ -16,7 +16,7 @@ const MAX_XATTR: usize = 64 * 1024;
 /// An entry as it lies on the disk.
 #[derive(Debug)]
 pub(super) struct DiskEntry {
-    pub(super) entry: Entry,
+    pub(super) entry: TarEntry,
     pub(super) stat: Stat,
     /// It hides what lower layers have at its place.
     pub(super) opaque: bool,
@@ -41,7 +41,7 @@ impl DiskReader {
         let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let Some(kind) = kind(dir, name, &stat)? else { return Ok(None) };
         let (xattrs, opaque) = self.xattrs(dir, name)?;
-        let entry = Entry {
+        let entry = TarEntry {
             path: Vec::new(),
             kind,
             mode: stat.st_mode & 0o7777,

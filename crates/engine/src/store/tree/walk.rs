@@ -7,16 +7,17 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, openat, openat2};
 
+use super::super::LayerRefusal;
 use super::disk::{DiskEntry, DiskReader};
 use super::{OPAQUE, OverlayForm, WHITEOUT};
-use crate::archive::{Entry, EntryKind, FileTime, LayerRefusal};
 
 /// Receives the entries of a directory.
 pub(crate) trait TreeSink {
     /// Takes an entry. A file's content can be opened by its position.
-    fn take_entry(&mut self, entry: &Entry, at: EntryPosition<'_>) -> io::Result<()>;
+    fn take_entry(&mut self, entry: &TarEntry, at: EntryPosition<'_>) -> io::Result<()>;
 }
 
 /// Where an entry lies on the disk.
@@ -154,9 +155,9 @@ pub(crate) fn is_whiteout(stat: &Stat) -> bool {
 }
 
 /// An empty file, the form that whiteouts have in archives.
-fn marker(path: Vec<u8>) -> Entry {
+fn marker(path: Vec<u8>) -> TarEntry {
     let kind = EntryKind::File { size: 0, extents: None };
-    Entry { path, kind, mode: 0, uid: 0, gid: 0, mtime: FileTime::default(), xattrs: Vec::new() }
+    TarEntry { path, kind, mode: 0, uid: 0, gid: 0, mtime: FileTime::default(), xattrs: Vec::new() }
 }
 
 fn with_prefix(path: &[u8]) -> Vec<u8> {

@@ -4,15 +4,16 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{Extent, TarEntry};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
+use super::super::LayerRefusal;
 use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::parents::{is_missing, timestamps};
 use super::path::EntryPath;
 use super::{ContentSource, Result, Unpack};
-use crate::archive::{Entry, Extent, entry_refusal};
 use crate::cancel::CancelFlag;
 
 /// Bytes of holes that are hashed before the work is given up.
@@ -29,7 +30,7 @@ impl Unpack {
     pub(super) fn file(
         &mut self,
         path: &EntryPath,
-        entry: &Entry,
+        entry: &TarEntry,
         content: FileContent<'_>,
         source: &mut dyn ContentSource,
     ) -> Result<()> {
@@ -60,7 +61,7 @@ impl Unpack {
 
     /// Another name of a file of this layer.
     pub(super) fn hard_link(&mut self, path: &EntryPath, target: &[u8]) -> Result<()> {
-        let refused = |why: &str| entry_refusal(path.as_bytes(), why);
+        let refused = |why: &str| LayerRefusal::entry(path.as_bytes(), why);
         // Some write targets as absolute paths; they mean the layer's root.
         let relative = target.iter().position(|it| *it != b'/').map_or(target, |at| &target[at..]);
         let target = EntryPath::parse(relative, self.options.max_depth)?;

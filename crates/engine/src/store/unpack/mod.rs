@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{EntryKind, FileTime, ReadError, Reader, TarEntry};
 use serde::{Deserialize, Serialize};
 
 use path::EntryPath;
@@ -22,7 +23,6 @@ use path::EntryPath;
 use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};
 use super::{LayerRefusal, StoreError};
-use crate::archive::{Entry, EntryKind, FileTime, TarReader};
 use crate::cancel::CancelFlag;
 
 /// What an archive may unpack to.
@@ -70,6 +70,12 @@ impl From<LayerRefusal> for UnpackError {
     }
 }
 
+impl From<ReadError> for UnpackError {
+    fn from(err: ReadError) -> Self {
+        Self::Refused(err.into())
+    }
+}
+
 impl From<io::Error> for UnpackError {
     fn from(err: io::Error) -> Self {
         Self::Io(err)
@@ -114,7 +120,7 @@ pub(crate) trait ContentSource {
     }
 }
 
-impl<R: Read> ContentSource for TarReader<R> {
+impl<R: Read> ContentSource for Reader<R> {
     fn read_content(&mut self, buffer: &mut [u8]) -> Result<usize> {
         Ok(Self::read_content(self, buffer)?)
     }
@@ -123,7 +129,7 @@ impl<R: Read> ContentSource for TarReader<R> {
 /// Unpacks an archive into an empty directory.
 pub(crate) fn unpack(archive: impl Read, into: OwnedFd, options: UnpackOptions) -> Result<UnpackReport> {
     let mut it = Unpack::new(into, options);
-    let mut archive = TarReader::new(archive);
+    let mut archive = Reader::new(archive);
     while let Some(entry) = archive.next_entry()? {
         it.entry(&entry, &mut archive)?;
     }
@@ -177,7 +183,7 @@ impl Unpack {
     }
 
     /// Makes one entry.
-    pub(crate) fn entry(&mut self, entry: &Entry, source: &mut dyn ContentSource) -> Result<()> {
+    pub(crate) fn entry(&mut self, entry: &TarEntry, source: &mut dyn ContentSource) -> Result<()> {
         self.count(entry)?;
         let path = EntryPath::parse(&entry.path, self.options.max_depth)?;
         if path.is_root() {
@@ -193,12 +199,13 @@ impl Unpack {
                 self.file(&path, entry, content, source)
             }
             EntryKind::HardLink(target) => self.hard_link(&path, target),
+            EntryKind::Unknown(_) => Err(LayerRefusal::entry(&entry.path, "is of an unknown kind").into()),
             _ => self.node(&path, entry),
         }
     }
 
     /// Counts an entry against the limits.
-    fn count(&mut self, entry: &Entry) -> Result<(), LayerRefusal> {
+    fn count(&mut self, entry: &TarEntry) -> Result<(), LayerRefusal> {
         self.count_entry()?;
         self.sizes.add(entry)
     }

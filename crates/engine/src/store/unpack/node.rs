@@ -2,24 +2,25 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
+use coracle_runtime::archive::tar::{Device, EntryKind, TarEntry, Xattr};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, lsetxattr, makedev,
     mknodat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
 
+use super::super::LayerRefusal;
 use super::super::tree::is_portable;
 use super::parents::timestamps;
 use super::path::EntryPath;
 use super::{Result, Unpack};
-use crate::archive::{Device, Entry, EntryKind, Xattr, entry_refusal};
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: usize = 4095;
 
 impl Unpack {
     /// Makes an entry that has no content.
-    pub(super) fn node(&mut self, path: &EntryPath, entry: &Entry) -> Result<()> {
+    pub(super) fn node(&mut self, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let dir = self.parent(path)?;
         let made = match make_node(dir.as_fd(), path, entry)? {
             Err(Errno::EXIST) => {
@@ -39,7 +40,7 @@ impl Unpack {
         }
     }
 
-    fn set_node_attributes(&mut self, dir: BorrowedFd<'_>, path: &EntryPath, entry: &Entry) -> Result<()> {
+    fn set_node_attributes(&mut self, dir: BorrowedFd<'_>, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let name = path.c_name();
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         self.leave_out_if_foreign(chownat(dir, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW))?;
@@ -54,7 +55,7 @@ impl Unpack {
     }
 
     /// Gives an open file or directory its owner, mode and attributes, in the order in which none undoes another.
-    pub(super) fn set_attributes(&mut self, file: BorrowedFd<'_>, entry: &Entry) -> Result<()> {
+    pub(super) fn set_attributes(&mut self, file: BorrowedFd<'_>, entry: &TarEntry) -> Result<()> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         self.leave_out_if_foreign(fchown(file, Some(uid), Some(gid)))?;
         self.set_mode(file, entry.mode)?;
@@ -67,10 +68,10 @@ impl Unpack {
 
     /// Sets the attributes that belong to an image. Those that would speak to the overlay refuse the archive; others are
     /// the business of the host that wrote it.
-    fn set_xattrs(&mut self, entry: &Entry, set: impl Fn(&Xattr) -> rustix::io::Result<()>) -> Result<()> {
+    fn set_xattrs(&mut self, entry: &TarEntry, set: impl Fn(&Xattr) -> rustix::io::Result<()>) -> Result<()> {
         for it in &entry.xattrs {
             if it.name.starts_with(b"trusted.") || it.name.starts_with(b"user.overlay.") {
-                return Err(entry_refusal(&entry.path, "has an attribute that only the engine may set").into());
+                return Err(LayerRefusal::entry(&entry.path, "has an attribute that only the engine may set").into());
             }
             if !is_portable(&it.name) {
                 self.left_out += 1;
@@ -80,7 +81,9 @@ impl Unpack {
                 // The file system or the kind of file has none of these, or this user may not set it.
                 Err(Errno::NOTSUP | Errno::PERM) => self.left_out += 1,
                 Err(Errno::INVAL | Errno::RANGE | Errno::TOOBIG) => {
-                    return Err(entry_refusal(&entry.path, "has an attribute that the kernel does not accept").into());
+                    return Err(
+                        LayerRefusal::entry(&entry.path, "has an attribute that the kernel does not accept").into()
+                    );
                 }
                 done => done?,
             }
@@ -101,18 +104,22 @@ impl Unpack {
 }
 
 /// Makes a node with its kind alone. The outer result refuses the entry, the inner one is the system's.
-fn make_node(dir: BorrowedFd<'_>, path: &EntryPath, entry: &Entry) -> Result<rustix::io::Result<()>> {
+fn make_node(dir: BorrowedFd<'_>, path: &EntryPath, entry: &TarEntry) -> Result<rustix::io::Result<()>> {
     let name = path.c_name();
     let mode = Mode::from_raw_mode(0o600);
     let device = |kind: FileType, it: &Device| mknodat(dir, &name, kind, mode, makedev(it.major, it.minor));
     Ok(match &entry.kind {
         EntryKind::Symlink(target) if target.is_empty() || target.len() > MAX_TARGET => {
-            return Err(entry_refusal(&entry.path, "is a symbolic link without a target, or with one too long").into());
+            return Err(
+                LayerRefusal::entry(&entry.path, "is a symbolic link without a target, or with one too long").into()
+            );
         }
         EntryKind::Symlink(target) => symlinkat(&**target, dir, &name),
         EntryKind::CharDevice(it) => device(FileType::CharacterDevice, it),
         EntryKind::BlockDevice(it) => device(FileType::BlockDevice, it),
         EntryKind::Fifo => mknodat(dir, &name, FileType::Fifo, mode, 0),
-        EntryKind::File { .. } | EntryKind::Directory | EntryKind::HardLink(_) => Err(Errno::INVAL),
+        EntryKind::File { .. } | EntryKind::Directory | EntryKind::HardLink(_) | EntryKind::Unknown(_) => {
+            Err(Errno::INVAL)
+        }
     })
 }

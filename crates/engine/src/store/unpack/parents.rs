@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, mkdirat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 
+use super::super::LayerRefusal;
 use super::super::remove::remove_entry;
 use super::super::tree::{is_dir, is_whiteout, open_beneath};
 use super::path::EntryPath;
 use super::{Result, Unpack};
-use crate::archive::{Entry, EntryKind, FileTime, entry_refusal};
 
 /// Mode of a directory that an archive only implies, as other engines make it.
 const IMPLIED_MODE: u32 = 0o755;
@@ -43,7 +44,7 @@ impl Unpack {
         match statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {}
             Ok(stat) if is_whiteout(&stat) => unlinkat(&above, &name, AtFlags::empty())?,
-            Ok(_) => return Err(entry_refusal(path, "is no directory, and another entry lies in it").into()),
+            Ok(_) => return Err(LayerRefusal::entry(path, "is no directory, and another entry lies in it").into()),
             Err(err) => return Err(err.into()),
         }
         self.count_entry()?;
@@ -67,7 +68,7 @@ impl Unpack {
     }
 
     /// Creates a directory, or gives one that is there its attributes.
-    pub(super) fn directory(&mut self, path: &EntryPath, entry: &Entry) -> Result<()> {
+    pub(super) fn directory(&mut self, path: &EntryPath, entry: &TarEntry) -> Result<()> {
         let above = self.parent(path)?;
         let name = path.c_name();
         let there = match statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -90,9 +91,9 @@ impl Unpack {
     }
 
     /// Gives the root its attributes.
-    pub(super) fn root_entry(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn root_entry(&mut self, entry: &TarEntry) -> Result<()> {
         if entry.kind != EntryKind::Directory {
-            return Err(entry_refusal(&entry.path, "is the root, and no directory").into());
+            return Err(LayerRefusal::entry(&entry.path, "is the root, and no directory").into());
         }
         let root = self.root.try_clone()?;
         self.set_attributes(root.as_fd(), entry)?;

@@ -3,7 +3,6 @@
 use std::ffi::CString;
 
 use super::super::LayerRefusal;
-use crate::archive::entry_refusal;
 
 /// A path beneath the layer's root, in parts that are neither empty, `.` nor `..`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ const MAX_PATH: usize = 4000;
 impl EntryPath {
     /// Checks a name. `/` and `.` are the root.
     pub(super) fn parse(name: &[u8], max_depth: usize) -> Result<Self, LayerRefusal> {
-        let refused = |why: &str| entry_refusal(name, why);
+        let refused = |why: &str| LayerRefusal::entry(name, why);
         let parts = || name.split(|it| *it == b'/').filter(|it| !matches!(*it, b"" | b"."));
         if name.is_empty() {
             return Err(refused("has no name"));

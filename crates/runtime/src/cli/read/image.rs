@@ -3,8 +3,9 @@
 use serde::Deserialize;
 
 use super::{array, image_id};
-use crate::program::json::ImageConfigJson;
-use crate::{Image, ImageConfig, Result};
+use crate::archive::oci::StartConfiguration;
+use crate::program::json::normalized;
+use crate::{Image, Result};
 
 pub(in crate::cli) fn images(json: &[u8]) -> Result<Vec<Image>> {
     array::<ImageJson>("image inspect", json)?.into_iter().map(ImageJson::read).collect()
@@ -17,7 +18,7 @@ struct ImageJson {
     repo_tags: Option<Vec<String>>,
     repo_digests: Option<Vec<String>>,
     #[serde(default)]
-    config: Option<ImageConfigJson>,
+    config: Option<StartConfiguration>,
     architecture: String,
     #[serde(default)]
     size: u64,
@@ -33,10 +34,10 @@ impl ImageJson {
             id: image_id(&self.id)?,
             tags: self.repo_tags.unwrap_or_default(),
             digest: self.repo_digests.unwrap_or_default().first().and_then(|it| Some(it.split_once('@')?.1.to_owned())),
-            labels: config.labels.take().unwrap_or_default(),
-            env: config.env.iter().flatten().filter(|it| *it != "HOSTNAME=").cloned().collect(),
-            volumes: config.volumes.iter().flatten().map(|(path, _)| path.clone()).collect(),
-            config: ImageConfig::from(config),
+            labels: std::mem::take(&mut config.labels),
+            env: config.env.iter().filter(|it| *it != "HOSTNAME=").cloned().collect(),
+            volumes: config.volumes.keys().cloned().collect(),
+            config: normalized(config),
             arch: self.architecture,
             size_bytes: self.size,
             created: self.created.unwrap_or_default(),
@@ -47,6 +48,7 @@ impl ImageJson {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ImageConfig;
 
     #[test]
     fn both_engines_tell_the_same_image_that_was_committed() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::Seek as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -10,12 +10,14 @@ use serde_json::{Map, Value, json};
 
 use super::super::{Verb, arch, refused};
 use super::{StoredImage, image, keep};
-use crate::host::image_archive::{ImageArchive, ImageArchiveError};
+use crate::archive::image::ImageArchive;
+use crate::archive::oci::{Configuration, ImageError};
+use crate::archive::tar::Writer;
 use crate::{ImageConfig, Result};
 
 /// Writes an image under the first of its names.
 pub(super) fn save(stored: &StoredImage, into: &File) -> Result<()> {
-    let failed = |err: ImageArchiveError| refused(Verb::SaveImage, err.to_string());
+    let failed = |err: ImageError| refused(Verb::SaveImage, err.to_string());
     let layer = match &stored.layer {
         Some(layer) => layer.try_clone().map_err(|err| failed(err.into()))?,
         None => empty_tar().map_err(|err| failed(err.into()))?,
@@ -26,7 +28,7 @@ pub(super) fn save(stored: &StoredImage, into: &File) -> Result<()> {
 }
 
 fn empty_tar() -> std::io::Result<File> {
-    tar::Builder::new(tempfile::tempfile()?).into_inner()
+    Writer::new(tempfile::tempfile()?).finish()
 }
 
 fn configuration(stored: &StoredImage) -> Map<String, Value> {
@@ -51,27 +53,13 @@ pub(super) fn load(archive: File, tag: String) -> Result<StoredImage> {
     let read = ImageArchive::open(archive).map_err(|err| failed(&err))?;
     let mut content = read.only_layer().ok_or_else(|| failed(&"it has not one uncompressed layer"))?;
     let mut tar = tempfile::tempfile().map_err(|err| failed(&err))?;
-    copy(&mut content, &mut tar).map_err(|err| failed(&err))?;
+    std::io::copy(&mut content, &mut tar).and_then(|_| tar.rewind()).map_err(|err| failed(&err))?;
     let (layer, size) = keep(tar)?;
-    let config = read.configuration().get("config").cloned().unwrap_or_default();
-    let texts =
-        |it: &Value| it.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-    let mut image = image(Some(tag), texts(&config["Env"]), size);
-    image.labels = read.labels();
-    image.volumes = config["Volumes"].as_object().into_iter().flatten().map(|it| it.0.clone()).collect();
-    image.config = ImageConfig {
-        entrypoint: texts(&config["Entrypoint"]),
-        cmd: texts(&config["Cmd"]),
-        user: text(&config["User"]),
-        workdir: text(&config["WorkingDir"]),
-    };
+    let configuration = Value::Object(read.configuration().clone());
+    let read: Configuration = serde_json::from_value(configuration).map_err(|err| failed(&err))?;
+    let mut image = image(Some(tag), read.config.env.clone(), size);
+    image.labels = read.config.labels.clone();
+    image.volumes = read.config.volumes.keys().cloned().collect();
+    image.config = read.config.into();
     Ok(StoredImage { image, layer: Some(Arc::new(layer)) })
-}
-
-fn copy(from: &mut impl Read, to: &mut File) -> std::io::Result<()> {
-    use std::io::Seek as _;
-
-    std::io::copy(from, to)?;
-    to.rewind()
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use coracle_runtime::archive::Writer;
+use coracle_runtime::archive::transfer::Writer;
 use coracle_runtime::host::tree::{DirHandle, Node};
 use coracle_sandbox::WorktreeManager;
 use coracle_sandbox::devcontainer::is_kept_out;

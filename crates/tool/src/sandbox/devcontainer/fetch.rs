@@ -1,9 +1,9 @@
 //! Features that a registry has, fetched once and kept by their digest.
 
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::{Limits, unpack_beneath};
+use coracle_runtime::archive::transfer::{Limits, Unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::devcontainer::{Artifact, Registries, lock_file};
@@ -85,11 +85,10 @@ fn keep(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
     } else {
         tar.write_all(layer).map_err(Failure::internal)?;
     }
-    tar.rewind().map_err(Failure::internal)?;
     let beside = tempfile::Builder::new().prefix(".feature-").tempdir_in(all).map_err(Failure::internal)?;
     let place = HostPath::open(beside.path()).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
     place.create_dir("it").map_err(Failure::internal)?;
-    let moved = unpack_beneath(tar, &place, "it", MAX_FILES).map_err(|err| odd(err.to_string()))?;
+    let moved = Unpack::new(&place, "it", MAX_FILES).beneath().run(tar).map_err(|err| odd(err.to_string()))?;
     if let Some(skipped) = moved.skipped.first() {
         return Err(odd(format!("`{}`: {}", skipped.path, skipped.reason)));
     }

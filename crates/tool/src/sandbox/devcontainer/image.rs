@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use coracle_images::{DockerfileImages, digest_of};
-use coracle_runtime::archive::{Limits, Writer, unpack};
+use coracle_runtime::archive::transfer::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::SandboxWarning;
@@ -286,8 +286,8 @@ async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>
         it.files.pack(files, PackPaths { below, into }, &mut tar).await?;
     }
     for (into, dir) in &asked.dirs {
-        let dir = HostPath::open(dir).map_err(Failure::internal)?;
-        tar.host(&dir, into).map_err(Failure::internal)?;
+        let dir = HostPath::open(dir).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
+        tar.host_dir(into, &dir).map_err(Failure::internal)?;
     }
     for (path, text) in &asked.more {
         tar.file(path, 0o644, text.as_bytes()).map_err(Failure::internal)?;

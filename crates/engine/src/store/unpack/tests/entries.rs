@@ -3,10 +3,10 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
+use coracle_runtime::archive::tar::Device;
 use rustix::fs::{getxattr, lgetxattr};
 
 use super::*;
-use crate::archive::Device;
 
 fn is_whiteout(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|it| it.file_type().is_char_device() && it.rdev() == 0)

@@ -7,11 +7,12 @@ mod packing;
 mod refusals;
 
 use std::fs::File;
+use std::io::Write as _;
 
+use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer, Xattr};
 use tempfile::TempDir;
 
 use super::*;
-use crate::archive::{Entry, EntryKind, FileTime, TarWriter, Xattr};
 
 const OPTIONS: UnpackOptions = UnpackOptions {
     overlay: OverlayForm::Trusted,
@@ -25,12 +26,12 @@ const OPTIONS: UnpackOptions = UnpackOptions {
 
 /// An archive made of parts, each entry with its content.
 #[derive(Default)]
-pub(crate) struct Tar(Vec<(Entry, Vec<u8>)>);
+pub(crate) struct Tar(Vec<(TarEntry, Vec<u8>)>);
 
 impl Tar {
     pub(crate) fn with(mut self, path: &str, kind: EntryKind) -> Self {
         let mtime = FileTime { seconds: 1_000_000_000, nanoseconds: 5 };
-        let entry = Entry { path: path.into(), kind, mode: 0o644, uid: 0, gid: 0, mtime, xattrs: Vec::new() };
+        let entry = TarEntry { path: path.into(), kind, mode: 0o644, uid: 0, gid: 0, mtime, xattrs: Vec::new() };
         self.0.push((entry, Vec::new()));
         self
     }
@@ -68,15 +69,15 @@ impl Tar {
         self
     }
 
-    fn last(&mut self) -> &mut (Entry, Vec<u8>) {
+    fn last(&mut self) -> &mut (TarEntry, Vec<u8>) {
         self.0.last_mut().expect("an entry was added")
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let mut tar = TarWriter::new(Vec::new());
+        let mut tar = Writer::new(Vec::new());
         for (entry, content) in &self.0 {
             tar.write_entry(entry).unwrap();
-            tar.write_content(content).unwrap();
+            tar.write_all(content).unwrap();
         }
         tar.finish().unwrap()
     }

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 
+use coracle_runtime::archive::tar::Device;
 use proptest::prelude::*;
 
 use super::super::super::export::{CanonicalDigest, PackSource, pack};
 use super::*;
-use crate::archive::Device;
 
 fn entry() -> impl Strategy<Value = (String, EntryKind, Vec<u8>)> {
     let name = prop::sample::select(vec!["a", "b", "ab", "a.b", "a b", "\u{e9}", "x\ny"]);

@@ -88,7 +88,7 @@ fn bombs_end_at_their_limits() {
     let huge = Tar::default().with("f", large);
     let mut bytes = huge.0[0].0.path.clone();
     bytes.clear();
-    let mut tar = TarWriter::new(&mut bytes);
+    let mut tar = Writer::new(&mut bytes);
     tar.write_entry(&huge.0[0].0).unwrap();
     let limit = |bytes: &[u8]| match unpack_bytes(bytes, OPTIONS).1 {
         Err(UnpackError::Refused(LayerRefusal::TooLarge { what, .. })) => what,

@@ -1,6 +1,7 @@
 //! SHA-256 digests, by which images name their parts.
 
 use std::fmt;
+use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -8,35 +9,44 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 digest: `sha256:` and 64 hex digits. Images with digests of other kinds are refused.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Sha256Digest(String);
+pub struct Sha256Digest(String);
 
 impl Sha256Digest {
     /// `None` for what is no SHA-256 digest.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("sha256:")?;
         let is_hex = digits.len() == 64 && digits.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
         is_hex.then(|| Self(text.to_owned()))
     }
 
     /// The digest of these bytes.
-    pub(crate) fn from_content(bytes: &[u8]) -> Self {
+    #[must_use]
+    pub fn from_content(bytes: &[u8]) -> Self {
         Self::finish(Sha256::new_with_prefix(bytes))
     }
 
-    pub(crate) fn finish(hash: Sha256) -> Self {
+    /// The digest of what was hashed.
+    #[must_use]
+    pub fn finish(hash: Sha256) -> Self {
         Self::from_bytes(hash.finalize().into())
     }
 
-    pub(crate) fn from_bytes(digest: [u8; 32]) -> Self {
+    /// The digest of these bytes of a hash.
+    #[must_use]
+    pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(format!("sha256:{}", hex::encode(digest)))
     }
 
     /// The digits alone.
-    pub(crate) fn hex(&self) -> &str {
+    #[must_use]
+    pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Its text, with `sha256:`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -57,6 +67,55 @@ impl TryFrom<String> for Sha256Digest {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         Self::parse(&text).ok_or_else(|| format!("`{}` is no SHA-256 digest", text.escape_debug()))
+    }
+}
+
+/// A stream whose bytes are hashed and counted as they pass, in either direction.
+#[derive(Debug, Default)]
+pub struct HashingStream<S> {
+    stream: S,
+    hash: Sha256,
+    size: u64,
+}
+
+impl<S> HashingStream<S> {
+    /// Nothing has passed yet.
+    pub fn new(stream: S) -> Self {
+        Self { stream, hash: Sha256::new(), size: 0 }
+    }
+
+    /// Bytes that have passed.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The stream, the digest of all that passed, and its bytes.
+    pub fn finish(self) -> (S, Sha256Digest, u64) {
+        (self.stream, Sha256Digest::finish(self.hash), self.size)
+    }
+
+    fn count(&mut self, bytes: &[u8]) -> usize {
+        self.hash.update(bytes);
+        self.size += bytes.len() as u64;
+        bytes.len()
+    }
+}
+
+impl<S: Write> Write for HashingStream<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.stream.write(bytes)?;
+        Ok(self.count(&bytes[..count]))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl<S: Read> Read for HashingStream<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stream.read(buffer)?;
+        Ok(self.count(&buffer[..count]))
     }
 }
 

@@ -1,16 +1,17 @@
 //! Unpacks an untrusted tar beneath a directory.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path};
 use std::time::{Duration, SystemTime};
 
 use cap_fs_ext::{DirExt as _, SystemTimeSpec};
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, PermissionsExt as _};
 
-use super::{
-    Error, Limits, MAX_DEPTH, MAX_PATH, TransferReport, UntrustedEntry, for_each_entry, io_error, stays_inside,
-};
+use super::{Error, Limits, MAX_DEPTH, MAX_PATH, TransferReport, io_error, stays_inside};
+use crate::tar::{EntryKind, FileSpan, ReadError, Reader, TarEntry};
 
 /// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
 ///
@@ -21,57 +22,12 @@ use super::{
 /// # Errors
 /// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
 pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
-    unpacked((tar, 1), into, name, (limits, str::to_owned))
+    Unpack::new(into, name, limits).run(tar)
 }
 
-/// The same with names that programs of the host give no meaning to: `rename` maps each path in the tree.
-///
-/// # Errors
-/// As [`unpack`].
-pub fn unpack_renamed(
-    tar: File,
-    into: &Dir,
-    name: &str,
-    (limits, rename): (Limits, fn(&str) -> String),
-) -> Result<TransferReport, Error> {
-    unpacked((tar, 1), into, name, (limits, rename))
-}
-
-/// The same for an archive of what lies in a directory: its names are beneath `name` as they are.
-///
-/// # Errors
-/// As [`unpack`].
-pub fn unpack_beneath(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
-    unpacked((tar, 0), into, name, (limits, str::to_owned))
-}
-
-fn unpacked(
-    (tar, strip): (File, usize),
-    into: &Dir,
-    name: &str,
-    (limits, rename): (Limits, fn(&str) -> String),
-) -> Result<TransferReport, Error> {
-    let moved = TransferReport::default();
-    let mut it = Unpack { into, name, strip, limits, rename, moved, links: Vec::new(), dirs: Vec::new() };
-    for_each_entry(tar, |entry| it.entry(entry).map_err(EntryError::Refused)).map_err(|err| match err {
-        EntryError::Refused(err) => err,
-        EntryError::Unreadable(err) => io_error("the archive")(err),
-    })?;
-    it.finish()
-}
-
-enum EntryError {
-    Refused(Error),
-    Unreadable(io::Error),
-}
-
-impl From<io::Error> for EntryError {
-    fn from(source: io::Error) -> Self {
-        Self::Unreadable(source)
-    }
-}
-
-struct Unpack<'a> {
+/// Where and how an archive is unpacked: as by [`unpack`], or with other names.
+#[derive(Debug)]
+pub struct Unpack<'a> {
     into: &'a Dir,
     name: &'a str,
     /// Parts of each name that are left out.
@@ -85,33 +41,77 @@ struct Unpack<'a> {
     dirs: Vec<DirEntry>,
 }
 
+type ArchiveReader = Reader<io::BufReader<FileSpan>>;
+
+#[derive(Debug)]
 struct LinkEntry {
     path: String,
     target: String,
     mtime: SystemTime,
 }
 
+#[derive(Debug)]
 struct DirEntry {
     path: String,
     mode: u32,
     mtime: SystemTime,
 }
 
-impl Unpack<'_> {
-    fn entry(&mut self, entry: &mut UntrustedEntry<'_>) -> Result<(), Error> {
-        let told = entry.path().map_err(io_error("the archive"))?.into_owned();
-        let Some(inner) = within(&told, self.strip) else {
+impl<'a> Unpack<'a> {
+    /// The first part of each name is replaced by `name`, beneath `into`.
+    #[must_use]
+    pub fn new(into: &'a Dir, name: &'a str, limits: Limits) -> Self {
+        let (moved, links, dirs) = Default::default();
+        Self { into, name, strip: 1, limits, rename: str::to_owned, moved, links, dirs }
+    }
+
+    /// The archive is of what lies in a directory: its names are beneath `name` as they are.
+    #[must_use]
+    pub fn beneath(self) -> Self {
+        Self { strip: 0, ..self }
+    }
+
+    /// Names are ones that programs of the host give no meaning to: `rename` maps each path in the tree.
+    #[must_use]
+    pub fn renamed(self, rename: fn(&str) -> String) -> Self {
+        Self { rename, ..self }
+    }
+
+    /// Unpacks the archive that a file holds from its start.
+    ///
+    /// # Errors
+    /// As [`unpack`].
+    pub fn run(mut self, tar: File) -> Result<TransferReport, Error> {
+        let mut tar = Reader::open(tar).map_err(io_error("the archive"))?;
+        while let Some(entry) = tar.next_entry().map_err(unreadable)? {
+            self.entry(&entry, &mut tar)?;
+        }
+        self.finish()
+    }
+
+    fn entry(&mut self, entry: &TarEntry, tar: &mut ArchiveReader) -> Result<(), Error> {
+        let told = Path::new(OsStr::from_bytes(&entry.path));
+        let Some(inner) = within(told, self.strip) else {
             self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
             return self.moved.count(&self.limits, 0);
         };
         let inner = (self.rename)(&inner);
         let path = if inner.is_empty() { self.name.to_owned() } else { format!("{}/{inner}", self.name) };
-        let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
-        match entry.header().entry_type() {
-            kind if kind.is_dir() => self.dir(path, mode, mtime(entry)),
-            kind if kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse() => self.file(entry, &path, mode),
-            kind if kind.is_symlink() => self.remember_link(entry, &inner, path),
-            kind if kind.is_hard_link() => self.hard_link(entry, &path),
+        match &entry.kind {
+            EntryKind::Directory => self.dir(path, entry),
+            EntryKind::File { size, .. } => {
+                self.moved.files += 1;
+                self.moved.count(&self.limits, *size)?;
+                // Its bytes are there before a file is made for them.
+                tar.content().map_err(unreadable)?;
+                self.file(entry, &path, tar)
+            }
+            EntryKind::Symlink(target) => {
+                // What is no text does not stay inside.
+                let target = str::from_utf8(target).unwrap_or_default().to_owned();
+                self.remember_link(&inner, LinkEntry { path, target, mtime: mtime(entry) })
+            }
+            EntryKind::HardLink(target) => self.hard_link(&path, target),
             _ => {
                 self.moved.skip(&inner, "it is neither a file nor a directory");
                 self.moved.count(&self.limits, 0)
@@ -119,49 +119,47 @@ impl Unpack<'_> {
         }
     }
 
-    fn dir(&mut self, path: String, mode: u32, mtime: SystemTime) -> Result<(), Error> {
+    fn dir(&mut self, path: String, entry: &TarEntry) -> Result<(), Error> {
         self.into.create_dir_all(&path).map_err(io_error(&path))?;
         self.moved.dirs += 1;
-        self.dirs.push(DirEntry { path, mode, mtime });
+        self.dirs.push(DirEntry { path, mode: entry.mode & 0o777, mtime: mtime(entry) });
         self.moved.count(&self.limits, 0)
     }
 
-    fn file(&mut self, entry: &mut UntrustedEntry<'_>, path: &str, mode: u32) -> Result<(), Error> {
-        self.moved.files += 1;
-        self.moved.count(&self.limits, entry.size())?;
+    fn file(&mut self, entry: &TarEntry, path: &str, tar: &mut ArchiveReader) -> Result<(), Error> {
+        let mode = entry.mode & 0o777;
         self.make_parent(path)?;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(mode);
-        let mut file = match self.into.open_with(path, &options) {
+        let file = match self.into.open_with(path, &options) {
             Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
                 self.moved.skip(path, "the archive names it twice");
                 return Ok(());
             }
             other => other.map_err(io_error(path))?,
         };
-        io::copy(entry, &mut file).map_err(io_error(path))?;
+        let file = file.into_std();
+        tar.copy_content(entry, &file).map_err(io_error(path))?;
         // The mode at creation is cut by our umask.
-        file.set_permissions(Permissions::from_mode(mode)).map_err(io_error(path))?;
-        file.into_std().set_modified(mtime(entry)).map_err(io_error(path))
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)).map_err(io_error(path))?;
+        file.set_modified(mtime(entry)).map_err(io_error(path))
     }
 
-    fn remember_link(&mut self, entry: &UntrustedEntry<'_>, inner: &str, path: String) -> Result<(), Error> {
-        let target = entry.link_name().map_err(io_error(inner))?.unwrap_or_default();
-        let parent = inner.rsplit_once('/').map_or("", |it| it.0);
-        match target.to_str() {
-            // The tree itself may be a link; it leads somewhere else by its nature.
-            Some(target) if !inner.is_empty() && target.len() <= MAX_PATH && stays_inside(parent, target) => {
-                self.links.push(LinkEntry { path, target: target.to_owned(), mtime: mtime(entry) });
-                self.moved.files += 1;
-            }
-            _ => self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree"),
+    fn remember_link(&mut self, inner: &str, link: LinkEntry) -> Result<(), Error> {
+        let parent = inner.rsplit_once('/').map_or("", |(parent, _)| parent);
+        // The tree itself may be a link; it leads somewhere else by its nature.
+        if !inner.is_empty() && link.target.len() <= MAX_PATH && stays_inside(parent, &link.target) {
+            self.links.push(link);
+            self.moved.files += 1;
+        } else {
+            self.moved.skip(if inner.is_empty() { self.name } else { inner }, "the link leads out of the tree");
         }
         self.moved.count(&self.limits, 0)
     }
 
-    fn hard_link(&mut self, entry: &UntrustedEntry<'_>, path: &str) -> Result<(), Error> {
-        let target = entry.link_name().map_err(io_error(path))?.unwrap_or_default().into_owned();
-        let source = within(&target, self.strip).map(|inner| format!("{}/{}", self.name, (self.rename)(&inner)));
+    fn hard_link(&mut self, path: &str, target: &[u8]) -> Result<(), Error> {
+        let source = within(Path::new(OsStr::from_bytes(target)), self.strip)
+            .map(|inner| format!("{}/{}", self.name, (self.rename)(&inner)));
         self.make_parent(path)?;
         match source.map(|source| self.into.hard_link(&source, self.into, path)) {
             Some(Ok(())) => self.moved.files += 1,
@@ -200,11 +198,15 @@ impl Unpack<'_> {
     }
 }
 
+fn unreadable(err: ReadError) -> Error {
+    io_error("the archive")(err.into())
+}
+
 /// An entry that has no time, or one that a file cannot have, is as old as its copy.
-fn mtime(entry: &UntrustedEntry<'_>) -> SystemTime {
-    let seconds = entry.header().mtime().ok().filter(|seconds| *seconds > 0);
-    let mtime = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
-    mtime.unwrap_or_else(SystemTime::now)
+fn mtime(entry: &TarEntry) -> SystemTime {
+    let seconds = u64::try_from(entry.mtime.seconds).ok().filter(|seconds| *seconds > 0);
+    let since = seconds.map(|seconds| Duration::new(seconds, entry.mtime.nanoseconds));
+    since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)).unwrap_or_else(SystemTime::now)
 }
 
 /// The path below the archive's first parts, or `None` when it is no plain relative path.
@@ -245,14 +247,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::archive::Writer;
-    use crate::fs::HostPath;
+    use crate::transfer::Writer;
 
     const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 1000 };
 
     /// A raw entry: the writer of the tar crate refuses the names that matter here.
-    fn raw(tar: &mut Vec<u8>, kind: tar::EntryType, path: &str, link: &str, data: &[u8]) {
-        let mut header = tar::Header::new_gnu();
+    fn raw(tar: &mut Vec<u8>, kind: ::tar::EntryType, path: &str, link: &str, data: &[u8]) {
+        let mut header = ::tar::Header::new_gnu();
         let gnu = header.as_gnu_mut().unwrap();
         gnu.name[..path.len()].copy_from_slice(path.as_bytes());
         gnu.linkname[..link.len()].copy_from_slice(link.as_bytes());
@@ -312,7 +313,7 @@ mod tests {
         }
         let link_time = symlink_mtime(&from.path().join("a/link"));
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
-        writer.host(&HostPath::open(from.path()).unwrap(), "told").unwrap();
+        writer.host_dir("told", &Dir::open_ambient_dir(from.path(), ambient_authority()).unwrap()).unwrap();
         let (tar, sent) = writer.finish().unwrap();
         assert_eq!((sent.files, sent.dirs, sent.skipped.len()), (2, 3, 2), "{sent:?}");
 
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn hostile_names_and_links_write_nothing_outside() {
-        use tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink};
+        use ::tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink};
         let mut tar = Vec::new();
         raw(&mut tar, Directory, "t", "", b"");
         raw(&mut tar, Regular, "/t/absolute", "", b"x");
@@ -388,11 +389,11 @@ mod tests {
     #[test]
     fn a_cut_archive_and_too_many_bytes_are_errors() {
         let mut tar = Vec::new();
-        raw(&mut tar, tar::EntryType::Regular, "t", "", &vec![0; 4096]);
+        raw(&mut tar, ::tar::EntryType::Regular, "t", "", &vec![0; 4096]);
         assert!(unpacked(&tar).1.is_ok());
         assert!(matches!(unpacked(&tar[..2000]).1, Err(Error::Io { .. })));
         let mut tar = Vec::new();
-        (0..3).for_each(|at| raw(&mut tar, tar::EntryType::Regular, &format!("t/{at}"), "", &vec![0; 400_000]));
+        (0..3).for_each(|at| raw(&mut tar, ::tar::EntryType::Regular, &format!("t/{at}"), "", &vec![0; 400_000]));
         assert!(matches!(unpacked(&tar).1, Err(Error::TooLarge(_))));
     }
 
@@ -404,7 +405,7 @@ mod tests {
         ) {
             let mut tar = Vec::new();
             for (kind, path, link) in entries {
-                use tar::EntryType::{Directory, Link, Regular, Symlink};
+                use ::tar::EntryType::{Directory, Link, Regular, Symlink};
                 let kind = [Regular, Directory, Symlink, Link][usize::from(kind)];
                 raw(&mut tar, kind, &path, &link, if kind == Regular { b"data" } else { b"" });
             }

@@ -5,9 +5,11 @@ use super::pax::{Record, decimal};
 
 /// A part of a file that has content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
+pub struct Extent {
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// Bytes of it.
+    pub length: u64,
 }
 
 /// Extents that a map may have.

@@ -1,10 +1,12 @@
-//! The subset of tar that we write and accept: regular files, directories, and links that stay inside.
+//! Files on their way between two machines: regular files, directories, and links that stay inside.
+//!
+//! [`Writer`] packs them for one owner, [`Unpack`] places them beneath a directory. Neither carries devices or set-id bits.
 //!
 //! **Invariant:** nothing is written outside the given directory, whatever an archive contains.
-//! **Invariant:** bytes and entries are bounded by [`Limits`], headers and names by [`for_each_entry`] and [`MAX_PATH`].
+//! **Invariant:** bytes and entries are bounded by [`Limits`], headers by [`ReadLimits`](crate::tar::ReadLimits), and names
+//! by [`MAX_PATH`].
 
-mod entries;
-mod read;
+mod unpack;
 mod write;
 
 use std::io;
@@ -12,9 +14,11 @@ use std::io;
 use serde::Serialize;
 
 pub use coracle_types::ArchiveError as Error;
-pub use entries::{HeaderLimit, MAX_PATH, UntrustedEntry, for_each_entry};
-pub use read::{plain_name, unpack, unpack_beneath, unpack_renamed};
+pub use unpack::{Unpack, plain_name, unpack};
 pub use write::{StreamedEntry, Writer};
+
+/// Bytes of a name or of a link's target: the kernel takes no longer path.
+pub const MAX_PATH: usize = 4096;
 
 /// Bounds of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,9 @@ const MAX_DEPTH: usize = 128;
 
 /// Characters of a name that was left out.
 const MAX_SHOWN: usize = 255;
+
+/// Names that are reported as left out.
+const MAX_SKIPPED: usize = 1000;
 
 /// The amounts that a transfer moved, and the entries that it left out with the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,11 +61,10 @@ pub struct SkippedEntry {
 }
 
 impl TransferReport {
-    fn skip(&mut self, path: &str, reason: &'static str) {
-        // A hostile tree must not fill our memory with what was refused.
-        if self.skipped.len() < 1000 {
-            let shown = path.chars().take(MAX_SHOWN).collect::<String>();
-            self.skipped.push(SkippedEntry { path: shown.escape_debug().to_string(), reason });
+    /// Reports something as left out. A hostile tree does not fill the memory with what was refused.
+    pub fn skip(&mut self, path: &str, reason: &'static str) {
+        if self.skipped.len() < MAX_SKIPPED {
+            self.skipped.push(SkippedEntry { path: shown(path), reason });
         }
     }
 
@@ -72,6 +78,12 @@ impl TransferReport {
         }
         Ok(())
     }
+}
+
+/// A name for a report: short, and without control characters.
+#[must_use]
+pub fn shown(name: &str) -> String {
+    name.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect()
 }
 
 /// Whether a link that lies in `parent` (both relative to the tree) leads to something inside the tree.

@@ -1,5 +1,6 @@
 //! Why an archive is refused.
 
+use coracle_runtime::archive::tar::ReadError;
 use serde::{Deserialize, Serialize};
 
 /// Why the archive of a layer is refused.
@@ -20,4 +21,22 @@ pub(crate) enum LayerRefusal {
     /// An entry would reach outside, or through something that is no directory.
     #[error("its entry `{path}` {why}")]
     Entry { path: String, why: String },
+}
+
+impl LayerRefusal {
+    /// The refusal of one entry.
+    pub(crate) fn entry(path: &[u8], why: &str) -> Self {
+        ReadError::entry(path, why).into()
+    }
+}
+
+impl From<ReadError> for LayerRefusal {
+    fn from(err: ReadError) -> Self {
+        match err {
+            ReadError::TooLarge { what, limit } => Self::TooLarge { what, limit },
+            ReadError::Entry { path, why } => Self::Entry { path, why },
+            ReadError::Io(err) => Self::Unreadable(err.to_string()),
+            other => Self::Unreadable(other.to_string()),
+        }
+    }
 }

@@ -4,22 +4,27 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{Descriptor, Result, SourceError};
+use super::configuration::or_default;
+use super::{Descriptor, ImageError, Result};
 
 /// Operating system, processor and its variant, in OCI's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Platform {
-    #[serde(default)]
-    pub(crate) os: String,
-    #[serde(default)]
-    pub(crate) architecture: String,
-    #[serde(default)]
-    pub(crate) variant: String,
+pub struct Platform {
+    /// The operating system.
+    #[serde(default, deserialize_with = "or_default")]
+    pub os: String,
+    /// The processor.
+    #[serde(default, deserialize_with = "or_default")]
+    pub architecture: String,
+    /// The variant of the processor.
+    #[serde(default, deserialize_with = "or_default")]
+    pub variant: String,
 }
 
 impl Platform {
     /// That of this program.
-    pub(crate) fn of_this_machine() -> Self {
+    #[must_use]
+    pub fn of_this_machine() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
             "x86_64" => ("amd64", ""),
             "x86" => ("386", ""),
@@ -43,7 +48,7 @@ impl Platform {
     }
 
     /// How well an image of that platform fits, the least best. `None` if it does not run here.
-    fn rank(&self, image: &Self) -> Option<usize> {
+    pub(crate) fn rank(&self, image: &Self) -> Option<usize> {
         let same = image.os == self.os && image.architecture == self.architecture;
         same.then(|| self.variants().iter().position(|it| *it == image.variant))?
     }
@@ -51,47 +56,52 @@ impl Platform {
     /// Chooses among an index's manifests. One without a platform counts if it is the only one.
     ///
     /// # Errors
-    /// [`SourceError::NoPlatform`].
-    pub(crate) fn choose<'a>(&self, manifests: &'a [Descriptor]) -> Result<&'a Descriptor> {
+    /// [`ImageError::NoPlatform`].
+    pub fn choose<'a>(&self, manifests: &'a [Descriptor]) -> Result<&'a Descriptor> {
         if let [only] = manifests
             && only.platform.is_none()
         {
             return Ok(only);
         }
         let ranked = manifests.iter().filter_map(|it| Some((self.rank(it.platform.as_ref()?)?, it)));
-        ranked.min_by_key(|it| it.0).map(|it| it.1).ok_or_else(|| {
-            let mut offered: Vec<_> =
-                manifests.iter().filter_map(|it| it.platform.as_ref()).map(ToString::to_string).collect();
-            offered.dedup();
-            offered.truncate(20);
-            SourceError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
-        })
+        ranked.min_by_key(|(rank, _)| *rank).map(|(_, it)| it).ok_or_else(|| self.unavailable(manifests))
+    }
+
+    /// The error for an index without an image for this platform.
+    pub(crate) fn unavailable(&self, manifests: &[Descriptor]) -> ImageError {
+        let mut offered: Vec<_> =
+            manifests.iter().filter_map(|it| it.platform.as_ref()).map(ToString::to_string).collect();
+        offered.dedup();
+        offered.truncate(20);
+        ImageError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
     }
 
     /// Refuses the configuration of an image for another kind of machine. An image may leave its own unsaid.
     ///
     /// # Errors
-    /// [`SourceError::NoPlatform`].
-    pub(crate) fn check(&self, image: &Self) -> Result<()> {
+    /// [`ImageError::NoPlatform`].
+    pub fn check(&self, image: &Self) -> Result<()> {
         let fits = |own: &str, its: &str| its.is_empty() || own == its;
         if fits(&self.os, &image.os) && fits(&self.architecture, &image.architecture) {
             return Ok(());
         }
-        Err(SourceError::NoPlatform { wanted: self.to_string(), offered: image.to_string() })
+        Err(ImageError::NoPlatform { wanted: self.to_string(), offered: image.to_string() })
     }
 }
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.os.escape_debug(), self.architecture.escape_debug())?;
-        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", self.variant.escape_debug()) }
+        // An image says anything here.
+        let shown = |text: &str| text.chars().take(60).flat_map(char::escape_debug).collect::<String>();
+        write!(f, "{}/{}", shown(&self.os), shown(&self.architecture))?;
+        if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", shown(&self.variant)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::BlobDigest;
+    use crate::Sha256Digest;
 
     fn platform(text: &str) -> Platform {
         let mut parts = text.split('/').map(str::to_owned);
@@ -103,7 +113,7 @@ mod tests {
         let descriptor = |it: &&str| {
             let mut own = Descriptor::new(
                 "application/vnd.oci.image.manifest.v1+json",
-                BlobDigest::from_content(it.as_bytes()),
+                Sha256Digest::from_content(it.as_bytes()),
                 1,
             );
             own.platform = (!it.is_empty()).then(|| platform(it));
@@ -117,7 +127,7 @@ mod tests {
         let chosen = |own: &str, offered: &[&str]| {
             let index = index(offered);
             let found = platform(own).choose(&index).ok()?;
-            offered.iter().position(|it| found.digest == BlobDigest::from_content(it.as_bytes()))
+            offered.iter().position(|it| found.digest == Sha256Digest::from_content(it.as_bytes()))
         };
         assert_eq!(chosen("linux/amd64", &["linux/arm64/v8", "linux/amd64", "unknown/unknown"]), Some(1));
         assert_eq!(chosen("linux/amd64", &["windows/amd64", "linux/amd64/v3", "linux/amd64/v1"]), Some(2));

@@ -1,6 +1,6 @@
 //! Fields of a header block.
 
-use tar::Header;
+use ::tar::Header;
 
 use super::{BLOCK, Device};
 

@@ -1,7 +1,7 @@
 //! Writes files to a tar.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::SystemTime;
 
@@ -9,12 +9,12 @@ use cap_std::fs::{Dir, MetadataExt as _, PermissionsExt as _};
 use coracle_types::Ids;
 
 use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
-use crate::fs::HostPath;
+use crate::tar::{self, EntryKind, FileTime, GrowingFile, TarEntry};
 
 /// Writes a tar whose every entry belongs to one user.
 #[derive(Debug)]
 pub struct Writer {
-    tar: Tar,
+    tar: tar::Writer<File>,
     owner: Ids,
     limits: Limits,
     moved: TransferReport,
@@ -22,20 +22,10 @@ pub struct Writer {
     now: u64,
 }
 
-struct Tar(tar::Builder<File>);
-
-impl std::fmt::Debug for Tar {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tar")
-    }
-}
-
 /// Metadata of an entry.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Meta {
-    kind: tar::EntryType,
     mode: u32,
-    size: u64,
     mtime: u64,
 }
 
@@ -54,7 +44,7 @@ impl Writer {
     #[must_use]
     pub fn new(into: File, owner: Ids, limits: Limits) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        Self { tar: Tar(tar::Builder::new(into)), owner, limits, moved: TransferReport::default(), now }
+        Self { tar: tar::Writer::new(into), owner, limits, moved: TransferReport::default(), now }
     }
 
     /// A directory. `mtime` is in seconds since 1970; without it, here and below, the time is that of the writer.
@@ -63,9 +53,10 @@ impl Writer {
     /// [`Error`] when a bound is reached or the file cannot be written.
     pub fn dir(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<(), Error> {
         self.moved.dirs += 1;
-        let mtime = mtime.unwrap_or(self.now);
-        let meta = Meta { kind: tar::EntryType::Directory, mode, size: 0, mtime };
-        self.append(&format!("{path}/"), &meta, io::empty())
+        self.moved.count(&self.limits, 0)?;
+        let meta = Meta { mode, mtime: mtime.unwrap_or(self.now) };
+        let entry = self.entry_of(&format!("{path}/"), EntryKind::Directory, meta);
+        self.tar.write_entry(&entry).map_err(io_error(path))
     }
 
     /// A file with these bytes.
@@ -73,9 +64,8 @@ impl Writer {
     /// # Errors
     /// As [`dir`](Self::dir).
     pub fn file(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
-        self.moved.files += 1;
-        let meta = Meta { kind: tar::EntryType::Regular, mode, size: bytes.len() as u64, mtime: self.now };
-        self.append(path, &meta, bytes)
+        let meta = Meta { mode, mtime: self.now };
+        self.regular(path, meta, (bytes.len() as u64, bytes))
     }
 
     /// A file whose content arrives in pieces. It is part of the archive once it is finished.
@@ -83,13 +73,10 @@ impl Writer {
     /// # Errors
     /// As [`dir`](Self::dir).
     pub fn begin(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<StreamedEntry<'_>, Error> {
-        let mtime = mtime.unwrap_or(self.now);
-        let meta = Meta { kind: tar::EntryType::Regular, mode, size: 0, mtime };
-        let start = self.tar.0.get_mut().stream_position().map_err(io_error(path))?;
-        let growing = StreamedEntry { writer: self, path: path.to_owned(), meta, start, ended: false };
-        // The length is written over this one, which is as long, when it is known.
-        growing.writer.head(path, &growing.meta)?;
-        Ok(growing)
+        let meta = Meta { mode, mtime: mtime.unwrap_or(self.now) };
+        let entry = self.entry_of(path, EntryKind::file(0), meta);
+        let file = self.tar.begin_growing(&entry).map_err(io_error(path))?;
+        Ok(StreamedEntry { writer: self, path: path.to_owned(), file, size: 0, ended: false })
     }
 
     /// A symbolic link, if it stays inside: the first part of `path` names the tree. Whether it did.
@@ -105,21 +92,24 @@ impl Writer {
         self.link(path, target, mtime.unwrap_or(self.now)).map(|()| true)
     }
 
-    /// A file of the host, or a directory with all that lies below it, under the name `path`.
+    /// An open directory with all that lies below it, under the name `path`.
     ///
     /// # Errors
     /// As [`dir`](Self::dir), or when something cannot be read.
-    pub fn host(&mut self, from: &HostPath, path: &str) -> Result<(), Error> {
-        if from.is_dir() {
-            let dir = from.dir().map_err(io_error(path))?;
-            let meta = dir.dir_metadata().map_err(io_error(path))?;
-            self.dir(path, meta.permissions().mode() & 0o777, meta.mtime().try_into().ok())?;
-            return self.tree(&dir, path, "");
-        }
-        let file = from.file().map_err(io_error(path))?;
+    pub fn host_dir(&mut self, path: &str, dir: &Dir) -> Result<(), Error> {
+        let meta = dir.dir_metadata().map_err(io_error(path))?;
+        self.dir(path, meta.permissions().mode() & 0o777, meta.mtime().try_into().ok())?;
+        self.tree(dir, path, "")
+    }
+
+    /// An open file, with its mode and time.
+    ///
+    /// # Errors
+    /// As [`host_dir`](Self::host_dir).
+    pub fn host_file(&mut self, path: &str, file: File) -> Result<(), Error> {
         let meta = file.metadata().map_err(io_error(path))?;
-        let mtime = meta.mtime().try_into().unwrap_or(0);
-        self.regular(path, &Meta { kind: tar::EntryType::Regular, mode: meta.mode(), size: meta.len(), mtime }, file)
+        let (size, meta) = (meta.len(), Meta { mode: meta.mode(), mtime: meta.mtime().try_into().unwrap_or(0) });
+        self.regular(path, meta, (size, file))
     }
 
     /// Ends the archive and gives the file back at its begin.
@@ -127,7 +117,7 @@ impl Writer {
     /// # Errors
     /// When the file cannot be written.
     pub fn finish(self) -> Result<(File, TransferReport), Error> {
-        let mut file = self.tar.0.into_inner().map_err(io_error("the archive"))?;
+        let mut file = self.tar.finish().map_err(io_error("the archive"))?;
         file.rewind().map_err(io_error("the archive"))?;
         Ok((file, self.moved))
     }
@@ -179,44 +169,29 @@ impl Writer {
             return Ok(());
         }
         let file = dir.open(name).map_err(io_error(path))?.into_std();
-        let (mode, mtime) = (meta.permissions().mode(), meta.mtime().try_into().unwrap_or(0));
-        self.regular(path, &Meta { kind: tar::EntryType::Regular, mode, size: meta.len(), mtime }, file)
+        let (size, mode) = (meta.len(), meta.permissions().mode());
+        self.regular(path, Meta { mode, mtime: meta.mtime().try_into().unwrap_or(0) }, (size, file))
     }
 
     /// A file may shrink or grow while it is read; the archive holds exactly the size in its header.
-    fn regular(&mut self, path: &str, meta: &Meta, file: File) -> Result<(), Error> {
+    fn regular(&mut self, path: &str, meta: Meta, (size, content): (u64, impl io::Read)) -> Result<(), Error> {
         self.moved.files += 1;
-        self.append(path, meta, file.take(meta.size).chain(io::repeat(0)).take(meta.size))
+        self.moved.count(&self.limits, size)?;
+        let entry = self.entry_of(path, EntryKind::file(size), meta);
+        self.tar.write_file(&entry, content).map_err(io_error(path))
     }
 
     fn link(&mut self, path: &str, target: &str, mtime: u64) -> Result<(), Error> {
         self.moved.files += 1;
         self.moved.count(&self.limits, 0)?;
-        let mut header = self.header(&Meta { kind: tar::EntryType::Symlink, mode: 0o777, size: 0, mtime });
-        self.tar.0.append_link(&mut header, path, target).map_err(io_error(path))
+        let entry = self.entry_of(path, EntryKind::Symlink(target.into()), Meta { mode: 0o777, mtime });
+        self.tar.write_entry(&entry).map_err(io_error(path))
     }
 
-    fn append(&mut self, path: &str, meta: &Meta, data: impl Read) -> Result<(), Error> {
-        self.moved.count(&self.limits, meta.size)?;
-        let mut header = self.header(meta);
-        self.tar.0.append_data(&mut header, path, data).map_err(io_error(path))
-    }
-
-    /// Name and numbers of an entry, without its content.
-    fn head(&mut self, path: &str, meta: &Meta) -> Result<(), Error> {
-        let mut header = self.header(meta);
-        self.tar.0.append_data(&mut header, path, io::empty()).map_err(io_error(path))
-    }
-
-    fn header(&self, meta: &Meta) -> tar::Header {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(meta.kind);
-        header.set_mode(meta.mode & 0o777);
-        header.set_size(meta.size);
-        header.set_mtime(meta.mtime);
-        header.set_uid(self.owner.uid.into());
-        header.set_gid(self.owner.gid.into());
-        header
+    fn entry_of(&self, path: &str, kind: EntryKind, meta: Meta) -> TarEntry {
+        let mtime = FileTime::from_seconds(i64::try_from(meta.mtime).unwrap_or(i64::MAX));
+        let Ids { uid, gid } = self.owner;
+        TarEntry { uid, gid, mtime, ..TarEntry::new(path, kind, meta.mode & 0o777) }
     }
 }
 
@@ -225,9 +200,9 @@ impl Writer {
 pub struct StreamedEntry<'a> {
     writer: &'a mut Writer,
     path: String,
-    meta: Meta,
-    /// Offset of its header.
-    start: u64,
+    file: GrowingFile,
+    /// Bytes that are counted, and taken back if it is dropped.
+    size: u64,
     ended: bool,
 }
 
@@ -237,9 +212,9 @@ impl StreamedEntry<'_> {
     /// # Errors
     /// [`Error`] when a bound is reached or the archive cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.meta.size += bytes.len() as u64;
+        self.size += bytes.len() as u64;
         self.writer.moved.count(&self.writer.limits, bytes.len() as u64)?;
-        self.writer.tar.0.get_mut().write_all(bytes).map_err(io_error(&self.path))
+        self.writer.tar.grow(&mut self.file, bytes).map_err(io_error(&self.path))
     }
 
     /// Ends the file, and gives its length.
@@ -249,31 +224,18 @@ impl StreamedEntry<'_> {
     pub fn end(mut self) -> Result<u64, Error> {
         self.writer.moved.files += 1;
         self.writer.moved.count(&self.writer.limits, 0)?;
-        let size = self.meta.size;
-        let padding = vec![0; usize::try_from(size.next_multiple_of(512) - size).unwrap_or(0)];
-        self.seal(&padding).map_err(io_error(&self.path))?;
+        self.writer.tar.end_growing(&mut self.file).map_err(io_error(&self.path))?;
         self.ended = true;
-        Ok(size)
-    }
-
-    fn seal(&mut self, padding: &[u8]) -> io::Result<()> {
-        let file = self.writer.tar.0.get_mut();
-        file.write_all(padding)?;
-        let end = file.stream_position()?;
-        file.seek(SeekFrom::Start(self.start))?;
-        self.writer.head(&self.path, &self.meta).map_err(io::Error::other)?;
-        self.writer.tar.0.get_mut().seek(SeekFrom::Start(end)).map(drop)
+        Ok(self.size)
     }
 }
 
 impl Drop for StreamedEntry<'_> {
     fn drop(&mut self) {
-        if self.ended {
-            return;
+        if !self.ended {
+            self.writer.moved.bytes -= self.size;
+            // If this fails, too, the archive is lost, and the next write reports it.
+            let _ = self.writer.tar.remove_growing(&self.file);
         }
-        self.writer.moved.bytes -= self.meta.size;
-        let file = self.writer.tar.0.get_mut();
-        // If this fails, too, the archive is lost, and the next write reports it.
-        let _ = file.set_len(self.start).and_then(|()| file.seek(SeekFrom::Start(self.start)));
     }
 }

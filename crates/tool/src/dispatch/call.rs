@@ -124,6 +124,7 @@ mod tests {
     use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
     use crate::failure::Failure;
     use crate::process::Process;
+    use crate::warning::Warning;
 
     /// Runs.
     #[derive(Debug, Deserialize, JsonSchema)]
@@ -354,5 +355,35 @@ mod tests {
         let text = br#"{"operation":"preflight"}"#.to_vec();
         let checked = execute(crate::operations::ALL, &Process::new(cx), CallInput::Text(text)).await;
         assert!(checked.is_success());
+    }
+
+    /// Warns.
+    #[derive(Debug, Deserialize, JsonSchema)]
+    #[serde(deny_unknown_fields)]
+    struct Warn {
+        about: Option<String>,
+    }
+
+    impl Operation for Warn {
+        const NAME: &'static str = "warn";
+        const EFFECT: Effect = Effect::ReadOnly;
+        type Response = Value;
+        async fn run(self, cx: &Context) -> Result<Value, Failure> {
+            cx.warn(self.about.map(|about| Warning::new("odd", about)));
+            Ok(json!({}))
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_the_warnings_of_its_call_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let process = Process::new(Context::for_tests(dir.path()));
+        let warn = async |call: &str| {
+            let table = [OperationEntry::for_operation::<Warn>()];
+            Value::from(execute(&table, &process, CallInput::Text(call.into())).await.json)
+        };
+        let warned = warn(r#"{"operation":"warn","about":"the clock"}"#).await;
+        assert_eq!(warned["warnings"], json!([{ "code": "odd", "message": "the clock" }]));
+        assert_eq!(warn(r#"{"operation":"warn"}"#).await, json!({ "success": true }));
     }
 }

@@ -735,8 +735,8 @@ class SnapshotResult(Result):
     size_bytes: int
     not_included: list[str]
     detail: str
+    warnings: list[SnapshotResultWarnings]
     success: bool
-    warnings: list[SnapshotResultWarnings] | None
 
 
 class SnapshotsResultSnapshots(Result):

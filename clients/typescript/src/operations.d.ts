@@ -1042,13 +1042,13 @@ export interface SnapshotResult {
   size_bytes: number;
   not_included: Array<string>;
   detail: string;
-  success: boolean;
-  warnings?: Array<{
+  warnings: Array<{
     /** What programs branch on. */
     code: string;
     /** One sentence. */
     message: string;
   }>;
+  success: boolean;
 }
 
 /** Fields of `snapshots`. */

@@ -28,7 +28,6 @@ mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
-mod model;
 mod networks;
 mod ports;
 mod programs;

@@ -2,10 +2,10 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use coracle_runtime::stack_model::{format_duration, parse_duration};
 use serde_json::{Map, Value, json};
 
 use super::ModelError;
-use crate::service::duration;
 
 /// A number, a flag or a text as a text.
 pub(super) fn text(value: &Value) -> Option<String> {
@@ -91,8 +91,8 @@ pub(super) fn size(value: Value) -> Result<Value, ModelError> {
 /// In the form of models.
 pub(super) fn duration(value: Value) -> Result<Value, ModelError> {
     let Some(written) = value.as_str() else { return Ok(value) };
-    let length = duration::parse(written).ok_or_else(|| format!("`{written}` is no duration"))?;
-    Ok(duration::print(length).into())
+    let length = parse_duration(written).ok_or_else(|| format!("`{written}` is no duration"))?;
+    Ok(format_duration(length).into())
 }
 
 /// A path from a directory on, without `.` and `..`, which are not looked up.

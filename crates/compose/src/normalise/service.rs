@@ -1,20 +1,10 @@
 //! One service with every short form written out.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
-
-/// What the values of a file refer to.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    /// Relative paths start from it.
-    pub(super) dir: &'a Path,
-    /// Variables that `environment` names without a value.
-    pub(super) env: &'a BTreeMap<String, String>,
-}
+use super::{Context, ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
 
 /// The long form of each value that the file has. Unset ones are added by [`complete`], when the services it extends are
 /// known.

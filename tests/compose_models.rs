@@ -173,6 +173,8 @@ async fn short_forms_are_written_out_as_compose_does_it() {
         json!({ "environment": ["A=1", "GIVEN", "C=", "NO"] }),
         json!({ "environment": { "A": 1, "B": true, "C": 1.5, "D": null, "GIVEN": null,
             "E": "${GIVEN:+yes}${NO:+no}${NO-d}${NO:-${GIVEN}}$GIVEN$$GIVEN${EMPTY-x}${EMPTY:-y}" } }),
+        json!({ "environment": { "A": 1.0, "B": 1e6, "C": 0.00001, "D": 123456.5 }, "labels": { "v": 2.0 } }),
+        json!({ "network_mode": "none", "networks": ["one"] }),
         json!({ "environment": { "A": "${NO:?is missing}" } }),
         json!({ "environment": { "A": "a$", "B": "$1 $% $ ${NO:-$}" } }),
         json!({ "environment": { "A": "${GIVEN" } }),

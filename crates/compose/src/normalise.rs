@@ -59,9 +59,9 @@ fn services(section: Option<Value>, context: &Context<'_>) -> Result<Map<String,
     }
     let mut complete = extends::resolve(&long)?;
     complete.retain(|_, it| it.get("profiles").and_then(Value::as_array).is_none_or(Vec::is_empty));
-    for (_, service) in &mut complete {
+    for (name, service) in &mut complete {
         if let Value::Object(service) = service {
-            service::complete(service);
+            service::complete(service).map_err(|why| format!("services.{name}: {why}"))?;
         }
     }
     Ok(complete)

@@ -2,6 +2,7 @@
 
 use coracle_runtime::ByteSize;
 use coracle_runtime::stack_model::{Amounts, Deploy, Device, Resources, Service};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::Admission;
@@ -26,28 +27,42 @@ impl Admission<'_> {
         let (policy, default) = (self.rules.policy, &self.rules.default_limits);
 
         // Zero and less mean none to engines.
-        let memory = self.take::<Option<ByteSize>>(keys, "mem_limit").or(limits.memory).filter(|it| it.0 > 0);
+        let memory = self.either::<ByteSize>(keys, "mem_limit", limits.memory).filter(|it| it.0 > 0);
         service.mem_limit = memory.or(default.memory).map(|it| it.min(policy.memory_max));
         // The same number: no swap is added.
         service.memswap_limit = service.mem_limit;
 
-        let cpus = self.take::<Option<f64>>(keys, "cpus").or(limits.cpus).filter(|it| *it > 0.0);
+        let cpus = self.either::<f64>(keys, "cpus", limits.cpus).filter(|it| *it > 0.0);
         let cpus = cpus.or(default.cpus).or(policy.cpus_max);
         service.cpus = cpus.map(|it| policy.cpus_max.map_or(it, |max| it.min(max)));
 
-        let pids = self.take::<Option<i64>>(keys, "pids_limit").or(limits.pids).filter(|it| *it > 0);
+        let pids = self.either::<i64>(keys, "pids_limit", limits.pids).filter(|it| *it > 0);
         let pids = pids.map(|it| u32::try_from(it).unwrap_or(u32::MAX));
         service.pids_limit = Some(pids.or(default.pids).unwrap_or(policy.pids_max).min(policy.pids_max));
 
         let shm_size: Option<ByteSize> = self.take(keys, "shm_size");
         service.shm_size = shm_size.map(|it| it.min(policy.memory_max));
 
-        let scale = self.take::<Option<u64>>(keys, "scale").or(deploy.replicas).map(|it| it.min(MAX_REPLICAS));
+        let scale = self.either::<u64>(keys, "scale", deploy.replicas).map(|it| it.min(MAX_REPLICAS));
         service.scale = scale.filter(|it| *it != 1);
 
         let mut devices = reservations.devices;
         devices.extend(self.items::<Device>(keys, "gpus"));
         service.deploy = self.gpus(keys.location, devices);
+    }
+
+    /// A value that may stand in two places, where it has to be the same.
+    fn either<T: DeserializeOwned + PartialEq>(
+        &mut self,
+        keys: &mut Keys<'_>,
+        key: &str,
+        deployed: Option<T>,
+    ) -> Option<T> {
+        let own: Option<T> = self.take(keys, key);
+        if own.is_some() && deployed.is_some() && own != deployed {
+            self.refuse(keys.location, Violation::new(key, ""), "has another value than `deploy`");
+        }
+        own.or(deployed)
     }
 
     fn deploy(&mut self, keys: &mut Keys<'_>) -> Deploy {

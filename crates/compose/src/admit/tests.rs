@@ -77,6 +77,9 @@ fn limits_are_lowered_to_the_ceilings_and_the_lower_ones_kept() {
         (&json!(4_294_967_296_u64), &json!(2.0), &json!(1024))
     );
     assert_eq!(none["memswap_limit"], none["mem_limit"]);
+    let both =
+        |memory: &str| json!({ "mem_limit": "1g", "deploy": { "resources": { "limits": { "memory": memory } } } });
+    assert_eq!((broken(both("1g")), broken(both("2g"))), (Vec::new(), vec!["compose.mem_limit"]));
 }
 
 #[test]

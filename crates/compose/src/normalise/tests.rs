@@ -47,6 +47,7 @@ fn what_cannot_be_read_is_told_with_its_place() {
         (json!({ "services": { "a": { "ports": ["x"] } } }), "services.a.ports"),
         (json!({ "services": { "a": { "mem_limit": "much" } } }), "services.a.mem_limit"),
         (json!({ "services": { "a": { "image": "${NO?name one}" } } }), "name one"),
+        (json!({ "services": { "a": { "network_mode": "none", "networks": ["d"] } } }), "services.a: network_mode"),
     ] {
         let why = model(&file).unwrap_err();
         assert!(why.contains(expected), "{why}");

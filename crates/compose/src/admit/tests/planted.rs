@@ -89,7 +89,7 @@ proptest! {
     ) {
         let person = Person { allow_build: true, root_is_host: false, ..Person::new() };
         let file = all("idioms").swap_remove(which);
-        let mut model = file.normalised(&person);
+        let mut model = file.normalised(&person).unwrap();
         for (at, key, planted) in &plants {
             plant(&mut model, &mut at.clone(), key, planted);
         }
@@ -111,7 +111,7 @@ proptest! {
     ) {
         let person = Person { allow_build: true, ..Person::new() };
         let file = all("idioms").swap_remove(which);
-        let mut model = file.normalised(&person);
+        let mut model = file.normalised(&person).unwrap();
         plant(&mut model, &mut at.clone(), key, &planted);
         if let Ok(stack) = person.admit(&model) {
             let _ = (stack.default_network(), stack.labelled(|_, _| BTreeMap::new()));

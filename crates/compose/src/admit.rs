@@ -195,17 +195,15 @@ impl Admission<'_> {
             match self.stored("secret", &name, secret) {
                 None => {}
                 Some(file @ StoredFile::File(_)) => drop(model.secrets.insert(name, file)),
-                Some(text @ StoredFile::Content(_)) => {
-                    if model.configs.insert(as_config(&name), text).is_some() {
-                        let violation = Violation::new("secrets", &name);
-                        self.refuse(
-                            Location::part("secret", &name),
-                            violation,
-                            "needs the name of a config for itself",
-                        );
-                    }
-                }
+                Some(text @ StoredFile::Content(_)) => self.secret_text(&name, text, model),
             }
+        }
+    }
+
+    fn secret_text(&mut self, name: &str, text: StoredFile, model: &mut StackModel) {
+        if model.configs.insert(as_config(name), text).is_some() {
+            let location = Location::part("secret", name);
+            self.refuse(location, Violation::new("secrets", name), "needs the name of a config for itself");
         }
     }
 

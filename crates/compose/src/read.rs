@@ -1,7 +1,7 @@
-//! Our own first reading of a Compose file, before Compose sees it.
+//! Parses the text of a Compose file, and reads the files that it names.
 //!
-//! Compose opens files and starts programs while it *reads*. So what makes it do that is refused here or done by us, and
-//! Compose is given what we understood and not the text: two readers cannot be played off against each other.
+//! Compose opens files and starts programs while it *reads*, so it never gets the text: what makes it do that is refused
+//! here or done by us.
 
 mod env_file;
 mod error;

@@ -27,7 +27,7 @@ impl Admission<'_> {
         // Addresses are the engine's to choose: two stacks of one file could not run side by side with addresses of its
         // own, and a range of the file could cover one that the host has to reach.
         let mut ipam: Map<String, Value> = self.take(&mut keys, "ipam");
-        ipam.retain(|key, value| !is_empty(value) && !(key == "driver" && value == "default"));
+        ipam.retain(|key, value| !(is_empty(value) || key == "driver" && value == "default"));
         if !ipam.is_empty() {
             self.refuse(keys.location, Violation::new("ipam", ""), "is not allowed");
         }

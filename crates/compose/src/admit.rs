@@ -1,41 +1,43 @@
-//! The normalised model of a stack, checked key by key and written anew.
+//! The long form of a file, checked key by key and made a model.
 //!
-//! Known keys are copied one by one, so an unknown key is never passed on.
+//! Known keys are taken one by one, so an unknown key is refused and never passed on.
 
 mod bound_files;
 mod build;
+mod keys;
 mod limits;
 mod mounts;
 mod networks;
 mod ports;
 mod resources;
-mod schema;
 mod secret_files;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::stack_model::{StackModel, StoredFile};
 use coracle_runtime::{ImageRef, Mount, PolicyRefusal, ProjectName, Protocol};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 pub use self::bound_files::BoundFileError;
-use self::schema::{entries, is_empty};
-use crate::Rules;
-use crate::diagnostics::{Diagnostics, Location, Violation, is_known};
+use self::keys::Keys;
+use self::resources::as_config;
+use crate::diagnostics::{Diagnostics, Location, Violation};
+use crate::{ComposeFile, ReadError, Rules};
 
 /// A stack that the policy allows, rewritten. Only [`admit`] makes one.
 ///
 /// ```compile_fail
 /// # use coracle_compose::AdmittedStack;
-/// fn around_the_rules(model: serde_json::Value) -> AdmittedStack {
+/// fn around_the_rules(model: coracle_runtime::stack_model::StackModel) -> AdmittedStack {
 ///     AdmittedStack { model } // the fields are private, and there is no constructor
 /// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct AdmittedStack {
     project: ProjectName,
-    model: Value,
+    model: StackModel,
     images: Vec<StackImage>,
     moved: Vec<ReassignedPort>,
     binds: Vec<(String, Mount)>,
@@ -76,16 +78,26 @@ pub struct ReassignedPort {
     pub asked: u16,
 }
 
-/// Decides whether what Compose made of a file may be brought up, and writes it as it will be.
+/// Decides whether a file may be brought up, and makes the model of it as it will be.
 ///
-/// A `$` in the model is a `$`: variables were filled in. Looks at the host paths that the model names.
+/// A `$` in the model is a `$`: variables are filled from `rules.env`. Looks at the host paths that the file names.
 ///
 /// # Errors
-/// [`PolicyRefusal`] with every broken rule; each message names service and key.
-pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<AdmittedStack, PolicyRefusal> {
+/// [`ReadError::Invalid`] for what cannot be understood; [`ReadError::Refused`] with every broken rule, each with service
+/// and key.
+pub fn admit(file: &ComposeFile, project: &ProjectName, rules: &Rules<'_>) -> Result<AdmittedStack, ReadError> {
+    Ok(admit_normalised(&file.normalised(project, rules.env)?, project, rules)?)
+}
+
+/// Admits a file in its long form.
+pub(crate) fn admit_normalised(
+    file: &Value,
+    project: &ProjectName,
+    rules: &Rules<'_>,
+) -> Result<AdmittedStack, PolicyRefusal> {
     let mut admission = Admission {
-        model,
         rules,
+        file: Sections::default(),
         diagnostics: Diagnostics::default(),
         images: Vec::new(),
         moved: Vec::new(),
@@ -94,46 +106,62 @@ pub fn admit(model: &Value, project: &ProjectName, rules: &Rules<'_>) -> Result<
         contexts: Vec::new(),
         gpu: false,
     };
-    let model = admission.file();
+    let model = admission.file(file);
     let Admission { diagnostics, images, moved, binds, contexts, gpu, .. } = admission;
     diagnostics.into_result()?;
     Ok(AdmittedStack { project: project.clone(), model, images, moved, binds, contexts, gpu })
 }
 
-/// A model on its way. Each part of a file is a method that answers the part as it goes on.
+/// The parts of one kind, by name.
+type Section = BTreeMap<String, Map<String, Value>>;
+
+/// The parts of a file.
+#[derive(Clone, Debug, Default)]
+struct Sections {
+    services: Section,
+    networks: Section,
+    volumes: Section,
+    configs: Section,
+    secrets: Section,
+}
+
+/// A file on its way. Each part of it is a method that answers the part of the model.
 struct Admission<'a> {
-    model: &'a Value,
     rules: &'a Rules<'a>,
+    file: Sections,
     diagnostics: Diagnostics,
     images: Vec<StackImage>,
     moved: Vec<ReassignedPort>,
     /// Host ports that services of this stack have got.
-    claimed: BTreeSet<(u16, &'static str)>,
+    claimed: BTreeSet<(u16, String)>,
     binds: Vec<(String, Mount)>,
     contexts: Vec<HostPath>,
     gpu: bool,
 }
 
 impl Admission<'_> {
-    fn file(&mut self) -> Value {
-        for (key, value) in entries(Some(self.model)) {
-            match key {
-                "name" | "version" => {}
-                "services" | "networks" | "volumes" | "configs" | "secrets" => self.is_named(key, value),
-                key if is_known(key) && is_empty(value) => {}
-                key => self.refuse(Location::FILE, Violation::new(key, ""), "is not allowed in a stack"),
-            }
-        }
-        let mut services = Map::new();
+    fn file(&mut self, file: &Value) -> StackModel {
+        let mut keys = Keys::within_file(file.as_object().cloned().unwrap_or_default());
+        keys.ignore(&["name", "version"]);
+        self.file = Sections {
+            services: self.section(&mut keys, "services"),
+            networks: self.section(&mut keys, "networks"),
+            volumes: self.section(&mut keys, "volumes"),
+            configs: self.section(&mut keys, "configs"),
+            secrets: self.section(&mut keys, "secrets"),
+        };
+        self.refuse_rest(keys, "is not allowed in a stack");
+        let mut model = StackModel::default();
         let mut containers = 0;
-        for (name, service) in entries(self.model.get("services")) {
-            if !is_host_name(name) {
-                self.refuse(Location::FILE, Violation::new("services", name), "has a service with an odd name");
+        for (name, service) in self.file.services.clone() {
+            if !is_host_name(&name) {
+                self.refuse(Location::FILE, Violation::new("services", &name), "has a service with an odd name");
             }
-            containers += self.replicas(service).max(1);
-            services.insert(name.to_owned(), self.service(name, service));
+            let service = self.service(&name, service);
+            containers += service.scale.unwrap_or(1).max(1);
+            model.services.insert(name, service);
         }
-        if services.is_empty() {
+        if model.services.is_empty() {
             self.refuse(Location::FILE, Violation::new("services", ""), "are missing");
         }
         if containers > self.rules.max_services as u64 {
@@ -141,19 +169,42 @@ impl Admission<'_> {
             let violation = Violation::new("services", &value).unless("compose.max_services");
             self.refuse(Location::FILE, violation, &why);
         }
-        self.hold_in_place(&mut services);
-        let mut file = Map::from_iter([("services".to_owned(), Value::Object(services))]);
-        for (key, part) in [
-            ("networks", self.networks()),
-            ("volumes", self.volumes()),
-            ("configs", self.configs()),
-            ("secrets", self.secrets()),
-        ] {
-            if !part.is_empty() {
-                file.insert(key.into(), Value::Object(part));
+        self.hold_in_place(&mut model.services);
+        for (name, network) in self.file.networks.clone() {
+            let network = self.network(&name, network);
+            model.networks.insert(name, network);
+        }
+        if model.services.values().any(|service| service.networks.contains_key("default")) {
+            model.networks.entry("default".to_owned()).or_default();
+        }
+        for (name, volume) in self.file.volumes.clone() {
+            let volume = self.volume(&name, volume);
+            model.volumes.insert(name, volume);
+        }
+        self.stored_parts(&mut model);
+        model
+    }
+
+    /// Configs and secrets. A secret that is a text is written as a config.
+    fn stored_parts(&mut self, model: &mut StackModel) {
+        for (name, config) in self.file.configs.clone() {
+            let config = self.stored("config", &name, config);
+            model.configs.extend(config.map(|it| (name, it)));
+        }
+        for (name, secret) in self.file.secrets.clone() {
+            match self.stored("secret", &name, secret) {
+                None => {}
+                Some(file @ StoredFile::File(_)) => drop(model.secrets.insert(name, file)),
+                Some(text @ StoredFile::Content(_)) => self.secret_text(&name, text, model),
             }
         }
-        Value::Object(file)
+    }
+
+    fn secret_text(&mut self, name: &str, text: StoredFile, model: &mut StackModel) {
+        if model.configs.insert(as_config(name), text).is_some() {
+            let location = Location::part("secret", name);
+            self.refuse(location, Violation::new("secrets", name), "needs the name of a config for itself");
+        }
     }
 
     fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
@@ -161,29 +212,34 @@ impl Admission<'_> {
     }
 
     /// Parts of a file are mappings of names to mappings.
-    fn is_named(&mut self, key: &str, part: &Value) {
-        if !part.is_object() && !part.is_null() {
-            self.refuse(Location::FILE, Violation::new(key, ""), schema::Shape::Mapping.expectation());
+    fn section(&mut self, keys: &mut Keys<'_>, key: &str) -> Section {
+        let mut section = Section::new();
+        match keys.remove(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(parts)) => {
+                for (name, part) in parts {
+                    match part {
+                        Value::Object(part) => drop(section.insert(name, part)),
+                        Value::Null => drop(section.insert(name, Map::new())),
+                        _ => self.refuse(Location::FILE, Violation::new(key, &name), "has an entry that is no mapping"),
+                    }
+                }
+            }
+            Some(_) => self.refuse(Location::FILE, Violation::new(key, ""), "is no mapping"),
         }
-        for (name, _) in entries(Some(part)).filter(|(_, it)| !it.is_object() && !it.is_null()) {
-            self.refuse(Location::FILE, Violation::new(key, name), "has an entry that is no mapping");
-        }
+        section
     }
 
     fn has_service(&self, name: &str) -> bool {
-        entries(self.model.get("services")).any(|(it, _)| it == name)
+        self.file.services.contains_key(name)
     }
 
     /// Labels of the file's own (2.4).
-    fn labels(&mut self, location: Location<'_>, value: &Value) -> Map<String, Value> {
-        let Some(Value::Object(labels)) = schema::Shape::Pairs.check(value) else {
-            self.refuse(location, Violation::new("labels", ""), schema::Shape::Pairs.expectation());
-            return Map::new();
-        };
+    fn labels(&mut self, keys: &mut Keys<'_>) -> BTreeMap<String, String> {
+        let labels: BTreeMap<String, String> = self.take(keys, "labels");
         let reserved = [format!("{}.", self.rules.label_namespace), "com.docker.".into(), "io.podman.".into()];
         for (key, value) in &labels {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._/-".contains(c);
-            let value = value.as_str().unwrap_or_default();
             let why = if !(1..=128).contains(&key.len()) || !key.chars().all(plain) {
                 "has a key beyond lower-case letters, digits, `.`, `_`, `/` and `-`"
             } else if reserved.iter().any(|it| key.starts_with(it.as_str())) {
@@ -193,10 +249,10 @@ impl Admission<'_> {
             } else {
                 continue;
             };
-            self.refuse(location, Violation::new("labels", key), why);
+            self.refuse(keys.location, Violation::new("labels", key), why);
         }
         if labels.len() > 50 {
-            self.refuse(location, Violation::new("labels", ""), "are more than 50");
+            self.refuse(keys.location, Violation::new("labels", ""), "are more than 50");
         }
         labels
     }
@@ -218,7 +274,7 @@ impl AdmittedStack {
 
     /// The model as it will be brought up.
     #[must_use]
-    pub fn model(&self) -> &Value {
+    pub fn model(&self) -> &StackModel {
         &self.model
     }
 
@@ -271,34 +327,27 @@ impl AdmittedStack {
     #[must_use]
     pub fn default_network(&self) -> Option<String> {
         let mut members: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, service) in entries(self.model.get("services")) {
-            entries(service.get("networks")).for_each(|(name, _)| *members.entry(name).or_default() += 1);
+        for name in self.model.services.values().flat_map(|service| service.networks.keys()) {
+            *members.entry(name).or_default() += 1;
         }
         let most = members.iter().rev().max_by_key(|(_, count)| **count).map(|(name, _)| *name);
         let chosen = if members.contains_key("default") { "default" } else { most? };
-        let external = self.model["networks"][chosen]["name"].as_str();
-        Some(external.map_or_else(|| format!("{}_{chosen}", self.project), str::to_owned))
+        Some(self.model.networks[chosen].engine_name(&self.project, chosen))
     }
 
     /// Puts labels of ours on every service, and on every network and volume that the stack makes. They win over those
     /// of the file.
     #[must_use]
     pub fn labelled(mut self, mut labels: impl FnMut(LabelledPart, &str) -> BTreeMap<String, String>) -> Self {
-        let kinds = [
-            ("services", LabelledPart::Service),
-            ("networks", LabelledPart::Network),
-            ("volumes", LabelledPart::Volume),
-        ];
-        for (part, kind) in kinds {
-            for (name, entry) in self.model.get_mut(part).and_then(Value::as_object_mut).into_iter().flatten() {
-                if entry.get("external") == Some(&json!(true)) {
-                    continue;
-                }
-                let ours = labels(kind, name);
-                let entry = entry.as_object_mut().expect("admission writes mappings");
-                let all = entry.entry("labels").or_insert_with(|| json!({}));
-                all.as_object_mut().expect("as above").extend(ours.into_iter().map(|(key, value)| (key, value.into())));
-            }
+        let StackModel { services, networks, volumes, .. } = &mut self.model;
+        for (name, service) in services {
+            service.labels.extend(labels(LabelledPart::Service, name));
+        }
+        for (name, network) in networks.iter_mut().filter(|(_, network)| !network.external) {
+            network.labels.extend(labels(LabelledPart::Network, name));
+        }
+        for (name, volume) in volumes.iter_mut().filter(|(_, volume)| !volume.external) {
+            volume.labels.extend(labels(LabelledPart::Volume, name));
         }
         self
     }

@@ -58,10 +58,6 @@ impl<'a> Location<'a> {
         Self { kind, name }
     }
 
-    pub(crate) fn is(self, kind: &str) -> bool {
-        self.kind == kind
-    }
-
     pub(crate) fn describe(self, key: &str) -> String {
         let key = short(key);
         if self.name.is_empty() {

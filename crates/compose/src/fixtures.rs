@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{ByteSize, LabelNamespace, Limits, PatternSet, Policy, PolicyRefusal, ProjectName, Protocol};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::admit::admit_normalised;
 use crate::{AdmittedStack, ReadError, Rules, admit, read};
 
 /// A person with a working directory, and what they allow.
@@ -61,9 +62,14 @@ impl Person {
         self.root.path().canonicalize().unwrap().join("home/project/work")
     }
 
-    pub(crate) fn admit(&self, model: &Value) -> Result<AdmittedStack, PolicyRefusal> {
+    /// Admits a file in its long form.
+    pub(crate) fn admit(&self, file: &Value) -> Result<AdmittedStack, PolicyRefusal> {
+        self.with_rules(|rules| admit_normalised(file, &project(), rules))
+    }
+
+    pub(crate) fn with_rules<T>(&self, act: impl FnOnce(&Rules<'_>) -> T) -> T {
         let taken = self.taken;
-        let rules = Rules {
+        act(&Rules {
             policy: &self.policy,
             label_namespace: &self.namespace,
             namespace: self.namespaced,
@@ -77,9 +83,12 @@ impl Person {
             is_free: &move |port, _: Protocol| port != taken,
             our_networks: &self.ours,
             our_volumes: &self.ours,
-        };
-        admit(model, &ProjectName::parse("p").unwrap(), &rules)
+        })
     }
+}
+
+pub(crate) fn project() -> ProjectName {
+    ProjectName::parse("p").unwrap()
 }
 
 /// A file of the fixtures.
@@ -123,17 +132,55 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn model(&self, work: &Path) -> Value {
-        let model = self.model.as_ref().unwrap_or_else(|| panic!("{} has no model", self.name));
-        serde_json::from_str(&model.replace("@DIR@", work.to_str().unwrap())).unwrap()
+    /// Its long form.
+    pub(crate) fn normalised(&self, person: &Person) -> Result<Value, ReadError> {
+        self.lay_out(&person.work());
+        read(&self.text, &person.work(), &person.policy)?.normalised(&project(), &person.env)
     }
 
-    /// From text to what is brought up, with Compose's part taken from the fixture.
+    /// From text to what is brought up.
     pub(crate) fn admitted(&self, person: &Person) -> Result<AdmittedStack, ReadError> {
         self.lay_out(&person.work());
-        read(&self.text, &person.work(), &person.policy)?;
-        Ok(person.admit(&self.model(&person.work()))?)
+        let file = read(&self.text, &person.work(), &person.policy)?;
+        person.with_rules(|rules| admit(&file, &project(), rules))
     }
+}
+
+/// Without what says nothing: unset and empty values, and the one value that a key always has.
+fn plain(value: Value) -> Value {
+    match value {
+        Value::Object(entries) => {
+            let entries = entries
+                .into_iter()
+                .filter(|(key, _)| !key.starts_with("x-") && !["create_host_path", "develop"].contains(&key.as_str()));
+            let entries = entries.map(|(key, value)| (key, plain(value)));
+            let is_empty = |value: &Value| value.is_null() || *value == json!({}) || *value == json!([]);
+            Value::Object(entries.filter(|(_, value)| !is_empty(value)).collect())
+        }
+        Value::Array(items) => items.into_iter().map(plain).collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn the_long_form_is_what_compose_prints() {
+    let (mut compared, mut differences) = (0, String::new());
+    // One leads up from the directory, by as many levels as there were when it was recorded.
+    let files = all("idioms").into_iter().chain(all("hostile")).filter(|file| file.name != "above_the_roots");
+    for file in files {
+        let person = Person::new();
+        let Some(printed) = &file.model else { continue };
+        let printed = serde_json::from_str(&printed.replace("@DIR@", person.work().to_str().unwrap())).unwrap();
+        // What is refused at once has no long form.
+        let Ok(ours) = file.normalised(&person) else { continue };
+        let (ours, theirs) = (plain(ours), plain(printed));
+        if ours != theirs {
+            differences.push_str(&format!("{}: {ours}\n{theirs}\n", file.name));
+        }
+        compared += 1;
+    }
+    assert_eq!(differences, "");
+    assert!(compared > 50, "{compared}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Stacks of services beside a container.
 //!
-//! [`read`] is our own first look at the text, before Compose sees it; what Compose makes of it goes through [`admit`],
-//! which copies what it knows into a new model, an [`AdmittedStack`]; [`claim`], [`up`], [`services`] and [`down`] act.
+//! [`read`] parses the text of a Compose file and reads the files of variables that it names; [`admit`] fills in variables,
+//! writes out short forms, and makes a model of the keys that it knows, an [`AdmittedStack`]; [`claim`], [`up`],
+//! [`services`] and [`down`] act.
 //!
-//! **Invariant:** what Compose gets to read is written by [`read`], from what was understood of the text; Compose opens
-//! no other file for it.
-//! **Invariant:** a key that is not in a table is refused, never ignored and never passed on.
+//! **Invariant:** every engine gets the model. No program of an engine reads the text, nor a file that the text names.
+//! **Invariant:** a key that is not known is refused, never ignored and never passed on.
 //! **Invariant:** every broken rule is reported, with its service and key.
 //! **Invariant:** a stack is brought up from an [`AdmittedStack`] only, and only [`admit`] makes one.
 //! **Invariant:** a project is taken down only by those who proved that all of it is ours.
@@ -16,6 +16,7 @@ mod admit;
 mod diagnostics;
 #[cfg(test)]
 mod fixtures;
+mod normalise;
 mod read;
 mod rules;
 mod stack;

@@ -1,7 +1,7 @@
-//! Our own first reading of a Compose file, before Compose sees it.
+//! Parses the text of a Compose file, and reads the files that it names.
 //!
-//! Compose opens files and starts programs while it *reads*. So what makes it do that is refused here or done by us, and
-//! Compose is given what we understood and not the text: two readers cannot be played off against each other.
+//! Compose opens files and starts programs while it *reads*, so it never gets the text: what makes it do that is refused
+//! here or done by us.
 
 mod env_file;
 mod error;
@@ -10,17 +10,20 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Policy;
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{Policy, ProjectName};
 use serde_json::{Map, Value};
 
 pub use self::error::ReadError;
 use crate::diagnostics::{Diagnostics, Location, Violation, is_known, short};
+use crate::normalise::{Context, normalise};
 
-/// A Compose file that was read and may be shown to Compose.
+/// A Compose file that was read: aliases, merges, and files of variables and labels are written out, and paths of files are
+/// real ones. `${NAME}` is still in it.
 #[derive(Clone, Debug)]
 pub struct ComposeFile {
-    content: String,
+    pub(crate) file: Map<String, Value>,
+    dir: PathBuf,
 }
 
 /// Reads the text of a Compose file whose relative paths start from `dir`.
@@ -45,15 +48,18 @@ pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, Read
     if let Some(message) = reader.invalid {
         return Err(yaml::invalid(message, None));
     }
-    Ok(ComposeFile { content: yaml::print(&Value::Object(file)) })
+    Ok(ComposeFile { file, dir: dir.to_owned() })
 }
 
 impl ComposeFile {
-    /// What Compose is given in place of the text: the same as JSON, with aliases, merges, and files of variables and
-    /// labels written out, and with the real paths of files. `${NAME}` is still in it.
-    #[must_use]
-    pub fn content(&self) -> &str {
-        &self.content
+    /// The long form of the file, as `docker compose config` prints it: `${NAME}` is filled from `env` alone and is empty
+    /// where that has no such name; short forms are written out, and services that extend others are completed.
+    ///
+    /// # Errors
+    /// [`ReadError::Invalid`] for what cannot be understood.
+    pub fn normalised(&self, project: &ProjectName, env: &BTreeMap<String, String>) -> Result<Value, ReadError> {
+        let context = Context { project, dir: &self.dir, env };
+        normalise(self.file.clone(), context).map_err(|message| yaml::invalid(message, None))
     }
 }
 

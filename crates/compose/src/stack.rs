@@ -12,7 +12,6 @@ use coracle_runtime::{
     StackUp,
 };
 use serde::Serialize;
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use self::health_schedule::HealthChecks;
@@ -216,7 +215,7 @@ async fn started(
 
 /// Services of the stack that have no container yet, or one that is not good.
 fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
-    let wanted = |name: &str| stack.model()["services"][name]["scale"].as_u64().unwrap_or(1) > 0;
+    let wanted = |name: &str| stack.model().services.get(name).and_then(|it| it.scale) != Some(0);
     let missing = |name: &&str| wanted(name) && !seen.iter().any(|it| it.service == **name);
     let names = stack.services().iter().map(|it| it.service.as_str());
     let bad = seen.iter().filter(|it| !is_good(it, has_check(stack, &it.service))).map(|it| it.service.clone());
@@ -225,13 +224,8 @@ fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
 
 /// Whether the file itself names a health check. What an image brings along is not known here.
 fn has_check(stack: &AdmittedStack, service: &str) -> bool {
-    let check = &stack.model()["services"][service]["healthcheck"];
-    let named = match &check["test"] {
-        Value::Array(words) => words.first().is_some_and(|it| it != "NONE"),
-        Value::String(line) => !line.is_empty(),
-        _ => false,
-    };
-    named && check["disable"] != true
+    let check = stack.model().services.get(service).and_then(|it| it.healthcheck.as_ref());
+    check.is_some_and(|it| !it.disable && it.test.first().is_some_and(|word| word != "NONE"))
 }
 
 /// Podman reports no health for a moment after a start, which Compose takes for a service without a check.

@@ -32,25 +32,24 @@ impl HealthCheck {
         let configuration: Value = serde_json::from_slice(&configuration).unwrap_or_default();
         let check = &configuration["config"]["Healthcheck"];
         let nanos = |key: &str| check[key].as_u64().filter(|it| *it > 0).map(Duration::from_nanos);
-        Ok(command(&check["Test"]).map(|words| Self {
+        let test: Vec<String> = Vec::deserialize(&check["Test"]).unwrap_or_default();
+        Ok(command(&test).map(|words| Self {
             words,
             interval: nanos("Interval").unwrap_or(INTERVAL),
             timeout: nanos("Timeout").unwrap_or(INTERVAL),
             start_period: nanos("StartPeriod").unwrap_or_default(),
-            retries: retries(&check["Retries"]).unwrap_or(RETRIES),
+            retries: check["Retries"]
+                .as_u64()
+                .and_then(|it| u32::try_from(it).ok())
+                .filter(|it| *it > 0)
+                .unwrap_or(RETRIES),
         }))
     }
 }
 
-pub(crate) fn retries(value: &Value) -> Option<u32> {
-    value.as_u64().and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0)
-}
-
 /// `CMD` and words, or `CMD-SHELL` and a line.
-pub(crate) fn command(test: &Value) -> Option<Vec<String>> {
-    let words: Vec<String> =
-        test.as_array().into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect();
-    match words.split_first()? {
+pub(crate) fn command(test: &[String]) -> Option<Vec<String>> {
+    match test.split_first()? {
         (kind, rest) if kind == "CMD" && !rest.is_empty() => Some(rest.to_vec()),
         (kind, [line]) if kind == "CMD-SHELL" => Some(vec!["/bin/sh".into(), "-c".into(), line.clone()]),
         _ => None,
@@ -59,14 +58,13 @@ pub(crate) fn command(test: &Value) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn commands_are_words_or_a_line_for_the_shell() {
-        assert_eq!(command(&json!(["CMD", "a", "b"])), Some(vec!["a".into(), "b".into()]));
-        assert_eq!(command(&json!(["CMD-SHELL", "a b"])), Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()]));
-        assert_eq!((command(&json!(["NONE"])), command(&json!(["CMD"])), command(&Value::Null)), (None, None, None));
+        let of = |test: &[&str]| command(&test.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["CMD", "a", "b"]), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(of(&["CMD-SHELL", "a b"]), Some(vec!["/bin/sh".into(), "-c".into(), "a b".into()]));
+        assert_eq!((of(&["NONE"]), of(&["CMD"]), of(&[])), (None, None, None));
     }
 }

@@ -86,4 +86,3 @@ mod write_guard;
 pub use oci_runtime::OciRuntime;
 pub use options::{EngineOptions, ProxyOptions, RegistryOptions};
 pub use runtime::{EmbeddedRuntime, ImageDamage, ImageOrigin, ImageVerification};
-pub use service::compose_model;

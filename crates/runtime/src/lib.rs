@@ -39,6 +39,7 @@ mod protect;
 mod running_process;
 mod shell_word;
 mod spec;
+pub mod stack_model;
 mod stacks;
 mod volumes;
 
@@ -90,5 +91,5 @@ pub use spec::{
     Access, Capabilities, CreateSpec, GuestDelivery, HostEntry, Mount, NetworkAttachment, NetworkRequest, Port,
     Protocol, Tmpfs, Ulimits, VolumeMount,
 };
-pub use stacks::{ContainerUsage, Health, StackSource, StackUp, Stacks};
+pub use stacks::{ContainerUsage, Health, StackUp, Stacks};
 pub use volumes::{Volume, VolumeCreate, Volumes};

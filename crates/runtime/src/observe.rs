@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use serde_json::Value;
 use tracing::Instrument as _;
 
 use crate::link::{Link, LinkSettings, SocketAt};
+use crate::stack_model::StackModel;
 use crate::{
     Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, EngineInfo, EngineKind, Error, Excerpt,
     Exec, ExecOutput, Handle, Health, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
-    LabelFilter, Network, NetworkCreate, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result,
-    StackSource, StackUp, Stacks, Volume, VolumeCreate, Volumes,
+    LabelFilter, Network, NetworkCreate, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackUp,
+    Stacks, Volume, VolumeCreate, Volumes,
 };
 
 /// A finished call of an engine.
@@ -261,9 +261,8 @@ impl Stacks for ObservedRuntime {
         self.runtime.compose_version().await
     }
 
-    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
-        let project = source.project.to_string();
-        self.observe("stack_model", Some(&project), self.runtime.stack_model(source)).await
+    async fn check_stack(&self, model: &StackModel) -> Result<()> {
+        self.observe("check_stack", None, self.runtime.check_stack(model)).await
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {

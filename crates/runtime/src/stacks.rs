@@ -1,30 +1,29 @@
 //! Operations on containers that are not only ours: services of a stack, their volumes, logs and health checks.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use crate::stack_model::StackModel;
 use crate::{ContainerId, Excerpt, ProjectName, Result};
 
 /// Stacks of services by Compose, and what comes with them. Every engine fulfils it, as it does
 /// [`ContainerRuntime`](crate::ContainerRuntime).
 ///
-/// Compose reads the person's files and starts programs while it reads: what it gets to see is decided before.
+/// An engine gets the model of a stack, and never the text that it was made from: what it runs is what was checked.
 #[async_trait]
 pub trait Stacks: Send + Sync {
     /// Version of Compose for this engine, if there is one. It may start a program for it.
     async fn compose_version(&self) -> Option<String>;
 
-    /// Compose's model of a file: every short form written out, every variable filled in. Creates nothing.
+    /// Refuses a stack that this engine cannot run, before its images are pulled. Creates nothing.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) without Compose 2.20; [`Error::Engine`](crate::Error::Engine)
-    /// with Compose's words when it refuses the file.
-    async fn stack_model(&self, source: &StackSource) -> Result<Value>;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for what the engine lacks, such as Compose 2.20;
+    /// [`Error::Engine`](crate::Error::Engine) with the key that it does not support.
+    async fn check_stack(&self, model: &StackModel) -> Result<()>;
 
     /// Makes and starts a stack and waits until it is up, at most for its patience. The verdict is the state of its
     /// services, since Compose calls a service that did its work and ended a failure: what it had to say, if it was not
@@ -45,26 +44,13 @@ pub trait Stacks: Send + Sync {
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>>;
 }
 
-/// A Compose file to be read.
-#[derive(Clone, Debug)]
-pub struct StackSource {
-    /// The project it is for.
-    pub project: ProjectName,
-    /// Its text.
-    pub content: String,
-    /// The directory that relative paths in it start from.
-    pub dir: PathBuf,
-    /// Values of `${NAME}` in it; other variables are unset.
-    pub env: BTreeMap<String, String>,
-}
-
 /// A stack to be brought up.
 #[derive(Clone, Debug)]
 pub struct StackUp {
     /// Its project.
     pub project: ProjectName,
-    /// Its model, as it was checked. Compose fills in nothing any more: a `$` in it is a `$`.
-    pub model: Value,
+    /// Its model, as it was checked.
+    pub model: StackModel,
     /// The directory that its relative paths start from.
     pub dir: PathBuf,
     /// Limit of the time until it is up.

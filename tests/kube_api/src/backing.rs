@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
     Container, ContainerId, ContainerName, ContainerRuntime, CreateSpec, EngineKind, Exec, ExecOutput, Handle, Ids,
     Image, ImageRef, LabelFilter, NetworkAttachment, NetworkCreate, NetworkName, Policy, ProjectName, StackUp, admit,
@@ -117,7 +118,7 @@ impl Backing {
     }
 
     /// The container as a service of a stack, which is the way to a command of one's own.
-    async fn model(&self, plan: &ContainerPlan) -> Result<Value, String> {
+    async fn model(&self, plan: &ContainerPlan) -> Result<StackModel, String> {
         let mut command = plan.command.clone();
         // Also behind a shell that prepares something.
         if command.windows(2).any(|it| it[0].ends_with("/guest") && it[1] == "init") {
@@ -150,7 +151,8 @@ impl Backing {
             }
             None => service["network_mode"] = json!("none"),
         }
-        Ok(json!({ "services": { "main": service }, "networks": networks, "volumes": {} }))
+        let model = json!({ "services": { "main": service }, "networks": networks });
+        serde_json::from_value(model).map_err(|err| err.to_string())
     }
 
     /// The network of all Pods, made for the first that needs it; none where the engine cannot have one.

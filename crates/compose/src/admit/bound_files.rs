@@ -11,8 +11,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::Path;
 
 use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::stack_model::{MountKind, StackModel, StoredFile};
 use coracle_runtime::{Access, Error, Mount, PolicyRefusal, Problem};
-use serde_json::Value;
 
 use super::AdmittedStack;
 use crate::diagnostics::short;
@@ -56,21 +56,24 @@ impl AdmittedStack {
             };
             named.insert(path, host);
         }
-        let renamed = |path: &Value| Some(named.get(path.as_str()?)?.real().display().to_string());
-        for service in self.model["services"].as_object_mut().into_iter().flat_map(|services| services.values_mut()) {
-            for volume in service.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
-                if volume["type"] == "bind" {
-                    volume["source"] = renamed(&volume["source"]).into();
-                }
-            }
+        let StackModel { services, configs, secrets, .. } = &mut self.model;
+        let volumes = services.values_mut().flat_map(|service| &mut service.volumes);
+        for mount in volumes.filter(|mount| mount.kind == MountKind::Bind) {
+            let renamed = mount.source.as_ref().and_then(|source| named.get(source));
+            mount.source = renamed.map(|host| host.real().display().to_string());
         }
-        for key in ["configs", "secrets"] {
-            let Some(parts) = self.model.get_mut(key).and_then(Value::as_object_mut) else { continue };
+        for parts in [configs, secrets] {
             // Without its name it is one that no service has, or that was exchanged while it was checked.
-            parts.retain(|_, part| part.get("file").is_none_or(|file| renamed(file).is_some()));
-            for file in parts.values_mut().filter_map(|part| part.get_mut("file")) {
-                *file = renamed(file).into();
-            }
+            parts.retain(|_, part| match part {
+                StoredFile::Content(_) => true,
+                StoredFile::File(path) => match named.get(&path.display().to_string()) {
+                    Some(host) => {
+                        host.real().clone_into(path);
+                        true
+                    }
+                    None => false,
+                },
+            });
         }
         for (_, bind) in &mut self.binds {
             bind.host.clone_from(&named[&bind.host.real().display().to_string()]);
@@ -163,13 +166,12 @@ mod tests {
         let (work, stack) = (person.work(), stack(&person).with_bound_files(&named).unwrap());
         assert!(stack.binds_files());
         let source = |service: &str, index: usize| {
-            let volume = &stack.model()["services"][service]["volumes"][index];
-            std::path::PathBuf::from(volume["source"].as_str().unwrap())
+            std::path::PathBuf::from(stack.model().services[service].volumes[index].source.as_ref().unwrap())
         };
         let conf = source("web", 0);
         assert!(conf.starts_with(&named), "{}", conf.display());
         assert_eq!((source("web", 1), source("web", 2)), (work.join("dir"), source("db", 0)));
-        assert_eq!(stack.model()["secrets"].as_object().unwrap().len(), 1, "what no service has is not named");
+        assert_eq!(stack.model().secrets.len(), 1, "what no service has is not named");
         // What is written in place is seen on both sides, and what takes the place of the path is not.
         std::fs::write(work.join("conf"), "changed").unwrap();
         assert_eq!(std::fs::read_to_string(&conf).unwrap(), "changed");

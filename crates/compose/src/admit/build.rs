@@ -3,89 +3,66 @@
 use std::path::Path;
 
 use coracle_runtime::host::fs::HostPath;
-use serde_json::{Map, Value};
+use coracle_runtime::stack_model::Build;
+use serde_json::Value;
 
 use super::Admission;
-use super::schema::{Shape, entries, is_empty};
-use super::service::excerpt;
-use crate::diagnostics::{Location, Violation};
+use super::keys::Keys;
+use crate::diagnostics::Violation;
 
 /// Keys that go on as they are.
-const COPIED: &[(&str, Shape)] = &[
-    ("args", Shape::Pairs),
-    ("dockerfile_inline", Shape::Text),
-    ("no_cache", Shape::Flag),
-    ("platforms", Shape::Words),
-    ("pull", Shape::Flag),
-    ("target", Shape::Text),
-];
+const COPIED: &[&str] =
+    &["args", "dockerfile_inline", "no_cache", "platforms", "pull", "target", "shm_size", "network"];
 
 impl Admission<'_> {
-    pub(super) fn build(&mut self, location: Location<'_>, build: &Value) -> Value {
+    pub(super) fn build(&mut self, keys: &Keys<'_>, file: Value) -> Build {
+        let location = keys.location;
         if !self.rules.allow_build {
             let violation = Violation::new("build", "").unless("compose.allow_build");
             self.refuse(location, violation, "is not granted: name an `image`");
         }
-        let mut out = Map::new();
-        for (key, value) in entries(Some(build)) {
-            if let Some((_, shape)) = COPIED.iter().find(|(it, _)| *it == key) {
-                let copied = self.copied(location, Violation::within("build", key, ""), value, *shape);
-                out.extend(copied.map(|it| (key.to_owned(), it)));
-                continue;
+        let mut keys = Keys::within(location, "build", self.parse(keys, "build", file).unwrap_or_default());
+        let mut build: Build = self.copy(&mut keys, COPIED);
+        let ceiling = self.rules.policy.memory_max;
+        build.shm_size = build.shm_size.map(|size| size.min(ceiling));
+        if let Some(odd) = build.network.as_deref().filter(|it| !["default", "none"].contains(it)) {
+            let violation = Violation::within("build", "build.network", odd);
+            self.refuse(location, violation, "is not allowed in a stack");
+        }
+        let context: String = self.take(&mut keys, "context");
+        build.context = self.build_path(&keys, "build.context", &context, Path::new(&context));
+        let dockerfile: Option<String> = self.take(&mut keys, "dockerfile");
+        build.dockerfile = dockerfile.and_then(|text| {
+            let path = Path::new(&context).join(&text);
+            // The usual one of its context need not be there: it may stand in the file itself.
+            match text == "Dockerfile" && !path.exists() {
+                true => Some(text),
+                false => self.build_path(&keys, "build.dockerfile", &text, &path),
             }
-            let part = match key {
-                "context" => self.build_path(location, "build.context", None, value),
-                "dockerfile" => {
-                    let context = build.get("context").and_then(Value::as_str).map(Path::new);
-                    self.build_path(location, "build.dockerfile", context, value)
-                }
-                "additional_contexts" => Some(self.contexts(location, value)),
-                "extra_hosts" => self.extra_hosts(location, "build.extra_hosts", value),
-                "labels" => Some(Value::Object(self.labels(location, value))),
-                "shm_size" => {
-                    Some(self.within_memory(location, Violation::within("build", "build.shm_size", ""), value))
-                }
-                "network" if value == "default" || value == "none" => Some(value.clone()),
-                _ if is_empty(value) => None,
-                key => {
-                    let (key, value) = (format!("build.{key}"), excerpt(value));
-                    self.refuse(location, Violation::within("build", &key, &value), "is not allowed in a stack");
-                    None
-                }
+        });
+        for (name, context) in self.named::<String>(&mut keys, "additional_contexts") {
+            let of_service = context.strip_prefix("service:").is_some_and(|it| self.has_service(it));
+            let part = match of_service {
+                true => Some(context),
+                false => self.build_path(&keys, "build.additional_contexts", &context, Path::new(&context)),
             };
-            out.extend(part.map(|it| (key.to_owned(), it)));
+            build.additional_contexts.extend(part.map(|it| (name, it)));
         }
-        Value::Object(out)
+        build.extra_hosts = self.extra_hosts(&mut keys);
+        build.labels = self.labels(&mut keys);
+        self.refuse_rest(keys, "is not allowed in a stack");
+        build
     }
 
-    fn contexts(&mut self, location: Location<'_>, value: &Value) -> Value {
-        let mut out = Map::new();
-        for (name, context) in entries(Some(value)) {
-            let service = context.as_str().and_then(|it| it.strip_prefix("service:"));
-            let part = match service {
-                Some(service) if self.has_service(service) => Some(context.clone()),
-                _ => self.build_path(location, "build.additional_contexts", None, context),
-            };
-            out.extend(part.map(|it| (name.to_owned(), it)));
-        }
-        Value::Object(out)
-    }
-
-    /// A Dockerfile that is the usual one of its context need not be there: it may stand in the file itself.
-    fn build_path(&mut self, location: Location<'_>, key: &str, from: Option<&Path>, value: &Value) -> Option<Value> {
-        let text = value.as_str().unwrap_or_default();
-        if text == "Dockerfile" && from.is_some_and(|it| !it.join(text).exists()) {
-            return Some(value.clone());
-        }
-        let path = from.map_or_else(|| text.into(), |it| it.join(text));
+    fn build_path(&mut self, keys: &Keys<'_>, key: &str, text: &str, path: &Path) -> Option<String> {
         let violation = Violation::within("build", key, text);
         if !path.is_absolute() {
-            self.refuse(location, violation, "is not a path of a file or directory on this host");
+            self.refuse(keys.location, violation, "is not a path of a file or directory on this host");
             return None;
         }
-        let opened = self.diagnostics.host_path(location, violation, &path, self.rules.policy)?;
+        let opened = self.diagnostics.host_path(keys.location, violation, path, self.rules.policy)?;
         let real = opened.real().display().to_string();
         self.contexts.extend(Some(opened).filter(HostPath::is_dir));
-        Some(real.into())
+        Some(real)
     }
 }

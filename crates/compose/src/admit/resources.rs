@@ -1,102 +1,65 @@
 //! Volumes, configs and secrets of a file.
 
-use serde_json::{Map, Value, json};
+use coracle_runtime::stack_model::{StoredFile, Volume};
+use serde_json::{Map, Value};
 
 use super::Admission;
-use super::schema::{entries, is_empty};
+use super::keys::Keys;
 use crate::diagnostics::{Location, Violation};
 
 impl Admission<'_> {
-    pub(super) fn volumes(&mut self) -> Map<String, Value> {
-        let mut out = Map::new();
-        for (name, volume) in entries(self.model.get("volumes")) {
-            let volume = self.volume(name, volume);
-            out.insert(name.to_owned(), volume);
-        }
-        out
-    }
-
-    fn volume(&mut self, name: &str, volume: &Value) -> Value {
-        let location = Location::part("volume", name);
-        if volume.get("external") == Some(&Value::Bool(true)) {
-            let engine_name = volume.get("name").and_then(Value::as_str).unwrap_or(name);
-            if !self.rules.our_volumes.contains(engine_name) {
-                self.refuse(location, Violation::new("external", engine_name), "is not a volume of ours");
+    pub(super) fn volume(&mut self, name: &str, file: Map<String, Value>) -> Volume {
+        let mut keys = Keys::new(Location::part("volume", name), file);
+        let external: bool = self.take(&mut keys, "external");
+        let engine_name: Option<String> = self.take(&mut keys, "name");
+        if external {
+            let engine_name = engine_name.unwrap_or_else(|| name.to_owned());
+            if !self.rules.our_volumes.contains(&engine_name) {
+                self.refuse(keys.location, Violation::new("external", &engine_name), "is not a volume of ours");
             }
-            return json!({ "external": true, "name": engine_name });
+            return Volume { external, name: Some(engine_name), ..Volume::default() };
         }
-        let mut out = Map::new();
-        for (key, value) in entries(Some(volume)) {
-            match key {
-                "name" | "external" => {}
-                "labels" => drop(out.insert("labels".into(), Value::Object(self.labels(location, value)))),
-                "driver" if is_empty(value) || value == "local" => {}
-                _ if is_empty(value) => {}
-                key => self.refuse(location, Violation::new(key, &super::service::excerpt(value)), "is not allowed"),
-            }
-        }
-        Value::Object(out)
-    }
-
-    /// Configs, and secrets that come from a variable: both are texts that Compose puts into containers.
-    pub(super) fn configs(&mut self) -> Map<String, Value> {
-        let mut out = Map::new();
-        for (name, config) in entries(self.model.get("configs")) {
-            let config = self.stored(Location::part("config", name), config);
-            out.insert(name.to_owned(), config);
-        }
-        for (name, secret) in entries(self.model.get("secrets")).filter(|(_, it)| is_text(it)) {
-            let location = Location::part("secret", name);
-            let secret = self.stored(location, secret);
-            if out.insert(as_config(name), secret).is_some() {
-                self.refuse(location, Violation::new("secrets", name), "needs the name of a config for itself");
-            }
-        }
-        out
-    }
-
-    pub(super) fn secrets(&mut self) -> Map<String, Value> {
-        let mut out = Map::new();
-        for (name, secret) in entries(self.model.get("secrets")).filter(|(_, it)| !is_text(it)) {
-            let secret = self.stored(Location::part("secret", name), secret);
-            out.insert(name.to_owned(), secret);
-        }
-        out
+        self.default_driver(&mut keys, "local");
+        let labels = self.labels(&mut keys);
+        self.refuse_rest(keys, "is not allowed");
+        Volume { external, name: None, labels }
     }
 
     /// One of `file`, `content` and `environment`; a variable's value is written out, since nothing is filled in later.
-    fn stored(&mut self, location: Location<'_>, entry: &Value) -> Value {
-        let rule = if location.is("config") { "configs" } else { "secrets" };
-        let mut out = Map::new();
-        for (key, value) in entries(Some(entry)) {
-            let text = value.as_str().unwrap_or_default();
-            let violation = Violation::within(rule, key, text);
-            match key {
-                "name" | "labels" => {}
-                "file" => {
-                    if let Some(file) = self.host_file(location, violation) {
-                        out.insert("file".into(), file.real().display().to_string().into());
-                    }
+    pub(super) fn stored(&mut self, kind: &'static str, name: &str, file: Map<String, Value>) -> Option<StoredFile> {
+        let rule = if kind == "config" { "configs" } else { "secrets" };
+        // An empty text is one, too.
+        let content = file.get("content").and_then(Value::as_str).map(str::to_owned);
+        let mut keys = Keys::within(Location::part(kind, name), rule, file);
+        keys.ignore(&["name", "labels", "content"]);
+        let path: Option<String> = self.take(&mut keys, "file");
+        let variable: Option<String> = self.take(&mut keys, "environment");
+        let location = keys.location;
+        self.refuse_rest(keys, "is not allowed");
+        match (path, content, variable) {
+            (Some(path), None, None) => {
+                let file = self.host_file(location, Violation::within(rule, "file", &path))?;
+                Some(StoredFile::File(file.real().to_owned()))
+            }
+            (None, Some(content), None) => Some(StoredFile::Content(content)),
+            (None, None, Some(variable)) => {
+                let value = self.rules.env.get(&variable).cloned().map(StoredFile::Content);
+                if value.is_none() {
+                    let violation = Violation::within(rule, "environment", &variable);
+                    self.refuse(location, violation, "is a name that `env` of this call does not have");
                 }
-                "content" => drop(out.insert("content".into(), text.into())),
-                "environment" => match self.rules.env.get(text) {
-                    Some(value) => drop(out.insert("content".into(), value.as_str().into())),
-                    None => self.refuse(location, violation, "is a name that `env` of this call does not have"),
-                },
-                _ if is_empty(value) => {}
-                _ => self.refuse(location, Violation::within(rule, key, ""), "is not allowed"),
+                value
+            }
+            _ => {
+                self.refuse(location, Violation::new(rule, ""), "need one of `file`, `content` and `environment`");
+                None
             }
         }
-        Value::Object(out)
     }
 }
 
-/// Compose takes secrets as texts only from its own environment, which holds nothing of a call.
-pub(super) fn is_text(secret: &Value) -> bool {
-    secret.get("environment").is_some_and(|it| !is_empty(it)) || secret.get("content").is_some()
-}
-
-/// A secret's name among configs.
+/// A secret's name among configs: Compose takes secrets as texts only from its own environment, which holds nothing of a
+/// call.
 pub(super) fn as_config(secret: &str) -> String {
     format!("{SECRET}{secret}")
 }

@@ -1,60 +1,40 @@
 //! A service, key by key.
 
-use coracle_runtime::ImageRef;
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-use super::schema::{Shape, entries, is_empty, number, size, words};
+use coracle_runtime::ImageRef;
+use coracle_runtime::stack_model::{Dependency, Logging, Service, Ulimit};
+use serde_json::{Map, Value};
+
+use super::keys::Keys;
 use super::{Admission, StackImage, is_host_name};
-use crate::diagnostics::{Location, Violation, is_known};
+use crate::diagnostics::{Location, Violation};
 
 /// Keys that go on as they are.
-const COPIED: &[(&str, Shape)] = &[
-    ("command", Shape::Words),
-    ("entrypoint", Shape::Words),
-    ("environment", Shape::Pairs),
-    ("working_dir", Shape::Text),
-    ("user", Shape::Text),
-    ("expose", Shape::Words),
-    ("stop_signal", Shape::Text),
-    ("stop_grace_period", Shape::Text),
-    ("tty", Shape::Flag),
-    ("stdin_open", Shape::Flag),
-    ("init", Shape::Flag),
-    ("dns", Shape::Addresses),
-    ("dns_search", Shape::Words),
-    ("dns_opt", Shape::Words),
-    ("platform", Shape::Text),
-    ("read_only", Shape::Flag),
-];
-
-/// Keys that are read part by part, and what they are at all.
-const READ: &[(&str, Shape)] = &[
-    ("build", Shape::Mapping),
-    ("cap_add", Shape::Words),
-    ("cap_drop", Shape::Words),
-    ("configs", Shape::Entries),
-    ("depends_on", Shape::Mapping),
-    ("deploy", Shape::Mapping),
-    ("extra_hosts", Shape::Hosts),
-    ("gpus", Shape::Entries),
-    ("healthcheck", Shape::Mapping),
-    ("image", Shape::Text),
-    ("links", Shape::Words),
-    ("logging", Shape::Mapping),
-    ("network_mode", Shape::Text),
-    ("networks", Shape::Mapping),
-    ("ports", Shape::Entries),
-    ("secrets", Shape::Entries),
-    ("security_opt", Shape::Words),
-    ("tmpfs", Shape::Words),
-    ("ulimits", Shape::Mapping),
-    ("volumes", Shape::Entries),
+const COPIED: &[&str] = &[
+    "command",
+    "entrypoint",
+    "environment",
+    "working_dir",
+    "user",
+    "expose",
+    "stop_signal",
+    "stop_grace_period",
+    "tty",
+    "stdin_open",
+    "init",
+    "dns",
+    "dns_search",
+    "dns_opt",
+    "platform",
+    "read_only",
+    "healthcheck",
 ];
 
 /// Keys that mean nothing here, or that others decide: what is restarted, pulled, shown, and known outside the stack.
-/// `profiles` has done its work when the model is there.
+/// `profiles` has done its work when the long form is there.
 const DROPPED: &[&str] =
-    &["attach", "container_name", "develop", "mem_reservation", "memswap_limit", "profiles", "pull_policy", "restart"];
+    &["attach", "develop", "mem_reservation", "memswap_limit", "profiles", "pull_policy", "restart"];
 
 /// What a container gets that is root in its own bounds (4.17), and a port below 1024.
 const CAPABILITIES: &[&str] =
@@ -63,234 +43,152 @@ const CAPABILITIES: &[&str] =
 /// What a service may ask for besides.
 const MORE_CAPABILITIES: &[&str] = &["IPC_LOCK", "SYS_NICE"];
 
-impl Admission<'_> {
-    pub(super) fn service(&mut self, name: &str, service: &Value) -> Value {
-        let location = Location::service(name);
-        let mut out = Map::new();
-        for (key, value) in entries(Some(service)) {
-            if let Some((_, shape)) = COPIED.iter().find(|(it, _)| *it == key) {
-                if !value.is_null() {
-                    let copied = self.copied(location, Violation::new(key, ""), value, *shape);
-                    out.extend(copied.map(|it| (key.to_owned(), it)));
-                }
-                continue;
-            }
-            let odd = READ.iter().find(|(it, shape)| *it == key && !value.is_null() && shape.check(value).is_none());
-            if let Some((_, shape)) = odd {
-                self.refuse(location, Violation::new(key, ""), shape.expectation());
-                continue;
-            }
-            let part = match key {
-                "depends_on" => self.depends_on(location, value),
-                "healthcheck" => self.healthcheck(location, value),
-                "ulimits" => self.ulimits(location, value),
-                "hostname" => self.hostname(location, value),
-                "links" => self.links(location, value),
-                "extra_hosts" => self.extra_hosts(location, "extra_hosts", value),
-                "labels" => Some(Value::Object(self.labels(location, value))),
-                "security_opt" => self.security_opt(location, value),
-                // Written below, for each service.
-                "image" | "build" | "ports" | "volumes" | "tmpfs" | "configs" | "secrets" | "networks"
-                | "network_mode" | "logging" | "cap_add" | "cap_drop" | "deploy" | "gpus" | "mem_limit" | "cpus"
-                | "pids_limit" | "scale" | "shm_size" => None,
-                key if DROPPED.contains(&key) => None,
-                key if is_known(key) && is_empty(value) => None,
-                key => {
-                    self.refuse(location, Violation::new(key, &excerpt(value)), "is not allowed in a stack");
-                    None
-                }
-            };
-            if let Some(part) = part {
-                out.insert(key.to_owned(), part);
-            }
-        }
-        self.image(name, service, &mut out);
-        self.limits(location, service, &mut out);
-        self.mounts(name, service, &mut out);
-        self.attached(location, service, &mut out);
-        self.ports(name, service, &mut out);
-        self.capabilities(location, service, &mut out);
-        let logging = self.logging(location, service.get("logging"));
-        out.insert("logging".into(), logging);
-        out.insert("security_opt".into(), json!(["no-new-privileges"]));
-        out.insert("restart".into(), "no".into());
-        Value::Object(out)
-    }
+/// Limits that reach the host: its programs take core dumps, and realtime priority goes past the limit of processors.
+const REACHES_HOST: [&str; 3] = ["core", "nice", "rtprio"];
 
-    /// A value that goes on as it is, if it has the shape.
-    pub(super) fn copied(
-        &mut self,
-        location: Location<'_>,
-        violation: Violation<'_>,
-        value: &Value,
-        shape: Shape,
-    ) -> Option<Value> {
-        let copied = shape.check(value);
-        if copied.is_none() {
-            self.refuse(location, violation, shape.expectation());
-        }
-        copied
+impl Admission<'_> {
+    pub(super) fn service(&mut self, name: &str, file: Map<String, Value>) -> Service {
+        let mut all = Keys::new(Location::service(name), file);
+        let keys = &mut all;
+        keys.ignore(DROPPED);
+        let mut service: Service = self.copy(keys, COPIED);
+        service.labels = self.labels(keys);
+        service.depends_on = self.depends_on(keys);
+        service.ulimits = self.ulimits(keys);
+        service.hostname = self.hostname(keys);
+        service.links = self.links(keys);
+        service.extra_hosts = self.extra_hosts(keys);
+        self.image(name, keys, &mut service);
+        self.limits(keys, &mut service);
+        self.mounts(name, keys, &mut service);
+        self.attached(keys, &mut service);
+        service.ports = self.ports(name, keys, service.scale);
+        service.cap_drop = vec!["ALL".to_owned()];
+        service.cap_add = self.capabilities(keys);
+        service.logging = Some(self.logging(keys));
+        self.security_opt(keys);
+        service.security_opt = vec!["no-new-privileges".to_owned()];
+        service.restart = Some("no".to_owned());
+        self.refuse_rest(all, "is not allowed in a stack");
+        service
     }
 
     /// A service that is built has no other name than Compose's: its tag could be that of an image of the person's.
-    fn image(&mut self, name: &str, service: &Value, out: &mut Map<String, Value>) {
-        let location = Location::service(name);
-        if let Some(build) = service.get("build").filter(|it| !it.is_null()) {
-            let build = self.build(location, build);
-            out.insert("build".into(), build);
+    fn image(&mut self, name: &str, keys: &mut Keys<'_>, service: &mut Service) {
+        let text: String = self.take(keys, "image");
+        if let Some(build) = keys.remove("build") {
+            service.build = Some(self.build(keys, build));
             self.images.push(StackImage { service: name.to_owned(), image: None });
             return;
         }
-        let text = service.get("image").and_then(Value::as_str).unwrap_or_default();
-        let Ok(image) = ImageRef::parse(text) else {
+        let Ok(image) = ImageRef::parse(&text) else {
             let why = "is no image: it needs one, such as `postgres:16`";
-            return self.refuse(location, Violation::new("image", text), why);
+            return self.refuse(keys.location, Violation::new("image", &text), why);
         };
         let images = &self.rules.policy.images;
         if !images.matches(image.as_str()) && !images.matches(image.completed().as_str()) {
-            self.refuse(location, Violation::new("image", text).unless("security.images"), "is not on the list");
+            self.refuse(keys.location, Violation::new("image", &text).unless("security.images"), "is not on the list");
         }
-        out.insert("image".into(), text.into());
-        out.insert("pull_policy".into(), "never".into());
+        service.image = Some(text);
+        service.pull_policy = Some("never".to_owned());
         self.images.push(StackImage { service: name.to_owned(), image: Some(image) });
     }
 
-    fn depends_on(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        let mut out = Map::new();
-        for (service, how) in entries(Some(value)) {
-            let condition = how.get("condition").and_then(Value::as_str).unwrap_or("service_started");
-            let known = ["service_started", "service_healthy", "service_completed_successfully"].contains(&condition);
-            let keys = entries(Some(how)).all(|(key, _)| ["condition", "required", "restart"].contains(&key));
-            let required = how.get("required").and_then(Value::as_bool).unwrap_or(true);
-            if !self.has_service(service) {
-                if required {
-                    self.refuse(location, Violation::new("depends_on", service), "names no service of this stack");
-                }
-            } else if !known || !keys {
-                self.refuse(location, Violation::new("depends_on", service), "has a condition that is not known");
-            } else {
-                out.insert(service.to_owned(), json!({ "condition": condition, "required": required }));
+    fn depends_on(&mut self, keys: &mut Keys<'_>) -> BTreeMap<String, Dependency> {
+        let mut out = BTreeMap::new();
+        for (service, mut entry) in self.named::<Map<String, Value>>(keys, "depends_on") {
+            entry.remove("restart");
+            let Some(dependency) = self.parse::<Dependency>(keys, "depends_on", Value::Object(entry)) else { continue };
+            if self.has_service(&service) {
+                out.insert(service, dependency);
+            } else if dependency.required {
+                let violation = Violation::new("depends_on", &service);
+                self.refuse(keys.location, violation, "names no service of this stack");
             }
         }
-        Some(Value::Object(out))
+        out
     }
 
-    fn healthcheck(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        let mut out = Map::new();
-        for (key, value) in entries(Some(value)) {
-            let fits = match key {
-                "test" => words(value).is_some(),
-                "interval" | "timeout" | "start_period" | "start_interval" => value.is_string(),
-                "retries" => number(value).is_some(),
-                "disable" => value.is_boolean(),
-                _ => false,
+    fn ulimits(&mut self, keys: &mut Keys<'_>) -> BTreeMap<String, Ulimit> {
+        let mut out = BTreeMap::new();
+        for (name, value) in self.named::<Value>(keys, "ulimits") {
+            let parsed = match value.as_i64() {
+                Some(both) => Some(Ulimit { soft: Some(both), hard: Some(both) }),
+                None => self.parse(keys, "ulimits", value),
             };
-            if fits {
-                out.insert(key.to_owned(), value.clone());
+            let Some(limit) = parsed else { continue };
+            let is_zero = [limit.soft, limit.hard].iter().all(|it| it.unwrap_or(0) == 0);
+            let why = if !name.chars().all(|c| c.is_ascii_lowercase()) {
+                "is no limit"
+            } else if REACHES_HOST.contains(&name.as_str()) && !is_zero {
+                "may only be 0: programs of the host take core dumps, and realtime priority goes past the limit of processors"
             } else {
-                let value = excerpt(value);
-                self.refuse(location, Violation::within("healthcheck", key, &value), "is nothing of a health check");
-            }
+                out.insert(name, limit);
+                continue;
+            };
+            self.refuse(keys.location, Violation::new("ulimits", &name), why);
         }
-        Some(Value::Object(out))
+        out
     }
 
-    fn ulimits(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        const REACHES_HOST: [&str; 3] = ["core", "nice", "rtprio"];
-        let is_zero = |limit: &Value| *limit == 0 || entries(Some(limit)).all(|(_, it)| *it == 0) && limit.is_object();
-        for (name, limit) in entries(Some(value)) {
-            let plain = |it: &Value| it.is_i64() || it.is_u64();
-            let pair = |it: &Value| entries(Some(it)).all(|(key, it)| ["soft", "hard"].contains(&key) && plain(it));
-            if !name.chars().all(|c| c.is_ascii_lowercase()) || !(plain(limit) || limit.is_object() && pair(limit)) {
-                self.refuse(location, Violation::new("ulimits", name), "is no limit: a number, or `soft` and `hard`");
-            } else if REACHES_HOST.contains(&name) && !is_zero(limit) {
-                let why = "may only be 0: programs of the host take core dumps, and realtime priority goes past the limit of processors";
-                self.refuse(location, Violation::new("ulimits", name), why);
-            }
+    fn hostname(&mut self, keys: &mut Keys<'_>) -> Option<String> {
+        let hostname: Option<String> = self.take(keys, "hostname");
+        if let Some(odd) = hostname.as_deref().filter(|it| !is_host_name(it)) {
+            self.refuse(keys.location, Violation::new("hostname", odd), "is no host name");
         }
-        value.is_object().then(|| value.clone())
+        hostname
     }
 
-    fn hostname(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        let text = value.as_str().unwrap_or_default();
-        if !is_host_name(text) {
-            self.refuse(location, Violation::new("hostname", text), "is no host name");
-        }
-        Some(text.into())
-    }
-
-    fn links(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        for link in words(value).unwrap_or_default() {
+    fn links(&mut self, keys: &mut Keys<'_>) -> Vec<String> {
+        let links: Vec<String> = self.take(keys, "links");
+        for link in &links {
             let (service, alias) = link.split_once(':').unwrap_or((link, link));
             if !self.has_service(service) || !is_host_name(alias) {
-                self.refuse(location, Violation::new("links", link), "names no service of this stack");
+                self.refuse(keys.location, Violation::new("links", link), "names no service of this stack");
             }
         }
-        Some(value.clone())
+        links
     }
 
-    fn security_opt(&mut self, location: Location<'_>, value: &Value) -> Option<Value> {
-        for option in words(value).unwrap_or_default() {
-            if !["no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"].contains(&option) {
+    fn security_opt(&mut self, keys: &mut Keys<'_>) {
+        for option in self.take::<Vec<String>>(keys, "security_opt") {
+            if !["no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"].contains(&option.as_str()) {
                 let why = "may be `no-new-privileges`, which every service has, and nothing else";
-                self.refuse(location, Violation::new("security_opt", option), why);
+                self.refuse(keys.location, Violation::new("security_opt", &option), why);
             }
         }
-        None
     }
 
     /// Every service has the same few, less what it gives up itself.
-    fn capabilities(&mut self, location: Location<'_>, service: &Value, out: &mut Map<String, Value>) {
-        let named = |key: &str| -> Vec<String> {
-            let listed = service.get(key).and_then(words).unwrap_or_default();
-            let plain = |it: &str| it.to_ascii_uppercase().trim_start_matches("CAP_").to_owned();
-            listed.into_iter().map(plain).collect()
+    fn capabilities(&mut self, keys: &mut Keys<'_>) -> Vec<String> {
+        let mut listed = |key: &str| -> Vec<String> {
+            let listed: Vec<String> = self.take(keys, key);
+            listed.iter().map(|it| it.to_ascii_uppercase().trim_start_matches("CAP_").to_owned()).collect()
         };
-        let (added, dropped) = (named("cap_add"), named("cap_drop"));
+        let (added, dropped) = (listed("cap_add"), listed("cap_drop"));
         for one in added.iter().filter(|it| ![CAPABILITIES, MORE_CAPABILITIES].concat().contains(&it.as_str())) {
             let why = "is not among the capabilities that a service may have";
-            self.refuse(location, Violation::new("cap_add", one), why);
+            self.refuse(keys.location, Violation::new("cap_add", one), why);
         }
         let given_up = |it: &str| dropped.iter().any(|gone| gone == "ALL" || gone == it);
-        let mut kept: Vec<&str> = CAPABILITIES.iter().copied().filter(|it| !given_up(it)).collect();
-        kept.extend(added.iter().map(String::as_str).filter(|it| !CAPABILITIES.contains(it) || given_up(it)));
+        let mut kept: Vec<String> = CAPABILITIES.iter().filter(|it| !given_up(it)).map(|it| (*it).to_owned()).collect();
+        kept.extend(added);
         kept.sort_unstable();
         kept.dedup();
-        out.insert("cap_drop".into(), json!(["ALL"]));
-        out.insert("cap_add".into(), json!(kept));
+        kept
     }
 
-    fn logging(&mut self, location: Location<'_>, value: Option<&Value>) -> Value {
-        let driver = value.and_then(|it| it.get("driver")).and_then(Value::as_str).unwrap_or("json-file");
-        if !["json-file", "local", "none"].contains(&driver) {
+    fn logging(&mut self, keys: &mut Keys<'_>) -> Logging {
+        let driver = self.take::<Logging>(keys, "logging").driver.unwrap_or_else(|| "json-file".to_owned());
+        if !["json-file", "local", "none"].contains(&driver.as_str()) {
             let why = "may be `json-file`, `local` or `none`: others send what a service prints elsewhere";
-            self.refuse(location, Violation::within("logging", "logging.driver", driver), why);
+            self.refuse(keys.location, Violation::within("logging", "logging.driver", &driver), why);
         }
-        for (key, _) in entries(value).filter(|(key, _)| !["driver", "options"].contains(key)) {
-            self.refuse(location, Violation::within("logging", key, ""), "is nothing of `logging`");
-        }
-        match driver {
-            "none" => json!({ "driver": "none" }),
-            driver => json!({ "driver": driver, "options": { "max-size": "10m", "max-file": "3" } }),
-        }
-    }
-
-    /// A number of bytes, at most the ceiling of memory.
-    pub(super) fn within_memory(&mut self, location: Location<'_>, violation: Violation<'_>, value: &Value) -> Value {
-        let Some(bytes) = size(value) else {
-            self.refuse(location, Violation { value: &excerpt(value), ..violation }, Shape::Size.expectation());
-            return Value::Null;
+        let options = match driver.as_str() {
+            "none" => Vec::new(),
+            _ => vec![("max-size", "10m"), ("max-file", "3")],
         };
-        bytes.min(self.rules.policy.memory_max.0).to_string().into()
-    }
-}
-
-/// A value in a finding: a word of it at most, since it may be long or live.
-pub(super) fn excerpt(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) => value.to_string(),
-        Value::Array(list) => list.iter().map(excerpt).collect::<Vec<_>>().join(", "),
-        _ => String::new(),
+        let options = options.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Logging { driver: Some(driver), options }
     }
 }

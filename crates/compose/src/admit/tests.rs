@@ -21,8 +21,13 @@ fn admitted(person: &Person, model: &Value) -> AdmittedStack {
     person.admit(model).unwrap_or_else(|err| panic!("{err}"))
 }
 
+/// The model as JSON.
+fn written(stack: &AdmittedStack) -> Value {
+    serde_json::to_value(stack.model()).unwrap()
+}
+
 fn app(person: &Person, more: Value) -> Value {
-    admitted(person, &model(more)).model()["services"]["app"].clone()
+    written(&admitted(person, &model(more)))["services"]["app"].clone()
 }
 
 fn rules(person: &Person, model: &Value) -> Vec<&'static str> {
@@ -41,8 +46,8 @@ fn a_service_that_asks_for_nothing_gets_what_every_service_gets() {
             "image": "x",
             "pull_policy": "never",
             "restart": "no",
-            "mem_limit": (4_u64 << 30).to_string(),
-            "memswap_limit": (4_u64 << 30).to_string(),
+            "mem_limit": 4_u64 << 30,
+            "memswap_limit": 4_u64 << 30,
             "pids_limit": 1024,
             "networks": { "default": {} },
             "cap_drop": ["ALL"],
@@ -59,19 +64,22 @@ fn limits_are_lowered_to_the_ceilings_and_the_lower_ones_kept() {
     person.policy.cpus_max = Some(2.0);
     let high = json!({ "mem_limit": "1099511627776", "cpus": 64, "pids_limit": 100_000, "shm_size": "1099511627776", "scale": 50 });
     let high = app(&person, high);
-    assert_eq!((&high["mem_limit"], &high["memswap_limit"]), (&json!("17179869184"), &json!("17179869184")));
+    assert_eq!((&high["mem_limit"], &high["memswap_limit"]), (&json!(17_179_869_184_u64), &json!(17_179_869_184_u64)));
     assert_eq!((&high["cpus"], &high["pids_limit"], &high["scale"]), (&json!(2.0), &json!(4096), &json!(5)));
-    assert_eq!(high["shm_size"], "17179869184");
+    assert_eq!(high["shm_size"], 17_179_869_184_u64);
     let low = json!({ "deploy": { "replicas": 2, "resources": { "limits": { "cpus": 0.5, "memory": "1048576", "pids": 7 } } } });
     let low = app(&person, low);
-    assert_eq!((&low["mem_limit"], &low["cpus"], &low["pids_limit"]), (&json!("1048576"), &json!(0.5), &json!(7)));
+    assert_eq!((&low["mem_limit"], &low["cpus"], &low["pids_limit"]), (&json!(1_048_576), &json!(0.5), &json!(7)));
     assert_eq!((&low["scale"], low.get("deploy")), (&json!(2), None));
     let none = app(&person, json!({ "mem_limit": "0", "cpus": 0, "pids_limit": -1, "memswap_limit": "-1" }));
     assert_eq!(
         (&none["mem_limit"], &none["cpus"], &none["pids_limit"]),
-        (&json!("4294967296"), &json!(2.0), &json!(1024))
+        (&json!(4_294_967_296_u64), &json!(2.0), &json!(1024))
     );
     assert_eq!(none["memswap_limit"], none["mem_limit"]);
+    let both =
+        |memory: &str| json!({ "mem_limit": "1g", "deploy": { "resources": { "limits": { "memory": memory } } } });
+    assert_eq!((broken(both("1g")), broken(both("2g"))), (Vec::new(), vec!["compose.mem_limit"]));
 }
 
 #[test]
@@ -81,16 +89,16 @@ fn ports_are_on_the_loopback_and_taken_ones_move() {
     let ports = json!([port(1, "8080"), port(2, "8081"), port(3, "80"), port(4, "8080"), port(5, "9000-9010"), open]);
     let mut person = Person { taken: 8081, ..Person::new() };
     let stack = admitted(&person, &model(json!({ "ports": ports })));
-    let made = stack.model()["services"]["app"]["ports"].as_array().unwrap().clone();
+    let made = written(&stack)["services"]["app"]["ports"].as_array().unwrap().clone();
     assert!(made.iter().all(|it| it["host_ip"] == "127.0.0.1"), "{made:?}");
-    let published: Vec<_> = made.iter().map(|it| it["published"].as_str()).collect();
-    assert_eq!(published, [Some("8080"), None, None, None, None, None]);
+    let published: Vec<_> = made.iter().map(|it| it["published"].as_u64()).collect();
+    assert_eq!(published, [Some(8080), None, None, None, None, None]);
     let moved: Vec<_> = stack.moved_ports().iter().map(|it| (it.container, it.asked)).collect();
     assert_eq!(moved, [(2, 8081), (3, 80), (4, 8080), (5, 9000)]);
     assert_eq!(stack.moved_ports()[0].protocol, Protocol::Tcp);
     person.namespaced = true;
     let stack = admitted(&person, &model(json!({ "ports": [port(1, "8080")] })));
-    assert_eq!(stack.model()["services"]["app"]["ports"][0].get("published"), None);
+    assert_eq!(written(&stack)["services"]["app"]["ports"][0].get("published"), None);
     let several = json!({ "ports": [port(1, "8080")], "scale": 2 });
     assert_eq!(app(&Person::new(), several)["ports"][0].get("published"), None);
     for bad in
@@ -108,7 +116,7 @@ fn names_of_the_file_do_not_leave_the_stack_and_still_lead_to_services() {
     model["networks"] = json!({ "front": { "name": "mine", "driver": "bridge", "ipam": {}, "internal": true } });
     model["volumes"] = json!({ "data": { "name": "theirs", "driver": "local" } });
     let stack = admitted(&person, &model);
-    let made = stack.model();
+    let made = written(&stack);
     assert_eq!(made["services"]["app"].get("container_name"), None);
     assert_eq!(made["services"]["app"]["networks"], json!({ "front": { "aliases": ["a", "my-db"] } }));
     assert_eq!(
@@ -193,8 +201,8 @@ fn a_directory_that_a_service_binds_is_a_mount_point_in_each_service_that_could_
     let victim = json!({ "image": "x", "user": "1000", "volumes": [bind("a/b", "/b", true)] });
     let stack = admitted(&person, &json!({ "services": { "writer": writer, "reader": reader, "victim": victim } }));
     let targets = |service: &str| {
-        let volumes = stack.model()["services"][service]["volumes"].as_array().unwrap().iter();
-        volumes.map(|it| it["target"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let volumes = stack.model().services[service].volumes.iter();
+        volumes.map(|it| it.target.clone()).collect::<Vec<_>>()
     };
     assert_eq!(targets("writer"), ["/w", "/w/other", "/w/a", "/w/a/b"], "one above the other, and none twice");
     assert_eq!((targets("reader"), targets("victim")), (vec!["/w".to_owned()], vec!["/b".to_owned()]));
@@ -230,7 +238,7 @@ fn a_protected_path_is_not_hidden_by_another_mount() {
 
 #[test]
 fn capabilities_are_few_and_those_given_up_stay_given_up() {
-    let caps = |more: Value| app(&Person::new(), more)["cap_add"].as_array().unwrap().len();
+    let caps = |more: Value| app(&Person::new(), more)["cap_add"].as_array().map_or(0, Vec::len);
     assert_eq!(caps(json!({ "cap_add": ["IPC_LOCK", "CAP_SYS_NICE", "chown"] })), 10);
     assert_eq!(caps(json!({ "cap_drop": ["ALL"] })), 0);
     assert_eq!(caps(json!({ "cap_drop": ["all"], "cap_add": ["NET_BIND_SERVICE"] })), 1);
@@ -251,7 +259,7 @@ fn texts_of_variables_come_from_the_call_alone() {
     }));
     model["secrets"] = json!({ "s": { "name": "p_s", "environment": "KEY" } });
     model["configs"] = json!({ "c": { "name": "p_c", "content": "text" } });
-    let made = admitted(&person, &model).model().clone();
+    let made = written(&admitted(&person, &model));
     assert_eq!(made["configs"], json!({ "c": { "content": "text" }, "secret.s": { "content": "va$lue" } }));
     assert_eq!(made.get("secrets"), None);
     assert_eq!(
@@ -309,7 +317,7 @@ fn a_built_image_takes_no_name() {
     assert!(stack.builds() && stack.images().is_empty());
     let contexts: Vec<_> = stack.build_contexts().iter().map(|it| it.real().to_owned()).collect();
     assert_eq!(contexts, [person.work()], "what is read later is looked at again");
-    let made = &stack.model()["services"]["app"];
+    let made = &written(&stack)["services"]["app"];
     assert_eq!((made.get("image"), made.get("pull_policy")), (None, None));
     assert_eq!(
         made["build"],
@@ -325,13 +333,9 @@ fn gpus_are_given_and_no_other_device() {
     let stack =
         admitted(&person, &model(json!({ "deploy": { "resources": { "reservations": { "devices": [device] } } } })));
     assert!(stack.wants_gpu());
-    let kept = &stack.model()["services"]["app"]["deploy"]["resources"]["reservations"]["devices"][0];
-    assert_eq!(kept, &json!({ "driver": "nvidia", "count": "all", "capabilities": ["gpu"] }));
-    for device in [
-        json!({ "driver": "cdi", "capabilities": ["gpu"] }),
-        json!({ "capabilities": ["tpu"] }),
-        json!({ "capabilities": [] }),
-    ] {
+    let kept = &written(&stack)["services"]["app"]["deploy"]["resources"]["reservations"]["devices"][0];
+    assert_eq!(kept, &json!({ "driver": "nvidia", "count": -1, "capabilities": ["gpu"] }));
+    for device in [json!({ "driver": "cdi", "capabilities": ["gpu"] }), json!({ "capabilities": ["tpu"] })] {
         assert_eq!(broken_for(&person, json!({ "gpus": [device] })), ["compose.devices"], "{device}");
     }
 }
@@ -397,7 +401,7 @@ fn our_labels_are_on_everything_that_the_stack_makes() {
     model["networks"]["ext"] = json!({ "external": true, "name": "team" });
     model["volumes"] = json!({ "data": { "name": "p_data" } });
     let label = |kind: LabelledPart, name: &str| BTreeMap::from([("x".to_owned(), format!("{kind:?} {name}"))]);
-    let made = admitted(&person, &model).labelled(label).model().clone();
+    let made = written(&admitted(&person, &model).labelled(label));
     assert_eq!(made["services"]["app"]["labels"], json!({ "a": "b", "x": "Service app" }));
     assert_eq!(made["networks"]["default"]["labels"], json!({ "x": "Network default" }));
     assert_eq!(made["volumes"]["data"]["labels"], json!({ "x": "Volume data" }));

@@ -10,11 +10,12 @@ use coracle_runtime::ImageImport;
 use coracle_runtime::NetworkCreate;
 use coracle_runtime::VolumeCreate;
 use coracle_runtime::link::{Link, LinkSettings, SocketAt};
+use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
     Container, ContainerId, ContainerPath, ContainerRuntime, ContainerStatus, ContainerUsage, Endpoint, EngineInfo,
     EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, Health, Image, ImageId, ImageRef, ImageStore, LabelFilter,
-    Limits, MountPoint, Network, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackSource,
-    StackUp, Stacks, Volume, Volumes,
+    Limits, MountPoint, Network, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackUp, Stacks,
+    Volume, Volumes,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -111,7 +112,7 @@ impl Stacks for Script {
         unreachable!("{NOT_ASKED}")
     }
 
-    async fn stack_model(&self, _: &StackSource) -> Result<Value> {
+    async fn check_stack(&self, _: &StackModel) -> Result<()> {
         unreachable!("{NOT_ASKED}")
     }
 
@@ -329,7 +330,7 @@ async fn a_stack_is_good_when_all_are_healthy_run_or_ended_well() {
 async fn health_that_is_not_told_yet_is_waited_for_where_the_file_has_a_check() {
     let checked = |check: Value| stack(json!({ "db": { "image": "x", "healthcheck": check } }));
     let engine = || Script::new(&[("db", &[(0, RUNS), (3, STARTING), (20, HEALTHY)])]);
-    for test in [json!(["CMD", "ready"]), json!("ready")] {
+    for test in [json!(["CMD", "ready"]), json!(["CMD-SHELL", "ready"])] {
         let engine = engine();
         up(&engine, &checked(json!({ "test": test })), &how(false)).await.unwrap();
         assert_eq!(engine.begun.elapsed().as_secs(), 20, "{test}");

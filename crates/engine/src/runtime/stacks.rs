@@ -1,12 +1,11 @@
 //! Stacks of services.
 
 use async_trait::async_trait;
-use coracle_runtime::{ContainerId, Excerpt, Health, ProjectName, Result, StackSource, StackUp, Stacks};
-use serde_json::Value;
+use coracle_runtime::stack_model::StackModel;
+use coracle_runtime::{ContainerId, Excerpt, Health, ProjectName, Result, StackUp, Stacks};
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;
-use crate::error::refused;
 use crate::{container, service};
 
 #[async_trait]
@@ -16,9 +15,8 @@ impl Stacks for EmbeddedRuntime {
         self.engine.privileges.is_root().then(|| env!("CARGO_PKG_VERSION").to_owned())
     }
 
-    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
-        let model = service::compose_model(source).and_then(|it| service::check(&it).map(|()| it));
-        model.map_err(|why| refused("compose config", why))
+    async fn check_stack(&self, model: &StackModel) -> Result<()> {
+        service::check(model)
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {

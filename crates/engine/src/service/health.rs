@@ -5,40 +5,35 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_runtime::stack_model as model;
 use coracle_runtime::{Command, ContainerId, ContainerPath, Error, Exec, Exit, Health, ImageId, Result};
-use serde_json::Value;
 
-use super::{duration, refused};
 use crate::container::{self, HealthRecord, StoredContainer};
 use crate::engine::Engine;
-use crate::health_check::{HealthCheck, INTERVAL, RETRIES, command, retries};
+use crate::health_check::{HealthCheck, INTERVAL, RETRIES, command};
 
 /// A check that nobody knows the result of is repeated so often, since others wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The check of an image, as the file changes it.
-pub(super) fn check_of_service(engine: &Engine, image: &ImageId, check: &Value) -> Result<Option<HealthCheck>> {
-    let first = check["test"].as_array().and_then(|it| it.first()).and_then(Value::as_str);
-    if check["disable"] == true || first == Some("NONE") {
+pub(super) fn check_of_service(
+    engine: &Engine,
+    image: &ImageId,
+    check: Option<&model::HealthCheck>,
+) -> Result<Option<HealthCheck>> {
+    let check = check.cloned().unwrap_or_default();
+    if check.disable || check.test.first().is_some_and(|it| it == "NONE") {
         return Ok(None);
     }
-    let own = command(&check["test"]);
-    let of_image = HealthCheck::of_image(engine, image)?;
-    let Some(words) = own.or_else(|| Some(of_image.as_ref()?.words.clone())) else { return Ok(None) };
-    let length = |key: &str| match check[key].as_str() {
-        None => Ok(None),
-        Some(text) => {
-            let parsed = duration::parse(text);
-            parsed.map(Some).ok_or_else(|| refused(&format!("healthcheck.{key}: `{text}` is no duration")))
-        }
-    };
-    let base = of_image.as_ref();
+    let base = HealthCheck::of_image(engine, image)?;
+    let base = base.as_ref();
+    let Some(words) = command(&check.test).or_else(|| Some(base?.words.clone())) else { return Ok(None) };
     Ok(Some(HealthCheck {
         words,
-        interval: length("interval")?.or(base.map(|it| it.interval)).unwrap_or(INTERVAL),
-        timeout: length("timeout")?.or(base.map(|it| it.timeout)).unwrap_or(INTERVAL),
-        start_period: length("start_period")?.or(base.map(|it| it.start_period)).unwrap_or_default(),
-        retries: retries(&check["retries"]).or(base.map(|it| it.retries)).unwrap_or(RETRIES),
+        interval: check.interval.or(base.map(|it| it.interval)).unwrap_or(INTERVAL),
+        timeout: check.timeout.or(base.map(|it| it.timeout)).unwrap_or(INTERVAL),
+        start_period: check.start_period.or(base.map(|it| it.start_period)).unwrap_or_default(),
+        retries: check.retries.filter(|it| *it > 0).or(base.map(|it| it.retries)).unwrap_or(RETRIES),
     }))
 }
 

@@ -1,9 +1,6 @@
 //! Labels that Compose puts on what it makes, by which containers, networks and volumes of a project are found.
 
-use std::collections::BTreeMap;
-
 use coracle_runtime::{LabelFilter, ProjectName};
-use serde_json::Value;
 
 pub(super) const PROJECT: &str = "com.docker.compose.project";
 pub(super) const SERVICE: &str = "com.docker.compose.service";
@@ -12,12 +9,6 @@ pub(super) const ONE_OFF: &str = "com.docker.compose.oneoff";
 pub(super) const FINGERPRINT: &str = "com.docker.compose.config-hash";
 pub(super) const NETWORK: &str = "com.docker.compose.network";
 pub(super) const VOLUME: &str = "com.docker.compose.volume";
-
-/// Those that the file gives a part of it.
-pub(super) fn of_file(part: &Value) -> BTreeMap<String, String> {
-    let labels = part["labels"].as_object().into_iter().flatten();
-    labels.filter_map(|(name, it)| Some((name.clone(), it.as_str()?.to_owned()))).collect()
-}
 
 pub(super) fn of_project(project: &ProjectName) -> LabelFilter {
     LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))])

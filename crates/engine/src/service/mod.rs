@@ -2,23 +2,21 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `model` | a file as the full model: variables filled in, short forms written out. Pure |
-//! | `config`, `mounts`, `user` | from a service of an admitted model to what its container is made of |
+//! | `check` | what this engine cannot run. Pure |
+//! | `config`, `mounts`, `user` | from a service of a model to what its container is made of |
 //! | `parts` | networks and volumes |
 //! | `order` | which service waits for which. Pure |
 //! | `up`, `down` | a stack brought up and taken down |
 //! | `health` | health checks of services and images |
 //! | `labels` | Compose's labels, by which all parts are found |
-//! | `duration` | durations of models |
 //!
 //! **Invariant:** a key of a model is acted on, means nothing for this engine, or is refused with its name.
 
+mod check;
 mod config;
 mod down;
-mod duration;
 mod health;
 mod labels;
-mod model;
 mod mounts;
 mod order;
 mod parts;
@@ -27,10 +25,9 @@ mod user;
 
 use coracle_runtime::Error;
 
+pub(crate) use self::check::check;
 pub(crate) use self::down::down;
 pub(crate) use self::health::run as check_health;
-pub(crate) use self::model::check;
-pub use self::model::compose_model;
 pub(crate) use self::up::up;
 
 /// A stack that this engine cannot bring up as it is.

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use coracle_runtime::stack_model::{self as model, FileMount, Mount, MountKind};
 use coracle_runtime::{ContainerId, ContainerPath, Ids, InvalidPath, Result};
-use serde_json::Value;
 
-use super::config::{ServiceContainer, full_name, words};
+use super::config::ServiceContainer;
 use crate::config::MountConfig;
 use crate::engine::Engine;
 
@@ -35,87 +35,77 @@ pub(super) struct StoredFile {
 pub(super) fn of_service(service: &ServiceContainer<'_>, id: &ContainerId, engine: &Engine) -> Result<ServiceMounts> {
     let mut mounts = ServiceMounts::default();
     let model = service.model();
-    let usual_size = size(&model["mem_limit"]).unwrap_or(TMPFS_BYTES);
-    for entry in model["volumes"].as_array().into_iter().flatten() {
+    let usual_size = model.mem_limit.map_or(TMPFS_BYTES, |it| it.0);
+    for entry in &model.volumes {
         mounts.add(service, entry, usual_size)?;
     }
-    for line in words(&model["tmpfs"]) {
-        let mount = tmpfs(&line, usual_size).ok_or_else(|| service.refused("tmpfs", &format!("has `{line}`")))?;
+    for line in &model.tmpfs {
+        let mount = tmpfs(line, usual_size).ok_or_else(|| service.refused("tmpfs", &format!("has `{line}`")))?;
         mounts.configs.push(mount);
     }
-    if let Some(bytes) = size(&model["shm_size"]) {
-        mounts.configs.push(memory("/dev/shm", bytes, 0o1777));
+    if let Some(bytes) = model.shm_size {
+        mounts.configs.push(memory("/dev/shm", bytes.0, 0o1777));
     }
     // Where the container's own files lie: see `ContainerDir::files`.
     let dir = engine.directories.containers().join(id.as_str()).join("files");
-    for key in ["configs", "secrets"] {
-        for entry in model[key].as_array().into_iter().flatten() {
-            mounts.add_file(service, StoredPart { key, entry, dir: &dir })?;
+    let parts = &service.stack.model;
+    for (key, files, parts) in
+        [("configs", &model.configs, &parts.configs), ("secrets", &model.secrets, &parts.secrets)]
+    {
+        for file in files {
+            let part = parts.get(&file.source);
+            let part = part.ok_or_else(|| service.refused(key, &format!("has no `{}`", file.source)))?;
+            let target = file_target(key, &file.target).map_err(|why| service.refused(key, &why))?;
+            let source = match part {
+                model::StoredFile::File(path) => path.clone(),
+                model::StoredFile::Content(content) => dir.join(mounts.keep(key, file, content)),
+            };
+            mounts.configs.push(MountConfig::Bind { source, target, writable: false });
         }
     }
     Ok(mounts)
 }
 
-struct StoredPart<'a> {
-    key: &'a str,
-    entry: &'a Value,
-    dir: &'a Path,
-}
-
 impl ServiceMounts {
-    fn add(&mut self, service: &ServiceContainer<'_>, entry: &Value, usual_size: u64) -> Result<()> {
-        let missing = |key: &str| service.refused("volumes", &format!("has an entry without `{key}`"));
-        let target = entry["target"].as_str().ok_or_else(|| missing("target"))?;
-        let target = container_path(target).map_err(|why| service.refused("volumes", &why))?;
-        let writable = entry["read_only"] != true;
-        let source = entry["source"].as_str();
-        self.configs.push(match entry["type"].as_str().unwrap_or_default() {
-            "bind" => {
-                let source = PathBuf::from(source.ok_or_else(|| missing("source"))?);
+    fn add(&mut self, service: &ServiceContainer<'_>, entry: &Mount, usual_size: u64) -> Result<()> {
+        let target = container_path(&entry.target).map_err(|why| service.refused("volumes", &why))?;
+        let writable = !entry.read_only;
+        self.configs.push(match entry.kind {
+            MountKind::Bind => {
+                let source = entry.source.as_ref().map(PathBuf::from);
+                let source = source.ok_or_else(|| service.refused("volumes", "has an entry without `source`"))?;
                 MountConfig::Bind { source, target, writable }
             }
-            "volume" => {
-                let name = match source {
-                    Some(source) => volume_name(service, source),
+            MountKind::Volume => {
+                let name = match &entry.source {
+                    Some(source) => {
+                        let volume = service.stack.model.volumes.get(source).cloned().unwrap_or_default();
+                        volume.engine_name(&service.stack.project, source)
+                    }
                     None => coracle_runtime::random_hex::<32>(),
                 };
-                if source.is_none() {
+                if entry.source.is_none() {
                     self.anonymous.push(name.clone());
                 }
-                MountConfig::Volume { name, target, writable, as_in_image: entry["volume"]["nocopy"] != true }
+                let as_in_image = !entry.volume.as_ref().is_some_and(|volume| volume.nocopy);
+                MountConfig::Volume { name, target, writable, as_in_image }
             }
-            "tmpfs" => {
-                let mode = entry["tmpfs"]["mode"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0o1777);
-                memory(&target, size(&entry["tmpfs"]["size"]).unwrap_or(usual_size), mode)
+            MountKind::Tmpfs => {
+                let options = entry.tmpfs.clone().unwrap_or_default();
+                memory(&target, options.size.map_or(usual_size, |it| it.0), options.mode.unwrap_or(0o1777))
             }
-            other => return Err(service.refused("volumes", &format!("has the type `{other}`"))),
         });
         Ok(())
     }
 
-    /// A config with a text becomes a file beside the container; one with a file is that file.
-    #[expect(clippy::needless_pass_by_value, reason = "its parts are borrowed, and it is made for this call")]
-    fn add_file(&mut self, service: &ServiceContainer<'_>, part: StoredPart<'_>) -> Result<()> {
-        let StoredPart { key, entry, dir } = part;
-        let source = entry["source"].as_str().unwrap_or_default();
-        let stored = &service.stack.model[key][source];
-        let target = entry["target"].as_str().ok_or_else(|| service.refused(key, "has an entry without a target"))?;
-        let target = file_target(key, target).map_err(|why| service.refused(key, &why))?;
-        let path = match (stored["file"].as_str(), stored["content"].as_str()) {
-            (Some(file), _) => PathBuf::from(file),
-            (None, Some(content)) => {
-                let name = format!("{key}-{}", self.files.len());
-                let path = dir.join(&name);
-                let number = |key: &str| entry[key].as_str().and_then(|it| it.parse().ok());
-                let owner = Ids { uid: number("uid").unwrap_or(0), gid: number("gid").unwrap_or(0) };
-                let mode = entry["mode"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0o444);
-                self.files.push(StoredFile { name, content: content.to_owned(), mode, owner });
-                path
-            }
-            (None, None) => return Err(service.refused(key, &format!("has no `{source}`"))),
-        };
-        self.configs.push(MountConfig::Bind { source: path, target, writable: false });
-        Ok(())
+    /// Keeps a text as a file beside the container, and answers its name.
+    fn keep(&mut self, key: &str, mount: &FileMount, content: &str) -> String {
+        let name = format!("{key}-{}", self.files.len());
+        let number = |text: &Option<String>| text.as_ref().and_then(|it| it.parse().ok()).unwrap_or(0);
+        let owner = Ids { uid: number(&mount.uid), gid: number(&mount.gid) };
+        let mode = mount.mode.unwrap_or(0o444);
+        self.files.push(StoredFile { name: name.clone(), content: content.to_owned(), mode, owner });
+        name
     }
 }
 
@@ -132,11 +122,6 @@ impl StoredFile {
         file.set_permissions(std::fs::Permissions::from_mode(self.mode))?;
         file.sync_all()
     }
-}
-
-fn volume_name(service: &ServiceContainer<'_>, source: &str) -> String {
-    let given = service.stack.model["volumes"][source]["name"].as_str();
-    given.map_or_else(|| full_name(&service.stack.project, source), str::to_owned)
 }
 
 /// A target of a mount, refused where it is not a path inside a container.
@@ -187,11 +172,6 @@ fn short_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
-/// A number of bytes of a model.
-pub(super) fn size(value: &Value) -> Option<u64> {
-    value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 #[cfg(test)]

@@ -3,15 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_runtime::Health;
-use serde_json::Value;
-
-/// What a service waits for in another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    Started,
-    Healthy,
-    Completed,
-}
+use coracle_runtime::stack_model::{self, Condition, Service};
 
 /// A dependency of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,25 +38,13 @@ pub(super) enum Readiness {
     Never,
 }
 
-pub(super) fn dependencies(service: &Value) -> Vec<Dependency> {
-    let entries = service["depends_on"].as_object().into_iter().flatten();
-    let one = |(on, entry): (&String, &Value)| Dependency {
+pub(super) fn dependencies(service: &Service) -> Vec<Dependency> {
+    let one = |(on, it): (&String, &stack_model::Dependency)| Dependency {
         on: on.clone(),
-        condition: match entry["condition"].as_str() {
-            Some("service_healthy") => Condition::Healthy,
-            Some("service_completed_successfully") => Condition::Completed,
-            _ => Condition::Started,
-        },
-        required: entry["required"] != false,
+        condition: it.condition,
+        required: it.required,
     };
-    let mut all: Vec<_> = entries.map(one).collect();
-    for link in super::config::words(&service["links"]) {
-        let on = link.split(':').next().unwrap_or_default().to_owned();
-        if all.iter().all(|it| it.on != on) {
-            all.push(Dependency { on, condition: Condition::Started, required: true });
-        }
-    }
-    all
+    service.depends_on.iter().map(one).collect()
 }
 
 pub(super) fn readiness(dependencies: &[Dependency], progress: &BTreeMap<String, ServiceProgress>) -> Readiness {
@@ -96,23 +76,6 @@ fn fulfilled(condition: Condition, progress: ServiceProgress) -> Readiness {
     }
 }
 
-/// The names of services that wait for each other, if there are any.
-pub(super) fn circle(services: &BTreeMap<String, Vec<Dependency>>) -> Option<Vec<String>> {
-    let mut left: Vec<&String> = services.keys().collect();
-    loop {
-        let before = left.len();
-        let waits = |name: &String| services[name].iter().any(|it| left.contains(&&it.on));
-        let waiting: Vec<_> = left.iter().copied().filter(|it| waits(it)).collect();
-        left = waiting;
-        if left.is_empty() {
-            return None;
-        }
-        if left.len() == before {
-            return Some(left.into_iter().cloned().collect());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -121,10 +84,11 @@ mod tests {
 
     #[test]
     fn a_service_is_ready_when_its_conditions_are() {
-        let model = json!({ "depends_on": { "db": { "condition": "service_healthy" },
-            "migration": { "condition": "service_completed_successfully" },
-            "extra": { "condition": "service_healthy", "required": false } }, "links": ["db:x", "cache"] });
-        let needs = dependencies(&model);
+        let model = json!({ "depends_on": { "db": { "condition": "service_healthy", "required": true },
+            "migration": { "condition": "service_completed_successfully", "required": true },
+            "extra": { "condition": "service_healthy", "required": false },
+            "cache": { "condition": "service_started", "required": true } } });
+        let needs = dependencies(&serde_json::from_value(model).unwrap());
         assert_eq!(needs.len(), 4);
         let running = |health| ServiceProgress::Running { health, settled: true };
         let ready = |db, migration, extra| {
@@ -140,17 +104,5 @@ mod tests {
         assert_eq!(ready(ill, well, healthy), Readiness::Never);
         assert_eq!(ready(healthy, well, ill), Readiness::Ready, "it is not required");
         assert_eq!(ready(ServiceProgress::Waiting, well, healthy), Readiness::Wait);
-    }
-
-    #[test]
-    fn circles_are_found() {
-        let needs = |on: &[&str]| {
-            let one = |it: &&str| Dependency { on: (*it).into(), condition: Condition::Started, required: true };
-            on.iter().map(one).collect::<Vec<_>>()
-        };
-        let of = |all: &[(&str, &[&str])]| circle(&all.iter().map(|(name, on)| ((*name).into(), needs(on))).collect());
-        assert_eq!(of(&[("a", &["b"]), ("b", &["c", "gone"]), ("c", &[])]), None);
-        assert_eq!(of(&[("a", &["b"]), ("b", &["a"]), ("c", &[])]), Some(vec!["a".into(), "b".into()]));
-        assert_eq!(of(&[("a", &["a"])]), Some(vec!["a".into()]));
     }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, NetworkCreate, NetworkName, ProjectName, Result, StackUp, VolumeCreate, VolumeName};
-use serde_json::Value;
+use coracle_runtime::stack_model::Network;
+use coracle_runtime::{Error, NetworkCreate, NetworkName, Result, StackUp, VolumeCreate, VolumeName};
 
-use super::config::full_name;
 use super::{labels, refused};
 use crate::engine::Engine;
 use crate::network::NetworkRecords;
@@ -13,28 +12,22 @@ use crate::volume::VolumeRecords;
 
 /// What the engine calls a network of the file.
 pub(super) fn network_name(stack: &StackUp, name: &str) -> String {
-    engine_name(&stack.project, name, &stack.model["networks"][name])
-}
-
-fn engine_name(project: &ProjectName, name: &str, entry: &Value) -> String {
-    entry["name"].as_str().map_or_else(|| full_name(project, name), str::to_owned)
+    stack.model.networks.get(name).cloned().unwrap_or_default().engine_name(&stack.project, name)
 }
 
 /// Creates what is missing. External ones have to be there.
 pub(super) async fn create(engine: &Engine, stack: &StackUp) -> Result<()> {
-    for (name, entry) in stack.model["networks"].as_object().into_iter().flatten() {
-        if entry["external"] != true {
-            create_network(engine, stack, name, entry).await?;
-        }
+    for (key, network) in stack.model.networks.iter().filter(|(_, network)| !network.external) {
+        create_network(engine, stack, key, network).await?;
     }
     let records = VolumeRecords::new(&engine.directories, &engine.privileges);
-    for (key, entry) in stack.model["volumes"].as_object().into_iter().flatten() {
-        let name = engine_name(&stack.project, key, entry);
-        if entry["external"] == true {
+    for (key, volume) in &stack.model.volumes {
+        let name = volume.engine_name(&stack.project, key);
+        if volume.external {
             records.find(&name)?.ok_or_else(|| refused(&format!("there is no volume `{name}`")))?;
             continue;
         }
-        create_volume(engine, &name, labels_of(stack, entry, labels::VOLUME, key))?;
+        create_volume(engine, &name, labels_of(stack, &volume.labels, labels::VOLUME, key))?;
     }
     Ok(())
 }
@@ -50,15 +43,14 @@ fn create_volume(engine: &Engine, name: &str, labels: BTreeMap<String, String>) 
     VolumeRecords::new(&engine.directories, &engine.privileges).create(&volume).map(drop)
 }
 
-async fn create_network(engine: &Engine, stack: &StackUp, key: &str, entry: &Value) -> Result<()> {
+async fn create_network(engine: &Engine, stack: &StackUp, key: &str, entry: &Network) -> Result<()> {
     if !engine.privileges.is_root() {
         return Err(crate::error::unsupported(coracle_runtime::Capability::NamedNetwork));
     }
-    let name = NetworkName::parse(engine_name(&stack.project, key, entry)).map_err(|err| refused(&err.to_string()))?;
+    let name = NetworkName::parse(entry.engine_name(&stack.project, key)).map_err(|err| refused(&err.to_string()))?;
     let records = NetworkRecords::new(&engine.directories);
-    let labels = labels_of(stack, entry, labels::NETWORK, key);
-    let network =
-        NetworkCreate { name, labels: labels.into_iter().collect(), reach: true, internal: entry["internal"] == true };
+    let labels = labels_of(stack, &entry.labels, labels::NETWORK, key);
+    let network = NetworkCreate { name, labels: labels.into_iter().collect(), reach: true, internal: entry.internal };
     match records.create(&network).await {
         Err(Error::NetworkTaken(name)) => {
             let taken = records.find(name.as_str())?;
@@ -70,8 +62,10 @@ async fn create_network(engine: &Engine, stack: &StackUp, key: &str, entry: &Val
     }
 }
 
-fn labels_of(stack: &StackUp, entry: &Value, kind: &str, key: &str) -> BTreeMap<String, String> {
-    let mut labels = labels::of_file(entry);
+type Labels = BTreeMap<String, String>;
+
+fn labels_of(stack: &StackUp, of_file: &Labels, kind: &str, key: &str) -> Labels {
+    let mut labels = of_file.clone();
     labels.insert(labels::PROJECT.into(), stack.project.to_string());
     labels.insert(kind.to_owned(), key.to_owned());
     labels

@@ -6,15 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Capability, Container, ContainerStatus, Excerpt, Health, Image, ImageRef, Result, StackUp};
-use serde_json::Value;
+use coracle_runtime::stack_model::Service;
+use coracle_runtime::{Container, ContainerStatus, Excerpt, Health, Image, ImageRef, Result, StackUp};
 
 use super::config::ServiceContainer;
 use super::order::{Dependency, Readiness, ServiceProgress, dependencies, readiness};
 use super::{health, labels, parts, refused};
 use crate::container::{self, StoredContainer};
 use crate::engine::Engine;
-use crate::error::unsupported;
 
 /// Between two looks at what runs.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -116,13 +115,8 @@ impl<'a> StackStart<'a> {
     fn new(engine: &'a Arc<Engine>, stack: &'a StackUp) -> Result<Self> {
         let (images, needs, started) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut it = Self { engine, stack, images, needs, started };
-        for (name, service) in stack.model["services"].as_object().into_iter().flatten() {
-            if service["build"].is_object() {
-                return Err(unsupported(Capability::Build));
-            }
-            if service["deploy"].is_object() || service["gpus"].is_array() {
-                return Err(unsupported(Capability::Gpu));
-            }
+        super::check(&stack.model)?;
+        for (name, service) in &stack.model.services {
             it.images.insert(name.clone(), it.image(name, service)?);
             it.needs.insert(name.clone(), dependencies(service));
         }
@@ -134,15 +128,15 @@ impl<'a> StackStart<'a> {
         Ok(it)
     }
 
-    fn image(&self, name: &str, service: &Value) -> Result<Image> {
-        let text = service["image"].as_str().unwrap_or_default();
+    fn image(&self, name: &str, service: &Service) -> Result<Image> {
+        let text = service.image.as_deref().unwrap_or_default();
         let parsed = ImageRef::parse(text).map_err(|err| refused(&format!("service `{name}`: {err}")))?;
         let found = self.engine.store.find(&[parsed])?.into_iter().next();
         found.ok_or_else(|| refused(&format!("service `{name}`: no image `{text}` in this engine")))
     }
 
     fn scale(&self, name: &str) -> u64 {
-        self.stack.model["services"][name]["scale"].as_u64().unwrap_or(1)
+        self.stack.model.services[name].scale.unwrap_or(1)
     }
 
     fn service<'s>(&'s self, name: &'s str, number: u64) -> ServiceContainer<'s> {

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
     EngineKind, Excerpt, Exec, ExecOutput, Handle, Health, LabelFilter, Link, LinkSettings, Placed, ProjectName,
-    RemovalOutcome, Result, SocketAt, StackSource, StackUp, Stacks,
+    RemovalOutcome, Result, SocketAt, StackUp, Stacks,
 };
 
 use crate::cluster::Cluster;
@@ -115,7 +116,7 @@ impl Stacks for KubeRuntime {
         None
     }
 
-    async fn stack_model(&self, _: &StackSource) -> Result<serde_json::Value> {
+    async fn check_stack(&self, _: &StackModel) -> Result<()> {
         Err(unsupported(Capability::Compose))
     }
 

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
 
 use self::{args as words, read as answers};
 use crate::host::process::ProgramOutput;
@@ -23,10 +22,11 @@ use crate::link::{Link, LinkSettings, SocketAt};
 use crate::program::{
     self, EngineArgs, EngineProgram, EngineSettings, LOG_LINES, ProgramOptions, RunsCommands, deadline,
 };
+use crate::stack_model::StackModel;
 use crate::{
     Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
     EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, Health, Ids, LabelFilter, Placed, ProjectName,
-    RemovalOutcome, Result, StackSource, StackUp, Stacks,
+    RemovalOutcome, Result, StackUp, Stacks,
 };
 
 /// The file with the version of the system.
@@ -174,7 +174,7 @@ impl Stacks for AppleRuntime {
         None
     }
 
-    async fn stack_model(&self, _source: &StackSource) -> Result<Value> {
+    async fn check_stack(&self, _model: &StackModel) -> Result<()> {
         Err(NO_COMPOSE)
     }
 

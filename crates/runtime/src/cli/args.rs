@@ -8,8 +8,9 @@ use crate::NetworkCreate;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::stack_model::StackModel;
 use crate::{ContainerId, ContainerPath, Handle, ImageBuild, ImageConfig, ImageId, ImageRef, LabelFilter, VolumeName};
 
 use super::Dialect;
@@ -218,33 +219,44 @@ pub(super) fn create_network(dialect: Dialect, network: &NetworkCreate) -> Engin
     it.word("--").word(network.name.as_str())
 }
 
-/// A model as the engine has to get it.
-pub(super) fn stack(dialect: Dialect, mut model: Value) -> Value {
-    let networks = model.get_mut("networks").and_then(Value::as_object_mut).into_iter().flatten();
-    let made = networks.map(|it| it.1).filter(|it| dialect == Dialect::Podman && it["external"] != true);
-    for network in made.filter_map(Value::as_object_mut) {
-        // As for networks that we make ourselves.
-        network.insert("driver_opts".into(), serde_json::json!({ "isolate": "true" }));
-    }
+/// A model as a file for the engine's Compose, which takes a `$` for the begin of a variable.
+pub(super) fn stack_file(dialect: Dialect, model: &StackModel) -> Value {
+    let mut model = model.clone();
     if dialect == Dialect::Podman {
-        let services = model.get_mut("services").and_then(Value::as_object_mut).into_iter().flatten();
-        for test in services.filter_map(|it| it.1.get_mut("healthcheck")?.get_mut("test")) {
-            keep_words(test);
+        for check in model.services.values_mut().filter_map(|service| service.healthcheck.as_mut()) {
+            keep_words(&mut check.test);
         }
     }
-    model
+    let mut file = serde_json::to_value(&model).expect("a model has texts for keys");
+    for (name, network) in file["networks"].as_object_mut().into_iter().flatten() {
+        if dialect == Dialect::Podman && !model.networks[name].external {
+            // As for networks that we make ourselves.
+            network["driver_opts"] = json!({ "isolate": "true" });
+        }
+    }
+    escape_dollars(&mut file);
+    file
+}
+
+/// Doubles each `$` of all texts; keys stay.
+fn escape_dollars(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = text.replace('$', "$$"),
+        Value::Array(items) => items.iter_mut().for_each(escape_dollars),
+        Value::Object(fields) => fields.values_mut().for_each(escape_dollars),
+        _ => {}
+    }
 }
 
 /// Podman's interface for Compose splits the words of a check again at each space (seen with 4.3.1, its issue 26519): a
 /// shell keeps them, where one is needed.
-fn keep_words(test: &mut Value) {
-    let words: Option<Vec<&str>> = test.as_array().and_then(|it| it.iter().map(Value::as_str).collect());
-    let Some(["CMD", words @ ..]) = words.as_deref() else { return };
-    if words.iter().all(|it| !it.is_empty() && !it.contains(char::is_whitespace)) {
+fn keep_words(test: &mut Vec<String>) {
+    let Some((kind, words)) = test.split_first().filter(|(kind, _)| *kind == "CMD") else { return };
+    if words.iter().all(|word| !word.is_empty() && !word.contains(char::is_whitespace)) {
         return;
     }
-    if let Ok(line) = shlex::try_join(words.iter().copied()) {
-        *test = serde_json::json!(["CMD-SHELL", format!("exec {line}")]);
+    if let Ok(line) = shlex::try_join(words.iter().map(String::as_str)) {
+        *test = vec![format!("{kind}-SHELL"), format!("exec {line}")];
     }
 }
 

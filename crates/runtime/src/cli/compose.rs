@@ -1,6 +1,5 @@
 //! Compose's own program, and where it reaches an engine.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use super::args::EngineArgs;
 use super::{CliRuntime, Dialect};
 use crate::host::find_program::find_program_in;
 use crate::host::process::{self, Invocation, ProgramOutput, Stdin};
-use crate::{Capability, ContainerRuntime, Error, Input, ProjectName, Result};
+use crate::{Capability, ContainerRuntime, Error, ProjectName, Result};
 
 /// Directories of Docker's plugin; it also runs on its own, and works with Podman's socket as with Docker's.
 const PLUGINS: &[&str] = &[
@@ -27,7 +26,7 @@ const PLUGINS: &[&str] = &[
 /// The first version that waits for health, and reports it, as we need it.
 const OLDEST: (u32, u32) = (2, 20);
 
-/// The largest answer: a normalised model, or the list of a project's containers.
+/// The largest answer that is kept.
 const ANSWER_BYTES: usize = 16 << 20;
 
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
@@ -37,10 +36,6 @@ const SERVICE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Podman's service is for our calls alone, and outlives us no longer than this.
 const SERVICE_IDLE_S: u32 = 10;
-
-/// Names that configure Compose, Docker or a loader: a file is filled from the others.
-const NOT_FOR_COMPOSE: &[&str] =
-    &["COMPOSE_", "DOCKER_", "BUILDKIT_", "BUILDX_", "LD_", "DYLD_", "GO", "OTEL_", "XDG_", "TMPDIR"];
 
 impl CliRuntime {
     /// Version of Compose for this engine, if it is there.
@@ -52,29 +47,13 @@ impl CliRuntime {
     }
 
     /// Compose's program, if it is new enough.
-    async fn compose(&self) -> Result<PathBuf> {
+    pub(super) async fn compose(&self) -> Result<PathBuf> {
         let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
         let told = self.installed_compose().await;
         if !told.as_deref().is_some_and(is_new_enough) {
             return Err(unsupported());
         }
         compose_program(self.client.home())
-    }
-
-    /// Lets Compose read a file, with nothing in its environment but what the file may be filled from.
-    pub(super) async fn compose_reads(
-        &self,
-        words: EngineArgs,
-        env: &BTreeMap<String, String>,
-        content: &str,
-        within: Duration,
-    ) -> Result<ProgramOutput> {
-        let mut invocation = Invocation::new(self.compose().await?, words.0);
-        let for_file = |name: &str| !NOT_FOR_COMPOSE.iter().any(|it| name.starts_with(it));
-        invocation.env =
-            env.iter().filter(|it| for_file(it.0)).map(|(name, value)| (name.clone(), value.into())).collect();
-        let stdin = Stdin::Input(Input::Bytes(content.as_bytes().to_vec()));
-        process::run("compose config", &invocation, stdin, (within, ANSWER_BYTES)).await
     }
 
     /// Lets Compose act on the engine.

@@ -4,7 +4,7 @@ mod container;
 mod image;
 mod info;
 mod network;
-mod stack;
+mod volume;
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ pub(super) use self::container::{container_of, containers, wanted_ports, written
 pub(super) use self::image::images;
 pub(super) use self::info::info;
 pub(super) use self::network::networks;
-pub(super) use self::stack::{escaped, listed_volumes, stack_model, volumes};
+pub(super) use self::volume::{listed_volumes, volumes};
 pub(super) use crate::program::json::one;
 use crate::program::json::{array, image_id, unreadable};
 use crate::{ContainerId, ImageId, Result};

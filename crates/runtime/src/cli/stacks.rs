@@ -3,20 +3,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::Value;
 
 use super::args;
 use super::compose::{file, named};
 use super::networks::{is_interface_gone, retry};
-use super::{CliRuntime, Dialect, deadline, read};
+use super::{CliRuntime, Dialect, deadline};
 use crate::host::process::{ProgramOutput, Stdin};
 use crate::program::LOG_LINES;
-use crate::{
-    ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackSource, StackUp, Stacks,
-};
-
-/// Compose reads files and asks the engine nothing.
-const MODEL_WITHIN: Duration = Duration::from_secs(30);
+use crate::stack_model::StackModel;
+use crate::{ContainerId, ContainerRuntime, Error, Excerpt, Health, Input, ProjectName, Result, StackUp, Stacks};
 
 /// Time that Compose may take beyond the timeout that it is given.
 const COMPOSE_OVERHEAD: Duration = Duration::from_secs(30);
@@ -32,13 +27,8 @@ impl Stacks for CliRuntime {
         self.installed_compose().await
     }
 
-    async fn stack_model(&self, source: &StackSource) -> Result<Value> {
-        let words = file(&source.project, &source.dir).words(["config", "--format=json"]);
-        let ended = self.compose_reads(words, &source.env, &source.content, MODEL_WITHIN).await?;
-        if !ended.ok() {
-            return Err(refused("compose config", &ended));
-        }
-        read::stack_model(&ended.stdout.bytes())
+    async fn check_stack(&self, _: &StackModel) -> Result<()> {
+        self.compose().await.map(drop)
     }
 
     async fn stack_up(&self, stack: &StackUp) -> Result<Option<Excerpt>> {
@@ -78,7 +68,7 @@ impl CliRuntime {
         let words = file(&stack.project, &stack.dir)
             .words(["up", "--detach", "--wait", "--pull=never", "--quiet-pull", building])
             .flag("wait-timeout", stack.patience.as_secs().max(1));
-        let model = read::escaped(&args::stack(self.dialect, stack.model.clone())).to_string().into_bytes();
+        let model = args::stack_file(self.dialect, &stack.model).to_string().into_bytes();
         let within = stack.patience + COMPOSE_OVERHEAD;
         let ended = self.compose_acts("compose up", words, Stdin::Input(Input::Bytes(model)), within).await?;
         Ok((!ended.ok()).then(|| Excerpt::from_bytes(&ended.stderr.bytes())))

@@ -27,7 +27,6 @@ mod guest;
 mod images;
 #[cfg(test)]
 mod invariants;
-mod model;
 mod networks;
 mod ports;
 mod programs;

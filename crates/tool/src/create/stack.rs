@@ -12,7 +12,7 @@ use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_provision::StepReport;
 use coracle_runtime::{
     Access, Capability, ContainerPath, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, Mount,
-    NetworkName, NetworkRequest, ProjectName, Protocol, StackSource,
+    NetworkName, NetworkRequest, ProjectName, Protocol,
 };
 
 use crate::config::CrossSession;
@@ -41,7 +41,7 @@ pub(super) struct StackUp {
     pub(super) network: Option<NetworkRequest>,
 }
 
-/// Shows the file to Compose and what that makes of it to the policy. Nothing is made.
+/// Shows the file to the policy, and what that makes of it to the engine. Nothing is made.
 pub(super) async fn prepare(
     cx: &Context,
     Backend { ready, store }: Backend<'_>,
@@ -52,15 +52,8 @@ pub(super) async fn prepare(
         StackRequest::No => Ok(Stack::None),
         StackRequest::Join(project) => join(cx, store, project),
         StackRequest::Make(stack) => {
-            let source = StackSource {
-                project: stack.project.clone(),
-                content: stack.reading.content().to_owned(),
-                dir: stack.dir.clone(),
-                env: request.env.clone(),
-            };
-            let model = runtime.stack_model(&source).await.map_err(|err| unreadable(runtime.kind(), err))?;
-            let admitted =
-                admitted(cx, Backend { ready, store }, ReadStack { stack, env: &request.env, model: &model }).await?;
+            let admitted = admitted(cx, Backend { ready, store }, stack, &request.env).await?;
+            runtime.check_stack(admitted.model()).await.map_err(|err| unusable(runtime.kind(), err))?;
             for service in admitted.services().iter().filter(|it| it.image.is_none()) {
                 built(cx, &stack.project, &service.service)?;
             }
@@ -76,8 +69,8 @@ fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failu
     names.iter().flatten().try_for_each(|it| crate::image_build::not_for_snippets(cx, it))
 }
 
-/// Compose's own words about a file are worth telling; that it is missing is another matter.
-fn unreadable(engine: EngineKind, err: Error) -> Failure {
+/// A stack that the engine cannot run; that Compose is missing is another matter.
+fn unusable(engine: EngineKind, err: Error) -> Failure {
     match err {
         Error::Unsupported { capability: Capability::Compose, engine } => {
             Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
@@ -89,11 +82,10 @@ fn unreadable(engine: EngineKind, err: Error) -> Failure {
         }
         Error::Engine { excerpt, .. } => {
             let last = excerpt.as_str().lines().last().unwrap_or("it did not say why").to_owned();
-            let reader = if engine == EngineKind::Embedded { "the embedded engine" } else { "Compose" };
-            Failure::new(Code::ComposeInvalid, format!("{reader} refuses the file: {last}"))
+            Failure::new(Code::ComposeInvalid, format!("the {engine} engine refuses the file: {last}"))
                 .detail("line", Option::<u64>::None)
                 .detail("engine_error", excerpt.as_str())
-                .hint("correct the file; `${NAME}` in it is filled from `env` alone")
+                .hint("correct the Compose file")
         }
         other => other.into(),
     }
@@ -117,18 +109,12 @@ fn named(network: &str) -> Result<NetworkRequest, Failure> {
     name.map(NetworkRequest::Named)
 }
 
-/// A stack as Compose reads it.
-struct ReadStack<'a> {
-    stack: &'a NewStack,
-    env: &'a BTreeMap<String, String>,
-    model: &'a serde_json::Value,
-}
-
-/// Admits the model by the policy.
+/// Admits the file by the policy.
 async fn admitted(
     cx: &Context,
     Backend { ready, store }: Backend<'_>,
-    ReadStack { stack, env, model }: ReadStack<'_>,
+    stack: &NewStack,
+    env: &BTreeMap<String, String>,
 ) -> Result<AdmittedStack, Failure> {
     let (config, policy) = (&cx.config, cx.policy()?);
     let (our_networks, our_volumes) = ours(cx, Backend { ready, store }).await?;
@@ -151,7 +137,7 @@ async fn admitted(
         our_networks: &our_networks,
         our_volumes: &our_volumes,
     };
-    Ok(admit(model, &stack.project, &rules)?)
+    Ok(admit(&stack.reading, &stack.project, &rules)?)
 }
 
 /// What a file may name as there already: of ours, and of sessions that this one may use.

@@ -9,7 +9,11 @@ impl From<ReadError> for Failure {
     fn from(err: ReadError) -> Self {
         match err {
             ReadError::Invalid { message, line } => {
-                Self::new(Code::ComposeInvalid, message).detail("line", line).hint("correct the Compose file")
+                let failure = Self::new(Code::ComposeInvalid, message).detail("line", line);
+                match line {
+                    Some(_) => failure.hint("correct the Compose file"),
+                    None => failure.hint("correct the file; `${NAME}` in it is filled from `env` alone"),
+                }
             }
             ReadError::Refused(refused) => refused.into(),
             other => Self::internal(other),

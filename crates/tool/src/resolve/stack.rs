@@ -29,7 +29,7 @@ pub(crate) enum StackRequest {
     Make(Box<NewStack>),
 }
 
-/// A stack that was read, and not yet shown to Compose.
+/// A stack whose file was read.
 #[derive(Clone, Debug)]
 pub(crate) struct NewStack {
     pub(crate) project: ProjectName,
@@ -52,7 +52,7 @@ impl StackRequest {
     }
 }
 
-/// Reads what was asked for. Nothing is made, and Compose sees nothing yet.
+/// Reads what was asked for. Nothing is made.
 pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Result<StackRequest, Failure> {
     let namespace = args.namespace.unwrap_or(false);
     let (text, dir, file) = match (&args.compose_content, &args.compose_file, &args.compose_project) {

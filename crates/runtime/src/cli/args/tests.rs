@@ -320,19 +320,34 @@ fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_h
 fn a_check_keeps_its_words_where_podman_would_split_them() {
     let sent = |dialect, test: &[&str]| {
         let model = serde_json::json!({ "services": { "db": { "healthcheck": { "test": test } } } });
-        stack(dialect, model)["services"]["db"]["healthcheck"]["test"].to_string()
+        let mut file = stack_file(dialect, &serde_json::from_value(model).unwrap());
+        file["services"]["db"]["healthcheck"]["test"].take()
     };
     let spaced = ["CMD", "mysql", "-e", "SELECT 'a  b', \"$HOME\";"];
-    let kept: Vec<String> = serde_json::from_str(&sent(Dialect::Podman, &spaced)).unwrap();
+    let kept: Vec<String> = serde_json::from_value(sent(Dialect::Podman, &spaced)).unwrap();
     let [kind, line] = kept.as_slice() else { panic!("{kept:?}") };
     assert_eq!(kind, "CMD-SHELL");
-    assert_eq!(shlex::split(line).unwrap(), [&["exec"], &spaced[1..]].concat());
+    assert_eq!(shlex::split(line).unwrap(), ["exec", "mysql", "-e", "SELECT 'a  b', \"$$HOME\";"]);
     for (dialect, test) in [
         (Dialect::Docker, &spaced[..]),
         (Dialect::Podman, &["CMD", "redis-cli", "ping"]),
         (Dialect::Podman, &["CMD-SHELL", "pg_isready -U postgres"]),
         (Dialect::Podman, &["NONE"]),
     ] {
-        assert_eq!(sent(dialect, test), serde_json::json!(test).to_string());
+        let sent = sent(dialect, test).to_string();
+        assert_eq!(sent.replace("$$", "$"), serde_json::json!(test).to_string());
     }
+}
+
+#[test]
+fn a_file_for_compose_has_no_variables_and_networks_of_podman_are_isolated() {
+    let model = serde_json::json!({ "services": { "a": { "command": ["echo", "${HOME} $X"] } },
+        "networks": { "own": {}, "ext": { "external": true, "name": "$n" } } });
+    let model = serde_json::from_value(model).unwrap();
+    let mut file = stack_file(Dialect::Docker, &model);
+    assert_eq!(file["services"]["a"]["command"][1], "$${HOME} $$X");
+    assert_eq!(file["networks"], serde_json::json!({ "own": {}, "ext": { "external": true, "name": "$$n" } }));
+    file = stack_file(Dialect::Podman, &model);
+    assert_eq!(file["networks"]["own"]["driver_opts"]["isolate"], "true");
+    assert_eq!(file["networks"]["ext"].get("driver_opts"), None);
 }

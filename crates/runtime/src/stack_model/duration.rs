@@ -2,12 +2,24 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize as _, Deserializer, Serializer, de};
+
 /// Units of a duration in nanoseconds, longest names first where one begins another.
 const UNITS: [(&str, f64); 7] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-/// `None` for what is no duration.
-pub(super) fn parse(text: &str) -> Option<Duration> {
+pub(super) fn serialize<S: Serializer>(length: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&format_duration(length.unwrap_or_default()))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(from)?;
+    parse_duration(&text).map(Some).ok_or_else(|| de::Error::custom(format!("`{text}` is no duration")))
+}
+
+/// Reads `1m30s` and the like. `None` for what is no duration.
+#[must_use]
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text;
     if rest == "0" {
@@ -28,8 +40,9 @@ pub(super) fn parse(text: &str) -> Option<Duration> {
     Some(total)
 }
 
-/// The same length in the form of models.
-pub(super) fn print(length: Duration) -> String {
+/// Writes a duration as Compose does: `1m30s`.
+#[must_use]
+pub fn format_duration(length: Duration) -> String {
     let (seconds, nanos) = (length.as_secs(), length.subsec_nanos());
     if seconds == 0 {
         return match nanos {
@@ -66,10 +79,10 @@ mod tests {
             ("0", "0s"),
             ("30us", "30µs"),
         ] {
-            assert_eq!(parse(text).map(print).as_deref(), Some(printed), "{text}");
+            assert_eq!(parse_duration(text).map(format_duration).as_deref(), Some(printed), "{text}");
         }
         for bad in ["", "s", "5", "5 s", "-1s", "1e400h", "99999999999999999999h", "1d"] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 }

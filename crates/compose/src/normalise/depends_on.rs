@@ -42,3 +42,37 @@ pub(super) fn add_implied(service: &mut Map<String, Value>) {
             .or_insert_with(|| json!({ "condition": "service_started", "restart": true, "required": true }));
     }
 }
+
+/// The names of services that wait for each other, if there are any.
+pub(super) fn circle(services: &Map<String, Value>) -> Option<Vec<String>> {
+    let mut left: Vec<&String> = services.keys().collect();
+    loop {
+        let before = left.len();
+        let waits = |name: &String| {
+            let mut needs = services[name].get("depends_on").and_then(Value::as_object).into_iter().flatten();
+            needs.any(|(on, _)| left.contains(&on))
+        };
+        let waiting: Vec<_> = left.iter().copied().filter(|name| waits(name)).collect();
+        left = waiting;
+        if left.is_empty() {
+            return None;
+        }
+        if left.len() == before {
+            return Some(left.into_iter().cloned().collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn circles_are_found() {
+        let of = |services: Value| circle(services.as_object().unwrap());
+        let needs = |on: &[&str]| json!({ "depends_on": write_out(json!(on)) });
+        assert_eq!(of(json!({ "a": needs(&["b"]), "b": needs(&["c", "gone"]), "c": {} })), None);
+        assert_eq!(of(json!({ "a": needs(&["b"]), "b": needs(&["a"]) })), Some(vec!["a".into(), "b".into()]));
+        assert_eq!(of(json!({ "a": needs(&["a"]) })), Some(vec!["a".into()]));
+    }
+}

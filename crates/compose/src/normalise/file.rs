@@ -58,6 +58,11 @@ fn complete(name: &str, entry: Value, project: &str) -> Value {
         entry.extend(external.get("name").map(|it| ("name".to_owned(), it.clone())));
         entry.insert("external".into(), true.into());
     }
+    for key in ["external", "internal"] {
+        if let Some(flag) = entry.remove(key) {
+            entry.insert(key.into(), super::values::flag(flag));
+        }
+    }
     if entry.get("external") == Some(&json!(false)) {
         entry.remove("external");
     }

@@ -2,18 +2,33 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use coracle_runtime::stack_model::{format_duration, parse_duration};
+use serde_json::{Map, Number, Value, json};
 
 use super::ModelError;
-use crate::service::duration;
 
 /// A number, a flag or a text as a text.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
+        Value::Number(number) => Some(digits(number)),
         Value::Bool(flag) => Some(flag.to_string()),
         _ => None,
+    }
+}
+
+/// A number as Compose writes it: `1.0` is `1`, and exponents have two digits.
+fn digits(number: &Number) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
+    let scientific = format!("{float:e}");
+    let Some((digits, Ok(exponent))) = scientific.split_once('e').map(|(it, exponent)| (it, exponent.parse::<i32>()))
+    else {
+        return float.to_string();
+    };
+    match exponent {
+        -4..6 => float.to_string(),
+        exponent if exponent < 0 => format!("{digits}e-{:02}", -exponent),
+        exponent => format!("{digits}e+{exponent:02}"),
     }
 }
 
@@ -91,8 +106,8 @@ pub(super) fn size(value: Value) -> Result<Value, ModelError> {
 /// In the form of models.
 pub(super) fn duration(value: Value) -> Result<Value, ModelError> {
     let Some(written) = value.as_str() else { return Ok(value) };
-    let length = duration::parse(written).ok_or_else(|| format!("`{written}` is no duration"))?;
-    Ok(duration::print(length).into())
+    let length = parse_duration(written).ok_or_else(|| format!("`{written}` is no duration"))?;
+    Ok(format_duration(length).into())
 }
 
 /// A path from a directory on, without `.` and `..`, which are not looked up.
@@ -131,6 +146,21 @@ mod tests {
         assert_eq!(size(json!(512)), Ok(json!("512")));
         for bad in ["", "m", "-1", "1x", "1.2.3", "a1", "1  m"] {
             assert!(size(bad.into()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_compose_writes_them() {
+        for (number, written) in [
+            (json!(1.0), "1"),
+            (json!(1e3), "1000"),
+            (json!(123_456.5), "123456.5"),
+            (json!(1e6), "1e+06"),
+            (json!(0.000_01), "1e-05"),
+            (json!(1.5e300), "1.5e+300"),
+            (json!(-2), "-2"),
+        ] {
+            assert_eq!(text(&number).as_deref(), Some(written));
         }
     }
 

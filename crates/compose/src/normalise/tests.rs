@@ -1,15 +1,11 @@
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use coracle_runtime::ProjectName;
 use serde_json::json;
 
 use super::*;
 
 fn model(file: &Value) -> Result<Value, ModelError> {
     let env = BTreeMap::from([("GIVEN".to_owned(), "a$b".to_owned())]);
-    let project = ProjectName::parse("p").unwrap();
-    compose_model(&StackSource { project, content: file.to_string(), dir: PathBuf::from("/w"), env })
+    let context = Context { project: &ProjectName::parse("p").unwrap(), dir: Path::new("/w"), env: &env };
+    normalise(file.as_object().unwrap().clone(), context)
 }
 
 #[test]
@@ -45,13 +41,13 @@ fn keys_that_are_not_known_go_on_for_the_admission_to_refuse() {
 #[test]
 fn what_cannot_be_read_is_told_with_its_place() {
     for (file, expected) in [
-        (json!([]), "no mapping"),
         (json!({ "services": "none" }), "services must be"),
         (json!({ "services": { "a": 1 } }), "services.a must be"),
         (json!({ "services": { "a": { "command": "a && b" } } }), "services.a.command"),
         (json!({ "services": { "a": { "ports": ["x"] } } }), "services.a.ports"),
         (json!({ "services": { "a": { "mem_limit": "much" } } }), "services.a.mem_limit"),
         (json!({ "services": { "a": { "image": "${NO?name one}" } } }), "name one"),
+        (json!({ "services": { "a": { "network_mode": "none", "networks": ["d"] } } }), "services.a: network_mode"),
     ] {
         let why = model(&file).unwrap_err();
         assert!(why.contains(expected), "{why}");

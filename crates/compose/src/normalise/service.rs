@@ -1,20 +1,10 @@
 //! One service with every short form written out.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
-
-/// What the values of a file refer to.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    /// Relative paths start from it.
-    pub(super) dir: &'a Path,
-    /// Variables that `environment` names without a value.
-    pub(super) env: &'a BTreeMap<String, String>,
-}
+use super::{Context, ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
 
 /// The long form of each value that the file has. Unset ones are added by [`complete`], when the services it extends are
 /// known.
@@ -63,14 +53,17 @@ fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, ModelEr
 }
 
 /// What a service has although its file does not say so.
-pub(super) fn complete(service: &mut Map<String, Value>) {
+pub(super) fn complete(service: &mut Map<String, Value>) -> Result<(), ModelError> {
     for key in ["command", "entrypoint"] {
         service.entry(key).or_insert(Value::Null);
     }
     let unset = |it: Option<&Value>| it.is_none_or(|it| it.is_null() || it == "");
+    let none = service.get("networks").and_then(Value::as_object).is_none_or(Map::is_empty);
+    if !unset(service.get("network_mode")) && !none {
+        return Err("network_mode and networks cannot both be set".into());
+    }
     if unset(service.get("network_mode")) {
         service.remove("network_mode");
-        let none = service.get("networks").and_then(Value::as_object).is_none_or(Map::is_empty);
         if none && service.get("networks").is_none_or(|it| it.is_null() || it.is_object()) {
             service.insert("networks".into(), json!({ "default": null }));
         }
@@ -83,6 +76,7 @@ pub(super) fn complete(service: &mut Map<String, Value>) {
     depends_on::add_implied(service);
     // All that is left of a list of profiles is that it was empty.
     service.remove("profiles");
+    Ok(())
 }
 
 fn command(value: Value) -> Result<Value, ModelError> {

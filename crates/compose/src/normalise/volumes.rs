@@ -26,6 +26,11 @@ fn long(mut entry: Map<String, Value>, dir: &Path) -> Result<Value, ModelError> 
     if let Some(flag) = entry.remove("read_only") {
         entry.insert("read_only".into(), values::flag(flag));
     }
+    if let Some(Value::Object(volume)) = entry.get_mut("volume")
+        && let Some(flag) = volume.remove("nocopy")
+    {
+        volume.insert("nocopy".into(), values::flag(flag));
+    }
     if let Some(Value::Object(tmpfs)) = entry.get_mut("tmpfs")
         && let Some(size) = tmpfs.remove("size")
     {

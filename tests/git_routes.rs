@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_runtime::Secret;
+use coracle_sandbox::TokenHash;
 use coracle_sandbox::proxy::{
     GitCredentials, GitLogin, GitRules, GitSettings, Grants, Port, Proxy, ProxySettings, Tokens,
 };
-use coracle_sandbox::{ProfileName, TokenHash};
+use coracle_types::ProfileName;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};

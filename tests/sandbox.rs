@@ -17,9 +17,10 @@ use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_sandbox::{
-    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, ProfileName, Result, RunningContainer,
-    Sandbox, SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions, WorkflowId,
+    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, Result, RunningContainer, Sandbox,
+    SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,
 };
+use coracle_types::{ProfileName, WorkflowId};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -15,7 +15,8 @@ use coracle_sandbox::proxy::{
     EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Proxy, ProxyListener, ProxySettings, Tokens,
     self_test,
 };
-use coracle_sandbox::{Code, ProfileName, TokenHash, fresh_token};
+use coracle_sandbox::{Code, TokenHash, fresh_token};
+use coracle_types::ProfileName;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -12,7 +12,8 @@ use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_sandbox::worktree::{
     CreateRequest, Diff, DiffOptions, RemoveRequest, SetupRequest, Workdir, Worktree, WorktreeManager, WorktreeSettings,
 };
-use coracle_sandbox::{Code, Failure, ProfileName, WorkflowId};
+use coracle_sandbox::{Code, Failure};
+use coracle_types::{ProfileName, WorkflowId};
 use serde_json::json;
 use tempfile::TempDir;
 

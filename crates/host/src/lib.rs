@@ -30,6 +30,7 @@ pub mod program;
 pub mod registry_login;
 pub mod resolver;
 pub mod rotating_log;
+pub mod state_file;
 pub mod tar_index;
 pub mod temporary;
 pub mod tree;

@@ -11,7 +11,8 @@ use crate::devcontainer::{
 };
 use crate::handle::{OpenSandbox, SandboxHandle};
 use crate::worktree::Worktree;
-use crate::{Failure, Result, SandboxWarning};
+use crate::{Failure, Result};
+use coracle_types::SandboxWarning;
 
 /// Where volumes of a file lie: in the sandbox's own volume, so that they stay and go with it.
 const VOLUMES: &str = "/workspace/.volumes";

@@ -18,7 +18,8 @@ use crate::proxy::{Grants, UsageTotals};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
 use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
-use crate::{Code, Failure, ProfileName, Result, SandboxKey, SandboxWarning, WorktreeManager};
+use crate::{Code, Failure, Result, SandboxKey, WorktreeManager};
+use coracle_types::{ProfileName, SandboxWarning};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
 /// needs all of its time at once.

@@ -18,9 +18,6 @@ mod container;
 pub mod devcontainer;
 #[cfg(feature = "host")]
 pub mod driver;
-mod failure;
-#[cfg(feature = "host")]
-mod files;
 #[cfg(feature = "host")]
 mod git_output;
 #[cfg(feature = "host")]
@@ -32,6 +29,7 @@ mod key;
 mod leftover;
 #[cfg(feature = "host")]
 mod local_repository;
+#[cfg(feature = "host")]
 mod names;
 #[cfg(feature = "host")]
 mod near_names;
@@ -76,11 +74,10 @@ pub use container::{
     ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, StartHook, Startup, StartupOptions, TemplateResult, TemplateSource, Transport,
 };
-pub use failure::{Code, Failure, Result, SandboxWarning};
+pub use coracle_types::failure::{Code, Failure, Result};
 #[cfg(feature = "host")]
 pub use handle::{FinalSave, GitIdentity, OpenSandbox, SAVE_TIMEOUT, SandboxHandle, SandboxOptions, SandboxRemoval};
 pub use key::{Domain, SandboxKey};
-pub use names::{ProfileName, WorkflowId};
 #[cfg(feature = "host")]
 pub use record::{SandboxDir, SandboxRecord, StartRecord, WorkflowClaim};
 #[cfg(feature = "host")]

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use coracle_runtime::host::process::ProgramOutput;
 use coracle_runtime::{Capture, Excerpt, is_trusted_by_tools};
 
-use crate::failure::over_limit;
 use crate::{Code, Failure, Result};
 
 /// What of a patch does more than change lines of the files that it names.
@@ -65,7 +64,7 @@ pub(crate) fn patched_names(told: &Capture) -> Result<Vec<PathBuf>> {
     if told.left_out() > 0 {
         let message =
             format!("The names of the patch's files have {} bytes; too many to be checked.", told.total_bytes());
-        return Err(over_limit(message));
+        return Err(Failure::over_limit(message));
     }
     let bytes = told.bytes();
     let parts = bytes.split(|it| *it == 0).filter(|it| !it.is_empty());

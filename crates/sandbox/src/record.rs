@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Lock, lock, lock_shared, names, own_directory, read, write};
-use crate::{Code, ProfileName, Result, SandboxKey, Scope, TokenHash};
+use crate::{Code, Result, SandboxKey, Scope, TokenHash};
+use coracle_host::lock::Lock;
+use coracle_host::state_file::{lock, lock_shared, names, own_directory, read, write};
+use coracle_types::ProfileName;
 
 /// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
 const MOST_WORKERS: usize = 16;
@@ -243,7 +245,7 @@ impl SandboxDir {
 
     /// Removes the record.
     pub(crate) fn forget(&self) -> Result<()> {
-        crate::files::remove(&self.file())
+        coracle_host::state_file::remove(&self.file())
     }
 
     fn file(&self) -> PathBuf {
@@ -254,7 +256,8 @@ impl SandboxDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Domain, WorkflowId, fresh_token};
+    use crate::{Domain, fresh_token};
+    use coracle_types::WorkflowId;
 
     fn record() -> SandboxRecord {
         let profile = ProfileName::parse("default").unwrap();

@@ -11,7 +11,8 @@ use coracle_runtime::{BranchName, GitRules, GitUrl};
 use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::links::checked_repository;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// A repository that was named, and may be taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]

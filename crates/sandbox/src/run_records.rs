@@ -20,7 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::driver::Event;
 use crate::protocol::Usage;
 use crate::worktree::Worktree;
-use crate::{Code, Failure, ProfileName, Result, SandboxDir, WorkflowId, files};
+use crate::{Code, Failure, Result, SandboxDir};
+use coracle_host::state_file;
+use coracle_types::{ProfileName, WorkflowId};
 
 /// Between two looks whether an agent that has to stop has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -127,7 +129,7 @@ impl RunRecords {
     /// # Errors
     /// Whatever the file system says.
     pub fn last(&self) -> Result<Option<RunRecord>> {
-        let Some(mut run) = files::read::<RunRecord>(&self.file("json"))? else { return Ok(None) };
+        let Some(mut run) = state_file::read::<RunRecord>(&self.file("json"))? else { return Ok(None) };
         if run.state == RunState::Running && !run.owner.alive() {
             run.state = RunState::Lost;
         }
@@ -182,7 +184,7 @@ impl RunRecords {
     /// # Errors
     /// Whatever the file system says.
     pub fn save(&self, run: &RunRecord) -> Result<()> {
-        files::write(&self.file("json"), run)
+        state_file::write(&self.file("json"), run)
     }
 
     /// Appends an event with its number, from 1.

@@ -18,8 +18,8 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::{DirHandle, Node};
 use serde::{Deserialize, Serialize};
 
-use crate::files::{lock, read, remove, write};
 use crate::{Code, Failure, Result, SandboxDir, WORKER};
+use coracle_host::state_file::{lock, read, remove, write};
 
 /// Paths below it that lie read-only over themselves in the container.
 pub const READ_ONLY: [&str; 3] = ["repo.git/config", "repo.git/hooks", "repo.git/info"];
@@ -314,7 +314,8 @@ fn is_policy(err: &Failure) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Domain, ProfileName, SandboxKey, WorkflowId};
+    use crate::{Domain, SandboxKey};
+    use coracle_types::{ProfileName, WorkflowId};
 
     struct Bench {
         root: tempfile::TempDir,

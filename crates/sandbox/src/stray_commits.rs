@@ -5,7 +5,8 @@ use coracle_runtime::shell_word;
 
 use crate::names::is_plain_word;
 use crate::workflow_records::Workflow;
-use crate::{Code, Failure, SandboxWarning};
+use crate::{Code, Failure};
+use coracle_types::SandboxWarning;
 
 /// Commits that are checked out and that the workflow's branch lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::failure::over_limit;
-use crate::files::{self, Lock, lock, names, own_directory, read, remove, write};
-use crate::{Failure, Result, WorkflowId};
+use crate::{Failure, Result};
+use coracle_host::lock::Lock;
+use coracle_host::state_file;
+use coracle_host::state_file::{lock, names, own_directory, read, remove, write};
+use coracle_types::WorkflowId;
 
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
@@ -209,7 +211,7 @@ impl Records {
         let _lock = lock(&self.all.join("ports.lock"), Duration::from_secs(30)).await?;
         let taken = self.taken()?;
         let Some(k) = (0..NAMESPACES).find(|k| !taken.contains(k) && can_be_had(ports(*k))) else {
-            return Err(over_limit(format!("{NAMESPACES} workflows have all ports there are")));
+            return Err(Failure::over_limit(format!("{NAMESPACES} workflows have all ports there are")));
         };
         let workflow = workflow(k);
         replace(&self.dir.join("workflows").join(format!("{}.ports-{k}", workflow.id)), b"")
@@ -252,7 +254,7 @@ impl Records {
 }
 
 fn newer(id: &WorkflowId) -> Failure {
-    files::newer(format!("Workflow `{id}` was recorded by a newer version of Coracle."))
+    state_file::newer(format!("Workflow `{id}` was recorded by a newer version of Coracle."))
 }
 
 fn id_of(file: &Path) -> Option<WorkflowId> {

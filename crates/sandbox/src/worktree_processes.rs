@@ -9,7 +9,8 @@ use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// Between the request to end and the end by force.
 const GRACE: Duration = Duration::from_secs(5);

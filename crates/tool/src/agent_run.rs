@@ -8,7 +8,8 @@ use coracle_lifecycle::Lock;
 use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport, Commit, CreateRequest, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning};
+use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
+use coracle_types::{ProfileName, SandboxWarning};
 use serde::Serialize;
 use tokio::time::sleep;
 

@@ -23,11 +23,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("compose", &["runtime"]),
     ("jobs", &["runtime"]),
     ("workspace", &["runtime", "lifecycle"]),
-    ("sandbox", &["runtime", "lifecycle"]),
+    ("sandbox", &["types", "host", "runtime", "lifecycle"]),
     ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
     (
         "tool",
-        &["runtime", "engine", "kube", "lifecycle", "provision", "images", "compose", "jobs", "workspace", "sandbox"],
+        &[
+            "types",
+            "runtime",
+            "engine",
+            "kube",
+            "lifecycle",
+            "provision",
+            "images",
+            "compose",
+            "jobs",
+            "workspace",
+            "sandbox",
+        ],
     ),
     ("transport", &["runtime", "tool"]),
     ("telemetry", &["tool", "transport"]),
@@ -41,6 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
+            "types",
             "runtime",
             "lifecycle",
             "workspace",

@@ -20,8 +20,9 @@ use crate::provider::{
     ExecCall, ExecStream, ExecUser, Forward, Frame, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
     SandboxState, Teardown, TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness, SandboxWarning};
+use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness};
 use coracle_lifecycle::EndReason;
+use coracle_types::SandboxWarning;
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
 const ROOT: &str = "/workspace";

@@ -13,8 +13,9 @@ use super::*;
 use crate::proxy::{Grants, Tokens};
 use crate::record::SandboxDir;
 use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness};
-use crate::{Domain, Failure, ProfileName, SandboxKey};
+use crate::{Domain, Failure, SandboxKey};
 use coracle_lifecycle::EndReason;
+use coracle_types::ProfileName;
 
 /// One that was made for another way to its proxy.
 #[derive(Debug)]

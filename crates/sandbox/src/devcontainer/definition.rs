@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::feature::Feature;
 use super::mounts::MountRequest;
 use super::variables;
-use crate::SandboxWarning;
+use coracle_types::SandboxWarning;
 
 /// A larger file is none.
 pub const MAX_BYTES: usize = 256 << 10;

@@ -9,7 +9,8 @@ use super::artifact::Artifact;
 use super::refusal::{DeniedProperty, ignored, invalid};
 use super::value::{line_of, variable};
 use super::{Variables, context, json};
-use crate::{Result, SandboxWarning};
+use crate::Result;
+use coracle_types::SandboxWarning;
 
 /// A requested feature.
 #[derive(Clone, Debug, PartialEq, Eq)]

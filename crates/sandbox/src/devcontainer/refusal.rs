@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::{Code, Failure, SandboxWarning};
+use crate::{Code, Failure};
+use coracle_types::SandboxWarning;
 
 /// Something that is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

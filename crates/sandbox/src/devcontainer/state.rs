@@ -8,8 +8,9 @@ use coracle_runtime::{Ids, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use super::{CommandRan, Devcontainer, LifecycleStage, MAX_BYTES, Variables, read};
-use crate::files;
-use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey, SandboxWarning, WorkflowId};
+use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey};
+use coracle_host::state_file;
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// A file as it was found, and the decisions that it led to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +103,7 @@ impl DevcontainerState {
         local_env: BTreeMap<String, String>,
         default_image: Option<ImageRef>,
     ) -> Result<Option<Self>> {
-        let Some(record) = files::read::<DevcontainerRecord>(&record_file(dir))? else { return Ok(None) };
+        let Some(record) = state_file::read::<DevcontainerRecord>(&record_file(dir))? else { return Ok(None) };
         let (file, unread) = match read(record.text.as_bytes(), &record.variables(dir.key(), local_env)) {
             Ok(file) => (file, None),
             // Enough to save what is inside.
@@ -151,17 +152,17 @@ impl DevcontainerRecord {
     /// Whatever the file system says.
     pub fn save(&self, dir: &SandboxDir) -> Result<()> {
         debug_assert!(self.text.len() <= MAX_BYTES);
-        files::write(&record_file(dir), self)
+        state_file::write(&record_file(dir), self)
     }
 }
 
 impl HookProgress {
     pub(crate) fn load(dir: &SandboxDir) -> Result<Self> {
-        Ok(files::read(&progress_file(dir))?.unwrap_or_default())
+        Ok(state_file::read(&progress_file(dir))?.unwrap_or_default())
     }
 
     pub(crate) fn save(&self, dir: &SandboxDir) -> Result<()> {
-        files::write(&progress_file(dir), self)
+        state_file::write(&progress_file(dir), self)
     }
 }
 
@@ -178,7 +179,7 @@ fn progress_file(dir: &SandboxDir) -> PathBuf {
 /// # Errors
 /// Whatever the file system says.
 pub fn forget(dir: &SandboxDir) -> Result<()> {
-    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| crate::files::remove(it))
+    [record_file(dir), progress_file(dir)].iter().try_for_each(|it| coracle_host::state_file::remove(it))
 }
 
 /// Locks a file against all processes, and waits for it.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::refusal::ignored;
-use crate::{SandboxWarning, WorkflowId};
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// What variables of a file stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,8 @@ use self::run::{FrameOutcome, Run};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};
 use crate::provider::{SandboxInfo, SandboxProvider, UsageTotals, WorkerCall, WorkerProcess};
 use crate::schema::Schema;
-use crate::{Code, Failure, Result, SandboxWarning};
+use crate::{Code, Failure, Result};
+use coracle_types::SandboxWarning;
 
 /// Events that wait for who listens; more of them make the worker wait.
 const WAITING: usize = 64;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::stream::ExecStream;
+use crate::Result;
 use crate::protocol::{ResponseFrame, WorkerRequest};
 use crate::proxy::UsageTotals;
-use crate::{Result, SandboxWarning};
+use coracle_types::SandboxWarning;
 
 /// One sandbox: its container, made when it is first needed and again when it is gone.
 #[async_trait]

@@ -12,7 +12,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use super::egress::EgressPolicy;
 use super::git::GitRules;
 use super::meter::Budget;
-use crate::{Code, Failure, ProfileName, Scope, TokenHash};
+use crate::{Code, Failure, Scope, TokenHash};
+use coracle_types::ProfileName;
 
 /// Bytes of a request's body, unless something else is said.
 pub const MAX_BODY: u64 = 10 << 20;

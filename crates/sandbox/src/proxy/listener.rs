@@ -159,8 +159,8 @@ mod tests {
     use tokio::net::TcpSocket;
 
     use super::*;
-    use crate::ProfileName;
     use crate::proxy::{Grants, ProxySettings, Tokens};
+    use coracle_types::ProfileName;
 
     /// What is heard by whoever tries a token from that address.
     async fn tried(from: [u8; 4], at: SocketAddr) -> String {

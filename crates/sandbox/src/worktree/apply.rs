@@ -21,7 +21,8 @@ use crate::checkout_failure::{not_copied, restored_after};
 use crate::patch::{Checkout, apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
 use crate::stray_commits::no_commits;
-use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// A patch that is held in memory.
 const MAX_PATCH: u64 = 64 << 20;

@@ -9,12 +9,13 @@ use super::dirty::UncommittedChanges;
 use super::git_in_container::{Git, Workdir};
 use super::mirror::Mirror;
 use super::{WorktreeManager, parse};
-use crate::files::Lock;
 use crate::near_names::near;
 use crate::repository_source::{RepositorySource, branch_of, checked_repository};
 use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
-use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_host::lock::Lock;
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// What is done about changes of a directory that are not committed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

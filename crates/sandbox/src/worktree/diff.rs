@@ -7,7 +7,8 @@ use super::git_in_container::{Git, Workdir};
 use super::parse::{FileChange, changes, whole_files};
 use super::{WorktreeManager, no_worktree};
 use crate::nested_repository::without_commit;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// How comparisons are printed: nothing of the repository's decides it.
 pub(super) const PLAIN: &[&str] = &[

@@ -15,9 +15,9 @@ use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use tempfile::TempDir;
 
 use super::{MAX_TOLD, SourceChanges, WorktreeManager, git_command, host, parse, succeeded};
-use crate::failure::over_limit;
 use crate::repository_source::{RepositoryDirs, small_file};
-use crate::{Failure, Result, SandboxWarning};
+use crate::{Failure, Result};
+use coracle_types::SandboxWarning;
 
 /// An index is no longer.
 const MAX_INDEX: u64 = 256 << 20;
@@ -186,7 +186,7 @@ impl WorktreeManager {
         let ended = self.run_git(checkout, words, stdin).await?;
         if ended.stdout.left_out() > 0 {
             let message = "There are more files in the directory than can be looked at.";
-            return Err(over_limit(message));
+            return Err(Failure::over_limit(message));
         }
         Ok(succeeded(ended)?.stdout.bytes())
     }

@@ -7,8 +7,9 @@ use tokio::io::AsyncWrite;
 use super::WorktreeManager;
 use super::diff::{PLAIN, with_index};
 use super::git_in_container::{Sink, Workdir};
+use crate::Result;
 use crate::stray_commits::no_commits;
-use crate::{Result, SandboxWarning, WorkflowId};
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// Forms of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,9 +14,9 @@ use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Input};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-use crate::failure::over_limit;
 use crate::leftover::Author;
-use crate::{Code, Failure, ProfileName, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::{ProfileName, WorkflowId};
 
 /// Bytes of names and numbers that are read.
 const MAX_TOLD: usize = 16 << 20;
@@ -178,7 +178,7 @@ impl OutputReceiver for Sink<'_> {
     async fn receive(&mut self, bytes: &[u8]) -> Result<()> {
         self.bytes += bytes.len() as u64;
         if self.bytes > self.max_bytes {
-            return Err(over_limit(format!("there are more than {} bytes", self.max_bytes)));
+            return Err(Failure::over_limit(format!("there are more than {} bytes", self.max_bytes)));
         }
         self.to.write_all(bytes).await.map_err(Failure::internal)
     }
@@ -283,7 +283,7 @@ impl GitOutput {
     pub(super) fn good(self) -> Result<Vec<u8>> {
         match self.exit {
             Exit::Code(0) if self.whole => Ok(self.stdout),
-            Exit::Code(0) => Err(over_limit("git inside printed more than can be read")),
+            Exit::Code(0) => Err(Failure::over_limit("git inside printed more than can be read")),
             _ => Err(self.failure()),
         }
     }

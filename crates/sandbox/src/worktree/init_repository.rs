@@ -14,7 +14,8 @@ use super::mirror::{Mirror, ORIGIN};
 use super::{INIT_BARE, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
-use crate::{Code, Failure, Result, SandboxWarning};
+use crate::{Code, Failure, Result};
+use coracle_types::SandboxWarning;
 
 /// Names of repositories that are not finished.
 const UNFINISHED: &str = ".repo.git.";

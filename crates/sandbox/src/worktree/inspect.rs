@@ -10,7 +10,6 @@ use coracle_runtime::host::process::Stdin;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
 use super::{SOON, WorktreeManager, git_command, parse, succeeded};
-use crate::failure::over_limit;
 use crate::git_output::{CommitFile, CommitFileKind};
 use crate::repository_source::RepositorySource;
 use crate::{Code, Failure, Result};
@@ -107,7 +106,7 @@ impl WorktreeManager {
         let ended = succeeded(ended)?;
         let files = parse::tree(&ended.stdout.bytes());
         if ended.stdout.left_out() > 0 || files.len() > MAX_FILES {
-            return Err(over_limit(format!("The repository has more than {MAX_FILES} files.")));
+            return Err(Failure::over_limit(format!("The repository has more than {MAX_FILES} files.")));
         }
         Ok(files)
     }
@@ -120,7 +119,7 @@ impl WorktreeManager {
         if file.size > max_bytes as u64 {
             let message =
                 format!("`{}` has {} bytes; at most {max_bytes} are read.", file.path.escape_debug(), file.size);
-            return Err(over_limit(message));
+            return Err(Failure::over_limit(message));
         }
         self.own_printed(&seen.mirror, &["cat-file", "blob", &file.oid]).await
     }
@@ -150,7 +149,7 @@ impl WorktreeManager {
         for file in files {
             if file.size > MAX_FILE {
                 let message = format!("`{}` is too large for an image: {} bytes.", file.path.escape_debug(), file.size);
-                return Err(over_limit(message));
+                return Err(Failure::over_limit(message));
             }
             let mut header = String::new();
             from.read_line(&mut header).await.map_err(Failure::internal)?;

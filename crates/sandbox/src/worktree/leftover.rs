@@ -5,7 +5,8 @@ use coracle_lifecycle::RepoStatus;
 use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use crate::leftover::{Author, Leftover};
-use crate::{Failure, Result, WorkflowId};
+use crate::{Failure, Result};
+use coracle_types::WorkflowId;
 
 /// The subject of the commit.
 const MESSAGE: &str = "Commit what the agent left uncommitted";

@@ -8,7 +8,8 @@ use super::WorktreeManager;
 use super::git_in_container::Workdir;
 use super::mirror::ORIGIN;
 use crate::workflow_records::Workflow;
-use crate::{Code, Result, SandboxWarning, WorkflowId};
+use crate::{Code, Result};
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// Worktrees that are looked at at once.
 const AT_ONCE: usize = 4;

@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::git_in_container::Workdir;
 use super::{WorktreeManager, parse};
 use crate::stray_commits::StrayCommits;
-use crate::{Failure, Result, WorkflowId};
+use crate::{Failure, Result};
+use coracle_types::WorkflowId;
 
 /// Commits that are read.
 const MAX_COMMITS: &str = "--max-count=1000";

@@ -10,11 +10,13 @@ use coracle_runtime::host::process::{ProgramOutput, Stdin};
 use coracle_runtime::{Error, random_hex, shell_word};
 
 use super::{SOON, WorktreeManager, parse};
-use crate::files::{Lock, lock};
 use crate::local_repository::{LocalRepository, reason};
 use crate::repository_source::{RepositorySource, checked_repository};
 use crate::workflow_records::PATIENCE;
-use crate::{Code, Failure, Result, SandboxWarning};
+use crate::{Code, Failure, Result};
+use coracle_host::lock::Lock;
+use coracle_host::state_file::lock;
+use coracle_types::SandboxWarning;
 
 const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
 
@@ -108,7 +110,7 @@ impl WorktreeManager {
 
     async fn create_mirror(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
         let temp = self.mirrors.join(format!("{}.tmp-{}", from.source.key(), random_hex::<4>()));
-        crate::files::own_directory(&temp)?;
+        coracle_host::state_file::own_directory(&temp)?;
         let made = self.fill_new(from, &temp).await;
         let placed = match made {
             Ok(()) => std::fs::rename(&temp, dir).map_err(Failure::internal),

@@ -59,7 +59,8 @@ pub use crate::shared_dir::{READ_ONLY, SharedDir};
 pub use crate::stray_commits::StrayCommits;
 use crate::workflow_records::{Records, Repository, Workflow};
 pub use crate::worktree_settings::WorktreeSettings;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// Creates, inspects and removes worktrees, and exports their work.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl WorktreeManager {
     /// `git_missing`.
     pub fn new(settings: WorktreeSettings) -> Result<Self> {
         let mirrors = settings.state.join("git");
-        crate::files::own_directory(&mirrors)?;
+        coracle_host::state_file::own_directory(&mirrors)?;
         let git = IsolatedGit::of_this_host(settings.programs.clone(), mirrors.clone(), settings.person.clone())
             .map_err(|_| Failure::new(Code::GitMissing, "There is no git on this host.").hint("install git"))?;
         let git = git.with(settings.allow_private, settings.fsck);

@@ -14,7 +14,8 @@ use super::mirror::ORIGIN;
 use super::{SOON, WorktreeManager, parse};
 use crate::stray_commits::no_commits;
 use crate::workflow_records::Workflow;
-use crate::{Code, Failure, Result, SandboxWarning, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::{SandboxWarning, WorkflowId};
 
 /// The head of a bundle names each commit that it builds on.
 const MAX_HEAD: u64 = 16 << 20;

@@ -10,7 +10,8 @@ use super::save::{WorktreeSave, not_saved};
 use crate::repository_source::branch_of;
 use crate::workflow_records::Workflow;
 use crate::worktree_processes::WorktreeProcesses;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// Times that the work is saved, if something is started in the worktree meanwhile.
 const MAX_SAVES: u32 = 3;

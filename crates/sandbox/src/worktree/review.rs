@@ -10,9 +10,10 @@ use coracle_runtime::link::protocol::{ErrorCode, FileKind};
 use super::WorktreeManager;
 use super::create::link_of;
 use super::git_in_container::{Workdir, lost};
+use crate::Result;
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
-use crate::{Result, SandboxWarning};
+use coracle_types::SandboxWarning;
 
 /// The code of every one of these warnings.
 const REVIEW: &str = "review";

@@ -17,7 +17,8 @@ use super::parse::{FileChange, changes, gitlinks};
 use super::remove::RemoveRequest;
 use crate::names::archive_name;
 use crate::workflow_records::Workflow;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// Names in a manifest.
 const MAX_NAMES: usize = 1000;

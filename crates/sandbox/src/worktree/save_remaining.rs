@@ -13,7 +13,8 @@ use super::item_save::{BundleSave, SavedWork};
 use super::remove::RemoveRequest;
 use super::save::not_saved;
 use crate::shared_dir::ORPHANS;
-use crate::{Code, Failure, Result, WorkflowId};
+use crate::{Code, Failure, Result};
+use coracle_types::WorkflowId;
 
 /// References that are made inside: branches beside those of workflows, tags, and the stash.
 const OWN: [&str; 3] = ["--branches", "--tags", git::STASH];

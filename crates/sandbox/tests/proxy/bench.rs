@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coracle_runtime::Secret;
+use coracle_sandbox::TokenHash;
 use coracle_sandbox::proxy::{
     FixedKey, Grants, Proxy, ProxyEvent, ProxyListener, ProxySettings, Resolver, Timeouts, Tokens,
 };
 use coracle_sandbox::proxy::{ProviderConfig, ProviderKind};
-use coracle_sandbox::{ProfileName, TokenHash};
+use coracle_types::ProfileName;
 use futures_util::stream::{self, StreamExt as _};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};

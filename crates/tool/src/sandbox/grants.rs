@@ -5,10 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use coracle_runtime::host::git::IsolatedGit;
 use coracle_runtime::{GitRules, GitUrl};
+use coracle_sandbox::proxy;
 use coracle_sandbox::proxy::{
     Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
 };
-use coracle_sandbox::{ProfileName, proxy};
+use coracle_types::ProfileName;
 
 use super::key::ProviderKey;
 use crate::coding_agents;

@@ -10,10 +10,10 @@ use coracle_runtime::Ids;
 use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
 use coracle_sandbox::worktree::{SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
-    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, ProfileName, SandboxDir, SandboxHandle, SandboxKey,
-    SandboxLiveness, SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER, WorkflowId,
-    WorktreeManager,
+    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, SandboxDir, SandboxHandle, SandboxKey, SandboxLiveness,
+    SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER, WorktreeManager,
 };
+use coracle_types::{ProfileName, WorkflowId};
 
 use super::grants::{grants, network};
 use super::identity::git_identity;

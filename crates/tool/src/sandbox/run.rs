@@ -8,9 +8,8 @@ use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
 use coracle_sandbox::proxy::KeySource as _;
 use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
-use coracle_sandbox::{
-    OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning, WorkflowId,
-};
+use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -323,7 +322,7 @@ pub async fn opened(cx: &Context, sandbox: &SandboxHandle, id: &WorkflowId) -> R
 mod tests {
     use std::sync::Arc;
 
-    use coracle_sandbox::ProfileName;
+    use coracle_types::ProfileName;
 
     use super::model;
     use crate::config::Config;

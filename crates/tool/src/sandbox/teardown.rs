@@ -6,9 +6,10 @@ use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotKey, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
 use coracle_sandbox::{
-    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowClaim,
-    WorkflowId, key_of_session, session_of,
+    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, WorkflowClaim, key_of_session,
+    session_of,
 };
+use coracle_types::{SandboxWarning, WorkflowId};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 

@@ -3,7 +3,8 @@
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::worktree::{CreateRequest, SetupRequest, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use coracle_sandbox::{OpenSandbox, SandboxHandle};
+use coracle_types::{ProfileName, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

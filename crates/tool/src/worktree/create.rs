@@ -4,7 +4,8 @@ use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::devcontainer::CommandRan;
 use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
-use coracle_sandbox::{ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
+use coracle_sandbox::{SandboxHandle, SandboxLiveness};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

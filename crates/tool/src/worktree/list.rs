@@ -2,10 +2,8 @@
 
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::WorktreeStatus;
-use coracle_sandbox::{
-    ProfileName, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness, SandboxWarning,
-    WorkflowId,
-};
+use coracle_sandbox::{RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

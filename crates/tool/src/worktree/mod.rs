@@ -16,7 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use coracle_sandbox::worktree::SourceChanges;
-use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use coracle_sandbox::{OpenSandbox, SandboxHandle};
+use coracle_types::{ProfileName, WorkflowId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_sandbox::worktree::{RemovalReport, RemoveRequest, SavedWork};
-use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
+use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval};
+use coracle_types::WorkflowId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,8 @@ use coracle_provision::UserRequest;
 use coracle_runtime::{Ids, Limits};
 use coracle_sandbox::devcontainer::{DevcontainerRecord, DevcontainerUser, Variables, forget, lock_file};
 use coracle_sandbox::worktree::RepoCommit;
-use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WORKER, WorkflowId};
+use coracle_sandbox::{AGENT, SandboxHandle, SandboxLiveness, WORKER};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
 
 use super::build_files::BuildFiles;
 use super::image::DevcontainerImage;

@@ -10,12 +10,12 @@ use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
-use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{
     Build, DeniedProperty, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Variables, dockerfile,
     in_order, is_kept_out, relative,
 };
 use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths};
+use coracle_types::SandboxWarning;
 use serde_json::{Value, json};
 
 use super::build_files::BuildFiles;

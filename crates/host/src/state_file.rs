@@ -1,4 +1,4 @@
-//! Files of ours in the state directory: written whole, read whole, locked over all processes.
+//! Files of the state directory: written whole, read whole, locked between processes. Errors are [`Failure`]s.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -6,23 +6,27 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::fs::replace;
-pub(crate) use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{StoredFileError, parse_stored};
+use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{StoredFileError, parse_stored};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Code, Failure, Result};
+use crate::fs::{self, replace};
+use crate::lock::Lock;
 
-pub(crate) fn own_directory(dir: &Path) -> Result<()> {
+/// Creates a directory and those above it, for the user alone.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn own_directory(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Failure::internal)
 }
 
-/// Takes a lock, waiting a while for its holder.
+/// Takes a lock, and waits for its holder for as long as `patience`.
 ///
 /// # Errors
 /// `busy` when it is held for longer.
-pub(crate) async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
+pub async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
     taken(Lock::take(path, patience).await)
 }
 
@@ -30,7 +34,7 @@ pub(crate) async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
 ///
 /// # Errors
 /// `busy` when it is held alone for longer.
-pub(crate) async fn lock_shared(path: &Path, patience: Duration) -> Result<Lock> {
+pub async fn lock_shared(path: &Path, patience: Duration) -> Result<Lock> {
     taken(Lock::share(path, patience).await)
 }
 
@@ -38,14 +42,22 @@ fn taken(lock: io::Result<Option<Lock>>) -> Result<Lock> {
     lock.map_err(Failure::internal)?.ok_or_else(|| Failure::new(Code::Busy, "Another call is at work there."))
 }
 
-pub(crate) fn names(dir: &Path) -> Result<Vec<PathBuf>> {
+/// The paths of what is in a directory; none if it is missing.
+///
+/// # Errors
+/// Errors of the file system.
+pub fn names(dir: &Path) -> Result<Vec<PathBuf>> {
     match std::fs::read_dir(dir) {
         Err(err) if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
         entries => Ok(entries.map_err(Failure::internal)?.flatten().map(|it| it.path()).collect()),
     }
 }
 
-pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+/// Reads a stored file. `None` if it is missing.
+///
+/// # Errors
+/// `newer_version` for a file of a newer version; `internal` for a damaged one.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     match std::fs::read(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
         bytes => parse_stored(path, &bytes.map_err(Failure::internal)?).map(Some).map_err(unreadable),
@@ -59,19 +71,26 @@ fn unreadable(err: StoredFileError) -> Failure {
     }
 }
 
-/// What a newer version wrote stays as it is.
-pub(crate) fn newer(message: String) -> Failure {
+/// The failure for a file that a newer version wrote, which stays as it is.
+#[must_use]
+pub fn newer(message: String) -> Failure {
     Failure::new(Code::NewerVersion, message)
         .hint("use that version for it, or update this one; its record is left as it is")
 }
 
 /// Removes a file, if it is there.
-pub(crate) fn remove(path: &Path) -> Result<()> {
-    coracle_runtime::host::fs::remove(path).map_err(Failure::internal)
+///
+/// # Errors
+/// Errors of the file system.
+pub fn remove(path: &Path) -> Result<()> {
+    fs::remove(path).map_err(Failure::internal)
 }
 
 /// Replaces a file atomically, and syncs it.
-pub(crate) fn write(path: &Path, it: &impl Serialize) -> Result<()> {
+///
+/// # Errors
+/// Errors of the file system, and values that JSON cannot hold.
+pub fn write(path: &Path, it: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;
     replace(path, &text).map_err(Failure::internal)
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_guest::codec::{self, Frame as Framed};
 use coracle_lifecycle::EndReason;
+use coracle_proxy::policy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::protocol::{EnsureUser, FirstMessage, Hello};
 use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
 use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkAttachment, Secret};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
-use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_sandbox::{
     AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, Result, RunningContainer, Sandbox,
     SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_lifecycle::{EndReason, SaveDestination};
+use coracle_proxy::UsageTotals;
+use coracle_proxy::policy::Grants;
 use coracle_runtime::ContainerPath;
+use coracle_types::{ProfileName, SandboxWarning};
 
 use crate::container::{
     ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,
@@ -14,12 +17,10 @@ use crate::container::{
 };
 use crate::devcontainer::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
-use crate::proxy::{Grants, UsageTotals};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
 use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
 use crate::{Code, Failure, Result, SandboxKey, WorktreeManager};
-use coracle_types::{ProfileName, SandboxWarning};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
 /// needs all of its time at once.

@@ -22,8 +22,6 @@ pub mod driver;
 mod git_output;
 #[cfg(feature = "host")]
 mod handle;
-#[cfg(feature = "host")]
-mod http;
 mod key;
 #[cfg(feature = "host")]
 mod leftover;
@@ -41,8 +39,6 @@ pub mod protocol;
 #[cfg(feature = "host")]
 pub mod provider;
 #[cfg(feature = "host")]
-pub mod proxy;
-#[cfg(feature = "host")]
 mod record;
 #[cfg(feature = "host")]
 mod registry;
@@ -57,7 +53,6 @@ mod services;
 mod shared_dir;
 #[cfg(feature = "host")]
 mod stray_commits;
-mod token;
 #[cfg(feature = "host")]
 mod workflow_records;
 #[cfg(feature = "host")]
@@ -86,7 +81,6 @@ pub use registry::SandboxRegistry;
 pub use run_records::{RunRecord, RunRecords, RunState};
 #[cfg(feature = "host")]
 pub use services::{DescribeError, SandboxServices, key_of_session, session_of};
-pub use token::{Scope, TokenHash, fresh as fresh_token};
 #[cfg(feature = "host")]
 pub use worktree::WorktreeManager;
 

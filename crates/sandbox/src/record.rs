@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use coracle_host::lock::Lock;
+use coracle_host::state_file::{lock, lock_shared, names, own_directory, read, write};
+use coracle_proxy::token::{Scope, TokenHash};
+use coracle_types::ProfileName;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Result, SandboxKey, Scope, TokenHash};
-use coracle_host::lock::Lock;
-use coracle_host::state_file::{lock, lock_shared, names, own_directory, read, write};
-use coracle_types::ProfileName;
+use crate::{Code, Result, SandboxKey};
 
 /// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
 const MOST_WORKERS: usize = 16;
@@ -255,9 +256,11 @@ impl SandboxDir {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{Domain, fresh_token};
+    use coracle_proxy::token::fresh_token;
     use coracle_types::WorkflowId;
+
+    use super::*;
+    use crate::Domain;
 
     fn record() -> SandboxRecord {
         let profile = ProfileName::parse("default").unwrap();

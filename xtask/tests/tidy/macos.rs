@@ -14,17 +14,19 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 20] = [
+const HOST_CRATES: [&str; 22] = [
     "cli",
     "client",
     "compose",
     "host",
+    "http",
     "images",
     "jobs",
     "lifecycle",
     "mcp",
     "protocol",
     "provision",
+    "proxy",
     "runtime",
     "sandbox",
     "serve",

@@ -12,18 +12,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use coracle_host::state_file;
+use coracle_proxy::listen::{Listeners, PrivateSubnet, ProxyListener};
+use coracle_proxy::policy::{Grants, Tokens};
+use coracle_proxy::{Observer, Proxy, ProxySettings, UsageTotals};
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::link::Link;
 use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
 use self::network::is_here;
-use crate::proxy::{
-    Grants, Listeners, Observer, PrivateSubnet, Proxy, ProxyListener, ProxySettings, Tokens, UsageTotals,
-};
 use crate::record::SandboxDir;
 use crate::{Code, Failure, Result};
-use coracle_host::state_file;
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.

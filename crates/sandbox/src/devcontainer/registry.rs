@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_http::{Body, HttpClient, innermost, request};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE};
@@ -20,7 +21,6 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::artifact::{Artifact, is_digest};
-use crate::http::{self, Body, HttpClient};
 use crate::{Code, Failure, Result};
 
 /// Bytes of a manifest, and of a token response.
@@ -74,7 +74,7 @@ impl Registries {
     pub fn new() -> Result<Self> {
         let lookup =
             |name: String| async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|it| it.ip()).collect()) };
-        HttpClient::new(Arc::new(move |name| Box::pin(lookup(name))), CONNECT).map(Self)
+        HttpClient::new(Arc::new(move |name| Box::pin(lookup(name))), CONNECT).map(Self).map_err(Failure::internal)
     }
 
     /// What an artifact is now.
@@ -146,7 +146,7 @@ impl Registries {
         most: usize,
     ) -> Result<RegistryResponse> {
         for _ in 0..=REDIRECTS {
-            let request = http::request(Method::GET, &url, headers(of, token)?, Body::default());
+            let request = request(Method::GET, &url, headers(of, token)?, Body::default());
             let response = self.0.send(request.map_err(|err| of.failed(err))?).await.map_err(|err| of.failed(err))?;
             let Some(next) = redirect(&response, &url) else { return read_body(of, response, most).await };
             if !of.is_local() && next.scheme() != "https" {
@@ -201,7 +201,7 @@ async fn read_body(of: &Artifact, response: Response<Incoming>, most: usize) -> 
     while parts.status == StatusCode::OK
         && let Some(frame) = body.frame().await
     {
-        let frame = frame.map_err(|err| of.failed(http::innermost(&err)))?;
+        let frame = frame.map_err(|err| of.failed(innermost(&err)))?;
         let more = frame.data_ref().map_or(&[][..], |it| it);
         if bytes.len() + more.len() > most {
             return Err(of.failed(format!("more than {most} bytes came")));

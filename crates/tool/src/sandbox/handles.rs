@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 use coracle_lifecycle::SlotError;
+use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
+use coracle_proxy::policy::GitRules;
 use coracle_runtime::Ids;
-use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
 use coracle_sandbox::worktree::{SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
     ContainerOptions, DevcontainerReport, Domain, OpenSandbox, SandboxDir, SandboxHandle, SandboxKey, SandboxLiveness,

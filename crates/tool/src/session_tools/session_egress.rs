@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_proxy::environment::PROXY_ENV;
+use coracle_proxy::policy::{Grants, Tokens};
 use coracle_runtime::{ContainerId, Ids, Link};
-use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
 use coracle_sandbox::{
     Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
 };

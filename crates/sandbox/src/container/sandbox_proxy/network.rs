@@ -7,10 +7,12 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use super::SandboxProxy;
-use crate::proxy::{PrivateSubnet, Proxy, ProxyListener};
-use crate::{Code, Failure, Result};
 use coracle_host::state_file;
+use coracle_proxy::Proxy;
+use coracle_proxy::listen::{PrivateSubnet, ProxyListener};
+
+use super::SandboxProxy;
+use crate::{Code, Failure, Result};
 
 /// What else there is where an engine's network does not do.
 pub(in crate::container) const OTHER_WAYS: &str = "set `proxy.transport` to \"link\" or \"unix\", or leave it out";

@@ -15,7 +15,7 @@ use crate::container::{
     ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, Startup, StartupOptions, Transport,
 };
-use crate::devcontainer::{self, DevcontainerState};
+use crate::devcontainer_state::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
@@ -288,7 +288,7 @@ impl SandboxHandle {
         };
         self.proxy.close();
         self.sandbox.remove(reason).await?;
-        devcontainer::forget(self.sandbox.dir())?;
+        devcontainer_state::forget(self.sandbox.dir())?;
         self.proxy.forget_usage()?;
         let kept = match &self.shared {
             Some(dir) => dir.remove().await?,

@@ -15,7 +15,7 @@ mod checkout_failure;
 #[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]
-pub mod devcontainer;
+pub mod devcontainer_state;
 #[cfg(feature = "host")]
 pub mod driver;
 #[cfg(feature = "host")]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_devcontainer::file::Variables;
 use coracle_lifecycle::Creation;
 use coracle_provision::UserRequest;
 use coracle_runtime::{Ids, Limits};
-use coracle_sandbox::devcontainer::{DevcontainerRecord, DevcontainerUser, Variables, forget, lock_file};
+use coracle_sandbox::devcontainer_state::{DevcontainerRecord, DevcontainerUser, forget, lock_file};
 use coracle_sandbox::worktree::RepoCommit;
 use coracle_sandbox::{AGENT, SandboxHandle, SandboxLiveness, WORKER};
 use coracle_types::{ProfileName, SandboxWarning, WorkflowId};

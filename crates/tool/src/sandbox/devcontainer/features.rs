@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use coracle_devcontainer::features::{Artifact, Feature, FeatureFile, feature_file};
+use coracle_devcontainer::file::is_kept_out;
 use coracle_runtime::Image;
-use coracle_sandbox::devcontainer::{Artifact, Feature, FeatureFile, feature_file, is_kept_out};
 use coracle_sandbox::worktree::CommitFile;
 use coracle_types::SandboxWarning;
 use serde_json::json;

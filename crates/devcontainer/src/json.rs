@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use coracle_types::failure::Result;
 use jsonc_parser::ast::Value as Node;
 use jsonc_parser::common::Ranged as _;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use serde_json::{Map, Value};
 
-use super::refusal::invalid;
-use crate::Result;
+use crate::refusal::invalid;
 
 /// Line and column of each property, from 1.
 pub(super) type Places = BTreeMap<String, (usize, usize)>;

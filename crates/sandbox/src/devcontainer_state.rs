@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 
+use coracle_devcontainer::file::{Devcontainer, LifecycleStage, MAX_BYTES, Variables, read};
+use coracle_devcontainer::hooks::CommandRan;
+use coracle_host::state_file;
 use coracle_runtime::{Ids, ImageRef};
+use coracle_types::{SandboxWarning, WorkflowId};
 use serde::{Deserialize, Serialize};
 
-use super::{CommandRan, Devcontainer, LifecycleStage, MAX_BYTES, Variables, read};
 use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey};
-use coracle_host::state_file;
-use coracle_types::{SandboxWarning, WorkflowId};
 
 /// A file as it was found, and the decisions that it led to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

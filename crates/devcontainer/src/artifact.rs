@@ -1,6 +1,6 @@
 //! The name of an artifact of a registry.
 
-use crate::{Code, Failure};
+use coracle_types::failure::{Code, Failure};
 
 /// Where an artifact lies: `registry/namespace/name`, and which of them.
 #[derive(Clone, Debug, PartialEq, Eq)]

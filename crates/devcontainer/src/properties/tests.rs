@@ -1,11 +1,12 @@
 //! One row for each way in which a file is written.
 
-use coracle_runtime::Command;
+use coracle_types::Command;
+use coracle_types::failure::{Code, Failure};
 use serde_json::json;
 
-use super::super::{Hook, LifecycleStage, Variables};
 use super::*;
-use crate::{Code, Failure};
+use crate::definition::{Hook, LifecycleStage};
+use crate::variables::Variables;
 
 fn variables() -> Variables {
     Variables {

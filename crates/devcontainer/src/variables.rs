@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use coracle_types::{SandboxWarning, WorkflowId};
 use serde_json::Value;
 
-use super::refusal::ignored;
-use coracle_types::{SandboxWarning, WorkflowId};
+use crate::refusal::ignored;
 
 /// What variables of a file stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! What a file asks for and does not get, and what is no file of that kind.
 
-use serde::Serialize;
-
-use crate::{Code, Failure};
 use coracle_types::SandboxWarning;
+use coracle_types::failure::{Code, Failure};
+use serde::Serialize;
 
 /// Something that is not granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

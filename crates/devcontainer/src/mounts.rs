@@ -1,6 +1,6 @@
 //! `mounts`, in both of the ways in which they are written.
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 use serde_json::Value;
 
 /// What a file wants to see inside.

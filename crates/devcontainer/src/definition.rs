@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Command, ContainerPath, ImageRef};
+use coracle_types::SandboxWarning;
+use coracle_types::{Command, ContainerPath, ImageRef};
 use serde::{Deserialize, Serialize};
 
-use super::feature::Feature;
-use super::mounts::MountRequest;
-use super::variables;
-use coracle_types::SandboxWarning;
+use crate::feature::Feature;
+use crate::mounts::MountRequest;
+use crate::variables;
 
 /// A larger file is none.
 pub const MAX_BYTES: usize = 256 << 10;

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{ByteSize, Command, ContainerPath, ImageRef};
+use coracle_types::failure::Result;
+use coracle_types::{ByteSize, Command, ContainerPath, ImageRef};
 use serde_json::Value;
 
-use super::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
-use super::refusal::{DeniedProperty, ignored, invalid, refused};
-use super::value::{line_of, list_of, object_of, text_of, variable};
-use super::{Feature, Variables, json, mounts};
-use crate::Result;
+use crate::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
+use crate::feature::Feature;
+use crate::refusal::{DeniedProperty, ignored, invalid, refused};
+use crate::value::{line_of, list_of, object_of, text_of, variable};
+use crate::variables::Variables;
+use crate::{json, mounts};
 
 /// They say how editors look, or when they begin.
 const WITHOUT_EFFECT: &[&str] =

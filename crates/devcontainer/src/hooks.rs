@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{Command, ContainerPath, Excerpt, Exec, ExecLimits, Exit, Ids};
+use coracle_client::Link;
+use coracle_types::{Command, ContainerPath, Excerpt, Exec, ExecLimits, Exit, Ids};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::definition::{Hook, LifecycleStage};
+use crate::definition::{Hook, LifecycleStage};
 
 /// None may take longer.
 const WITHIN: Duration = Duration::from_secs(15 * 60);

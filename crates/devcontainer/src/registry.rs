@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_http::{Body, HttpClient, innermost, request};
+use coracle_types::failure::{Code, Failure, Result};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, WWW_AUTHENTICATE};
@@ -20,8 +21,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::timeout;
 use url::Url;
 
-use super::artifact::{Artifact, is_digest};
-use crate::{Code, Failure, Result};
+use crate::artifact::{Artifact, is_digest};
 
 /// Bytes of a manifest, and of a token response.
 const MAX_TEXT: usize = 1 << 20;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::PatternSet;
+use coracle_types::SandboxWarning;
+use coracle_types::failure::Result;
 use serde_json::Value;
 
-use super::artifact::Artifact;
-use super::refusal::{DeniedProperty, ignored, invalid};
-use super::value::{line_of, variable};
-use super::{Variables, context, json};
-use crate::Result;
-use coracle_types::SandboxWarning;
+use crate::artifact::Artifact;
+use crate::refusal::{DeniedProperty, ignored, invalid};
+use crate::value::{line_of, variable};
+use crate::variables::Variables;
+use crate::{context, json};
 
 /// A requested feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,11 +48,11 @@ impl Feature {
         Ok(Self { name: name.to_owned(), options })
     }
 
-    /// Where it lies. `dir` is the file's.
+    /// Where it lies. `dir` is the file's directory, and `is_allowed` the user's list of features from registries.
     ///
     /// # Errors
     /// One that lies outside, or comes from elsewhere and is not on the person's list.
-    pub fn place(&self, dir: &str, allowed: &PatternSet) -> Result<FeatureLocation, DeniedProperty> {
+    pub fn place(&self, dir: &str, is_allowed: impl Fn(&str) -> bool) -> Result<FeatureLocation, DeniedProperty> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
             Err(DeniedProperty::new(property, "devcontainer.feature", message))
@@ -63,7 +63,7 @@ impl Feature {
                 _ => refuse("it lies outside the repository"),
             };
         }
-        if !allowed.matches(&self.name) {
+        if !is_allowed(&self.name) {
             return refuse("it is not on the list").map_err(|refusal| refusal.unless(ALLOWED_FEATURES));
         }
         Artifact::parse(&self.name).map(FeatureLocation::Registry).or_else(refuse)
@@ -185,7 +185,7 @@ pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
                 .push(ignored(format!("`{}` of the feature `{name}` has no effect here", other.escape_debug()))),
         }
     }
-    if refusals.is_empty() { Ok(file) } else { Err(super::refused(&refusals)) }
+    if refusals.is_empty() { Ok(file) } else { Err(crate::refusal::refused(&refusals)) }
 }
 
 /// The variable that tells a feature's script of an option.
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn features_lie_in_the_repository_or_are_on_the_list() {
-        let allowed = PatternSet::new(&["ghcr.io/devcontainers/features/go*".to_owned(), "go*".into()]).unwrap();
-        let told = |name: &str| named(name).place(".devcontainer", &allowed).map_err(|it| it.message);
+        let allowed = |name: &str| name.starts_with("ghcr.io/devcontainers/features/go") || name.starts_with("go");
+        let told = |name: &str| named(name).place(".devcontainer", allowed).map_err(|it| it.message);
         assert_eq!(told("./tool"), Ok(FeatureLocation::Repository(".devcontainer/tool".into())));
         assert_eq!(told("../shared/tool"), Ok(FeatureLocation::Repository("shared/tool".into())));
         for version in ["", ":1", &format!("@sha256:{}", "a".repeat(64))] {
@@ -269,12 +269,12 @@ mod tests {
         ];
         assert_eq!(order(&last).unwrap(), [1, 2, 3, 0]);
         let circle = order(&[("r.io/a", &["r.io/b:1"][..]), ("r.io/b", &["r.io/a"])]).unwrap_err();
-        assert_eq!(circle.code, crate::Code::DevcontainerInvalid);
+        assert_eq!(circle.code, coracle_types::failure::Code::DevcontainerInvalid);
         assert!(circle.message.contains("circle"), "{}", circle.message);
         let needs = feature_file("./t", br#"{ "dependsOn": { "r.io/a:1": {} } }"#).unwrap_err();
         assert_eq!(
             (needs.code, &needs.details["property"]),
-            (crate::Code::DevcontainerRefused, &"features../t.dependsOn".into())
+            (coracle_types::failure::Code::DevcontainerRefused, &"features../t.dependsOn".into())
         );
         assert_eq!(
             feature_file("./t", br#"{ "installsAfter": ["r.io/a"], "dependsOn": {} }"#).unwrap().after,
@@ -293,7 +293,7 @@ mod tests {
             r#"{ "options": { "a\nb": { "default": "1" } } }"#,
         ] {
             let failure = feature_file("./t", text.as_bytes()).unwrap_err();
-            assert_eq!(failure.code, crate::Code::DevcontainerInvalid, "{text}");
+            assert_eq!(failure.code, coracle_types::failure::Code::DevcontainerInvalid, "{text}");
         }
         assert!(Feature::read("./t", &serde_json::json!({ "a\nb": "1" })).is_err());
         assert!(Feature::read("./t", &serde_json::json!({ "install-tools": "a\nb" })).is_ok());

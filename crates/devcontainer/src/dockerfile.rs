@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
-use super::refusal::DeniedProperty;
+use crate::refusal::DeniedProperty;
 
 /// What a Dockerfile needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,39 +1,4 @@
-//! A repository's `devcontainer.json`: the request of a stranger, read whole before anything is done.
-//!
-//! [`read`] makes a [`Devcontainer`] of a file, or says what cannot be granted. The caller that makes images
-//! and containers carries it out; its commands run by [`run`], as the agent, inside.
-//!
-//! **Invariant:** nothing of a file that is refused is done: every refusal is known before the first act.
-//! **Invariant:** no command of a file runs on the host, and none runs as root but while an image is built.
-
-mod artifact;
-mod context;
-mod definition;
-mod dockerfile;
-mod feature;
-mod hooks;
-mod json;
-mod mounts;
-mod properties;
-mod refusal;
-mod registry;
-mod state;
-mod value;
-mod variables;
-
-pub use self::artifact::Artifact;
-pub use self::context::{is_kept_out, relative};
-pub use self::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
-pub use self::dockerfile::{Dockerfile, dockerfile};
-pub use self::feature::{ALLOWED_FEATURES, Feature, FeatureFile, FeatureLocation, feature_file, in_order, variable_of};
-pub use self::hooks::{CommandRan, RunAs, run};
-pub use self::mounts::{MountKind, MountRequest};
-pub use self::properties::read;
-pub use self::refusal::{DeniedProperty, refused};
-pub use self::registry::{Manifest, Registries};
-pub(crate) use self::state::HookProgress;
-pub use self::state::{DevcontainerRecord, DevcontainerState, DevcontainerUser, forget, lock_file};
-pub use self::variables::Variables;
+//! Where a repository has its file.
 
 /// Where a file was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

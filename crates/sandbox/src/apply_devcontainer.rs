@@ -7,12 +7,12 @@ use coracle_runtime::link::Link;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Error, Ids};
 use coracle_types::SandboxWarning;
+use coracle_worktrees::create::Worktree;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::devcontainer_state::{DevcontainerState, HookProgress, lock_file};
 use crate::handle::{OpenSandbox, SandboxHandle};
-use crate::worktree::Worktree;
 use crate::{Failure, Result};
 
 /// Where volumes of a file lie: in the sandbox's own volume, so that they stay and go with it.

@@ -10,6 +10,11 @@ use coracle_proxy::UsageTotals;
 use coracle_proxy::policy::Grants;
 use coracle_runtime::ContainerPath;
 use coracle_types::{ProfileName, SandboxWarning};
+use coracle_worktrees::Workdir;
+use coracle_worktrees::WorktreeManager;
+use coracle_worktrees::create::Worktree;
+use coracle_worktrees::remove::{Author, RemoveRequest, SavedWork};
+use coracle_worktrees::shared::SharedDir;
 
 use crate::container::{
     ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,
@@ -19,8 +24,7 @@ use crate::devcontainer_state::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
-use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
-use crate::{Code, Failure, Result, SandboxKey, WorktreeManager};
+use crate::{Code, Failure, Result, SandboxKey};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
 /// needs all of its time at once.

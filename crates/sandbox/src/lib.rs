@@ -11,30 +11,14 @@
 #[cfg(feature = "host")]
 mod apply_devcontainer;
 #[cfg(feature = "host")]
-mod checkout_failure;
-#[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]
 pub mod devcontainer_state;
 #[cfg(feature = "host")]
 pub mod driver;
 #[cfg(feature = "host")]
-mod git_output;
-#[cfg(feature = "host")]
 mod handle;
 mod key;
-#[cfg(feature = "host")]
-mod leftover;
-#[cfg(feature = "host")]
-mod local_repository;
-#[cfg(feature = "host")]
-mod names;
-#[cfg(feature = "host")]
-mod near_names;
-#[cfg(feature = "host")]
-mod nested_repository;
-#[cfg(feature = "host")]
-mod patch;
 pub mod protocol;
 #[cfg(feature = "host")]
 pub mod provider;
@@ -43,24 +27,10 @@ mod record;
 #[cfg(feature = "host")]
 mod registry;
 #[cfg(feature = "host")]
-mod repository_source;
-#[cfg(feature = "host")]
 mod run_records;
 pub mod schema;
 #[cfg(feature = "host")]
 mod services;
-#[cfg(feature = "host")]
-mod shared_dir;
-#[cfg(feature = "host")]
-mod stray_commits;
-#[cfg(feature = "host")]
-mod workflow_records;
-#[cfg(feature = "host")]
-pub mod worktree;
-#[cfg(feature = "host")]
-mod worktree_processes;
-#[cfg(feature = "host")]
-mod worktree_settings;
 
 #[cfg(feature = "host")]
 pub use apply_devcontainer::DevcontainerReport;
@@ -81,8 +51,6 @@ pub use registry::SandboxRegistry;
 pub use run_records::{RunRecord, RunRecords, RunState};
 #[cfg(feature = "host")]
 pub use services::{DescribeError, SandboxServices, key_of_session, session_of};
-#[cfg(feature = "host")]
-pub use worktree::WorktreeManager;
 
 /// Who owns the files inside and runs every command.
 pub const AGENT: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10002, gid: 10002 };

@@ -8,9 +8,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_host::state_file;
 use coracle_runtime::host::fs;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerName, ProcessId};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::create::Worktree;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,10 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::Event;
 use crate::protocol::Usage;
-use crate::worktree::Worktree;
 use crate::{Code, Failure, Result, SandboxDir};
-use coracle_host::state_file;
-use coracle_types::{ProfileName, WorkflowId};
 
 /// Between two looks whether an agent that has to stop has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

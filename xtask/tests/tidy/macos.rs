@@ -14,7 +14,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 23] = [
+const HOST_CRATES: [&str; 24] = [
     "cli",
     "client",
     "compose",
@@ -38,6 +38,7 @@ const HOST_CRATES: [&str; 23] = [
     "types",
     "ui",
     "workspace",
+    "worktrees",
 ];
 
 /// Names of `rustix`, `std` and `tokio` that do not exist on macOS.

@@ -14,7 +14,7 @@ use coracle_runtime::{
 };
 use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer_state::DevcontainerState;
-use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
+use coracle_worktrees::shared::{READ_ONLY, SharedDir};
 
 use super::devcontainer;
 use crate::config::{Config, SandboxNetwork, SandboxProfile};

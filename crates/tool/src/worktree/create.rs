@@ -3,9 +3,9 @@
 use coracle_devcontainer::hooks::CommandRan;
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
-use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
 use coracle_sandbox::{SandboxHandle, SandboxLiveness};
 use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_worktrees::create::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -15,8 +15,8 @@ use coracle_runtime::archive::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
 use coracle_sandbox::devcontainer_state::DevcontainerState;
-use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths};
 use coracle_types::SandboxWarning;
+use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths};
 use serde_json::{Value, json};
 
 use super::build_files::BuildFiles;

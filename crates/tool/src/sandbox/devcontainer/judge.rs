@@ -10,7 +10,7 @@ use coracle_devcontainer::mounts::MountKind;
 use coracle_devcontainer::refusal::DeniedProperty;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
-use coracle_sandbox::worktree::CommitFileKind;
+use coracle_worktrees::commit_files::CommitFileKind;
 
 use super::build_files::BuildFiles;
 use super::image::{DevcontainerImage, ImageContext, Recipe, build, missing, recipe};

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_proxy::policy::{GitCredentials, GitLogin, GitRules, GitSettings, Grants, Tokens};
+use coracle_proxy::token::TokenHash;
+use coracle_proxy::{Port, Proxy, ProxySettings};
 use coracle_runtime::Secret;
-use coracle_sandbox::proxy::{
-    GitCredentials, GitLogin, GitRules, GitSettings, Grants, Port, Proxy, ProxySettings, Tokens,
-};
-use coracle_sandbox::{ProfileName, TokenHash};
+use coracle_types::ProfileName;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};

@@ -9,17 +9,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_guest::codec::{self, Frame as Framed};
 use coracle_lifecycle::EndReason;
+use coracle_proxy::policy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::link::protocol::{EnsureUser, FirstMessage, Hello};
 use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
 use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkAttachment, Secret};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
-use coracle_sandbox::proxy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
 use coracle_sandbox::{
-    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, ProfileName, Result, RunningContainer,
-    Sandbox, SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions, WorkflowId,
+    AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, Result, RunningContainer, Sandbox,
+    SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,
 };
+use coracle_types::{ProfileName, WorkflowId};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -8,14 +8,15 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coracle_proxy::listen::ProxyListener;
+use coracle_proxy::policy::{EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
+use coracle_proxy::token::{TokenHash, fresh_token};
+use coracle_proxy::{Proxy, ProxySettings, self_test};
 use coracle_runtime::link::protocol::relay::{API_PORT, EGRESS_PORT, ProbeEgress};
 use coracle_runtime::link::{LinkSettings, SocketAt, Upstream as By};
 use coracle_runtime::{ContainerId, EngineKind, Error, Exec, ExecTarget, Ids, ProcessId, Secret};
-use coracle_sandbox::proxy::{
-    EgressPolicy, FixedKey, Grants, ProviderConfig, ProviderKind, Proxy, ProxyListener, ProxySettings, Tokens,
-    self_test,
-};
-use coracle_sandbox::{Code, ProfileName, TokenHash, fresh_token};
+use coracle_sandbox::Code;
+use coracle_types::ProfileName;
 use futures_util::future::join_all;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -13,15 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_proxy::UsageTotals;
+use coracle_proxy::token::fresh_token;
 use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{ContainerPath, Ids, ImageId, Link, Secret};
 use coracle_sandbox::driver::{AgenticRequest, Event, LinkOnce, LinkWorker, SandboxDriver, WorkerStart};
 use coracle_sandbox::protocol::{Lines, ResponseFrame, WorkerRequest, encode};
 use coracle_sandbox::provider::{
     ExecCall, ExecStream, Forward, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, Teardown,
-    TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
+    TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-use coracle_sandbox::{Code, Failure, Result, fresh_token};
+use coracle_sandbox::{Code, Failure, Result};
 use coracle_worker::{ProxyUrl, RetryPolicy, Worker, WorkerSettings, serve};
 use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

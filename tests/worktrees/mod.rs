@@ -9,10 +9,12 @@ use std::process::Stdio;
 
 use coracle_lifecycle::SaveDestination;
 use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
-use coracle_sandbox::worktree::{
-    CreateRequest, Diff, DiffOptions, RemoveRequest, SetupRequest, Workdir, Worktree, WorktreeManager, WorktreeSettings,
-};
-use coracle_sandbox::{Code, Failure, ProfileName, WorkflowId};
+use coracle_sandbox::{Code, Failure};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::changes::{Diff, DiffOptions};
+use coracle_worktrees::create::{CreateRequest, SetupRequest, Worktree};
+use coracle_worktrees::remove::RemoveRequest;
+use coracle_worktrees::{Workdir, WorktreeManager, WorktreeSettings};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{ApplyMode, ApplyRequest, DiffOptions, PatchFormat, PushRequest, SetupRequest};
+use coracle_worktrees::changes::{ApplyMode, ApplyRequest, DiffOptions, PatchFormat, PushRequest};
+use coracle_worktrees::create::SetupRequest;
 
 use super::setup::walk;
 use super::{Bench, code, git_with, id, with_bench};
@@ -176,7 +177,7 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         std::fs::write(home.path().join(".gitconfig"), format!("[credential]\n\thelper = {helper:?}\n")).unwrap();
         let mut settings = super::settings(bench.state.path());
         settings.person.insert("HOME".into(), home.path().into());
-        let manager = coracle_sandbox::WorktreeManager::new(settings).unwrap();
+        let manager = coracle_worktrees::WorktreeManager::new(settings).unwrap();
         manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
         bench.try_create("a").await.unwrap();
         let first = bench.commit("a", "one", "1").await;

@@ -7,7 +7,9 @@ use coracle_lifecycle::{SaveManifest, SavedKind};
 use coracle_runtime::link::protocol::ExecState;
 use coracle_runtime::{Command, ContainerPath, Exec, JobId};
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{DiffOptions, PushRequest, RemoveRequest, WorktreeManager, WorktreeSettings};
+use coracle_worktrees::changes::{DiffOptions, PushRequest};
+use coracle_worktrees::remove::RemoveRequest;
+use coracle_worktrees::{WorktreeManager, WorktreeSettings};
 
 use super::{Bench, code, id, settings, with_bench};
 use crate::engines::git;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use coracle_sandbox::Code;
-use coracle_sandbox::worktree::{CreateRequest, SetupRequest, SourceChanges, WorktreeManager, WorktreeSettings};
+use coracle_worktrees::create::{CreateRequest, SetupRequest, SourceChanges};
+use coracle_worktrees::{WorktreeManager, WorktreeSettings};
 
 use super::{code, id, settings, with_bench};
 use crate::engines::git;

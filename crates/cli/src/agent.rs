@@ -12,7 +12,8 @@ use coracle::document::sanitize;
 use coracle::worktree::AgentWorktree;
 use coracle::{Code, Context, Effect, Failure, Host, Options, Process, audit};
 use coracle_runtime::{Exec, Exit, random_hex};
-use coracle_sandbox::{OpenSandbox, ProfileName, WorkflowId};
+use coracle_sandbox::OpenSandbox;
+use coracle_types::{ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 

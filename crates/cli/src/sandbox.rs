@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::{Failure, Host, Options, sandbox};
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_types::{ProfileName, WorkflowId};
 use serde_json::json;
 
 use super::reporter::with_progress;

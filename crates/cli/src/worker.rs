@@ -9,7 +9,7 @@ use clap::ArgMatches;
 use coracle::document::sanitize;
 use coracle::sandbox::{self, Task};
 use coracle::{Context, Effect, Failure, Host, Options, audit};
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_types::{ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
 
 use super::reporter::{Reporter, with_events};

@@ -9,8 +9,9 @@ use coracle::worktree;
 use coracle::{Code, Effect, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
-use coracle_sandbox::worktree::{CreateRequest, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use coracle_sandbox::{OpenSandbox, SandboxHandle};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::create::{CreateRequest, Worktree};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 

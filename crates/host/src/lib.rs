@@ -28,6 +28,7 @@ pub mod program;
 pub mod registry_login;
 pub mod resolver;
 pub mod rotating_log;
+pub mod state_file;
 pub mod temporary;
 pub mod tree;
 pub mod tree_backup;

@@ -1,17 +1,19 @@
 //! Applies a file inside a running sandbox: links, and commands.
 
+use coracle_devcontainer::file::LifecycleStage;
+use coracle_devcontainer::hooks::{CommandRan, RunAs, run};
+use coracle_devcontainer::mounts::MountKind;
 use coracle_runtime::link::Link;
 use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Error, Ids};
+use coracle_types::SandboxWarning;
+use coracle_worktrees::create::Worktree;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::devcontainer::{
-    CommandRan, DevcontainerState, HookProgress, LifecycleStage, MountKind, RunAs, lock_file, run,
-};
+use crate::devcontainer_state::{DevcontainerState, HookProgress, lock_file};
 use crate::handle::{OpenSandbox, SandboxHandle};
-use crate::worktree::Worktree;
-use crate::{Failure, Result, SandboxWarning};
+use crate::{Failure, Result};
 
 /// Where volumes of a file lie: in the sandbox's own volume, so that they stay and go with it.
 const VOLUMES: &str = "/workspace/.volumes";

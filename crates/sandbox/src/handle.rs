@@ -6,19 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coracle_lifecycle::{EndReason, SaveDestination};
+use coracle_proxy::UsageTotals;
+use coracle_proxy::policy::Grants;
 use coracle_runtime::ContainerPath;
+use coracle_types::{ProfileName, SandboxWarning};
+use coracle_worktrees::Workdir;
+use coracle_worktrees::WorktreeManager;
+use coracle_worktrees::create::Worktree;
+use coracle_worktrees::remove::{Author, RemoveRequest, SavedWork};
+use coracle_worktrees::shared::SharedDir;
 
 use crate::container::{
     ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, Startup, StartupOptions, Transport,
 };
-use crate::devcontainer::{self, DevcontainerState};
+use crate::devcontainer_state::{self, DevcontainerState};
 use crate::driver::SandboxDriver;
-use crate::proxy::{Grants, UsageTotals};
 use crate::record::{SandboxDir, WorkflowClaim};
 use crate::services::SandboxServices;
-use crate::worktree::{Author, RemoveRequest, SavedWork, SharedDir, Workdir, Worktree};
-use crate::{Code, Failure, ProfileName, Result, SandboxKey, SandboxWarning, WorktreeManager};
+use crate::{Code, Failure, Result, SandboxKey};
 
 /// Time to save the work of a sandbox, its image included. A save that is cut short starts from zero, so a large one
 /// needs all of its time at once.
@@ -286,7 +292,7 @@ impl SandboxHandle {
         };
         self.proxy.close();
         self.sandbox.remove(reason).await?;
-        devcontainer::forget(self.sandbox.dir())?;
+        devcontainer_state::forget(self.sandbox.dir())?;
         self.proxy.forget_usage()?;
         let kept = match &self.shared {
             Some(dir) => dir.remove().await?,

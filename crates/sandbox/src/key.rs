@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::{ProfileName, WorkflowId};
+use coracle_types::{ProfileName, WorkflowId};
 
 /// Workflows of one domain share a container, and may see each other's files and processes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,63 +11,26 @@
 #[cfg(feature = "host")]
 mod apply_devcontainer;
 #[cfg(feature = "host")]
-mod checkout_failure;
-#[cfg(feature = "host")]
 mod container;
 #[cfg(feature = "host")]
-pub mod devcontainer;
+pub mod devcontainer_state;
 #[cfg(feature = "host")]
 pub mod driver;
-mod failure;
-#[cfg(feature = "host")]
-mod files;
-#[cfg(feature = "host")]
-mod git_output;
 #[cfg(feature = "host")]
 mod handle;
-#[cfg(feature = "host")]
-mod http;
 mod key;
-#[cfg(feature = "host")]
-mod leftover;
-#[cfg(feature = "host")]
-mod local_repository;
-mod names;
-#[cfg(feature = "host")]
-mod near_names;
-#[cfg(feature = "host")]
-mod nested_repository;
-#[cfg(feature = "host")]
-mod patch;
 pub mod protocol;
 #[cfg(feature = "host")]
 pub mod provider;
-#[cfg(feature = "host")]
-pub mod proxy;
 #[cfg(feature = "host")]
 mod record;
 #[cfg(feature = "host")]
 mod registry;
 #[cfg(feature = "host")]
-mod repository_source;
-#[cfg(feature = "host")]
 mod run_records;
 pub mod schema;
 #[cfg(feature = "host")]
 mod services;
-#[cfg(feature = "host")]
-mod shared_dir;
-#[cfg(feature = "host")]
-mod stray_commits;
-mod token;
-#[cfg(feature = "host")]
-mod workflow_records;
-#[cfg(feature = "host")]
-pub mod worktree;
-#[cfg(feature = "host")]
-mod worktree_processes;
-#[cfg(feature = "host")]
-mod worktree_settings;
 
 #[cfg(feature = "host")]
 pub use apply_devcontainer::DevcontainerReport;
@@ -76,11 +39,10 @@ pub use container::{
     ContainerOptions, ContainerSandboxProvider, ContainerSource, ProxyLease, RunningContainer, Sandbox,
     SandboxLiveness, SandboxProxy, StartHook, Startup, StartupOptions, TemplateResult, TemplateSource, Transport,
 };
-pub use failure::{Code, Failure, Result, SandboxWarning};
+pub use coracle_types::failure::{Code, Failure, Result};
 #[cfg(feature = "host")]
 pub use handle::{FinalSave, GitIdentity, OpenSandbox, SAVE_TIMEOUT, SandboxHandle, SandboxOptions, SandboxRemoval};
 pub use key::{Domain, SandboxKey};
-pub use names::{ProfileName, WorkflowId};
 #[cfg(feature = "host")]
 pub use record::{SandboxDir, SandboxRecord, StartRecord, WorkflowClaim};
 #[cfg(feature = "host")]
@@ -89,9 +51,6 @@ pub use registry::SandboxRegistry;
 pub use run_records::{RunRecord, RunRecords, RunState};
 #[cfg(feature = "host")]
 pub use services::{DescribeError, SandboxServices, key_of_session, session_of};
-pub use token::{Scope, TokenHash, fresh as fresh_token};
-#[cfg(feature = "host")]
-pub use worktree::WorktreeManager;
 
 /// Who owns the files inside and runs every command.
 pub const AGENT: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10002, gid: 10002 };

@@ -3,11 +3,16 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use coracle_host::lock::Lock;
+use coracle_host::state_file::{lock, lock_shared, names, own_directory, read, write};
+use coracle_proxy::token::{Scope, TokenHash};
+use coracle_runtime::Ids;
+use coracle_types::ProfileName;
+use coracle_worktrees::shared::SharedDir;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{Lock, lock, lock_shared, names, own_directory, read, write};
-use crate::{Code, ProfileName, Result, SandboxKey, Scope, TokenHash};
+use crate::{Code, Result, SandboxKey, WORKER};
 
 /// Workers of a sandbox that may ask models at the same time. The token of the oldest one goes when there are more.
 const MOST_WORKERS: usize = 16;
@@ -186,6 +191,20 @@ impl SandboxDir {
         read(&self.file())
     }
 
+    /// The sandbox's files on this host: the directory that it has, or a new one below `root` if the sandbox has no record
+    /// yet. `None` where files are in a volume. `person` is the user who calls.
+    ///
+    /// # Errors
+    /// `policy_denied` where agents would have to be root or the worker.
+    pub fn shared_dir(&self, root: Option<&Path>, person: Ids) -> Result<Option<SharedDir>> {
+        if let Some(shared) = SharedDir::recorded(&self.root)? {
+            return Ok(Some(shared));
+        }
+        let is_new = || self.record().is_ok_and(|record| record.is_none());
+        let Some(root) = root.filter(|_| is_new()) else { return Ok(None) };
+        SharedDir::below(root, self.key.as_str(), &self.root, person, WORKER).map(Some)
+    }
+
     pub(crate) fn save(&self, record: &SandboxRecord) -> Result<()> {
         // A damaged one may be replaced, and not one that a newer version wrote.
         if let Err(err) = self.record()
@@ -243,7 +262,7 @@ impl SandboxDir {
 
     /// Removes the record.
     pub(crate) fn forget(&self) -> Result<()> {
-        crate::files::remove(&self.file())
+        coracle_host::state_file::remove(&self.file())
     }
 
     fn file(&self) -> PathBuf {
@@ -253,8 +272,11 @@ impl SandboxDir {
 
 #[cfg(test)]
 mod tests {
+    use coracle_proxy::token::fresh_token;
+    use coracle_types::WorkflowId;
+
     use super::*;
-    use crate::{Domain, WorkflowId, fresh_token};
+    use crate::Domain;
 
     fn record() -> SandboxRecord {
         let profile = ProfileName::parse("default").unwrap();

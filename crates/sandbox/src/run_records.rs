@@ -8,9 +8,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_host::state_file;
 use coracle_runtime::host::fs;
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::{ContainerName, ProcessId};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::create::Worktree;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::driver::Event;
 use crate::protocol::Usage;
-use crate::worktree::Worktree;
-use crate::{Code, Failure, ProfileName, Result, SandboxDir, WorkflowId, files};
+use crate::{Code, Failure, Result, SandboxDir};
 
 /// Between two looks whether an agent that has to stop has stopped.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -127,7 +129,7 @@ impl RunRecords {
     /// # Errors
     /// Whatever the file system says.
     pub fn last(&self) -> Result<Option<RunRecord>> {
-        let Some(mut run) = files::read::<RunRecord>(&self.file("json"))? else { return Ok(None) };
+        let Some(mut run) = state_file::read::<RunRecord>(&self.file("json"))? else { return Ok(None) };
         if run.state == RunState::Running && !run.owner.alive() {
             run.state = RunState::Lost;
         }
@@ -182,7 +184,7 @@ impl RunRecords {
     /// # Errors
     /// Whatever the file system says.
     pub fn save(&self, run: &RunRecord) -> Result<()> {
-        files::write(&self.file("json"), run)
+        state_file::write(&self.file("json"), run)
     }
 
     /// Appends an event with its number, from 1.

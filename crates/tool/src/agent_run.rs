@@ -7,8 +7,10 @@ use std::time::Duration;
 use coracle_lifecycle::Lock;
 use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
-use coracle_sandbox::worktree::{ApplyMode, ApplyReport, Commit, CreateRequest, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning};
+use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
+use coracle_types::{ProfileName, SandboxWarning};
+use coracle_worktrees::changes::{ApplyMode, ApplyReport, Commit};
+use coracle_worktrees::create::{CreateRequest, Worktree};
 use serde::Serialize;
 use tokio::time::sleep;
 

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use coracle_provision::certs::{self, ExtraCertificates};
+use coracle_proxy::policy::EgressPolicy;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Policy};
-use coracle_sandbox::proxy::EgressPolicy;
 use coracle_sandbox::{StartHook, Transport};
 
 use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport};

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_runtime::RecordId;
+use coracle_sandbox::SandboxKey;
 use coracle_sandbox::provider::Forward;
-use coracle_sandbox::{SandboxKey, WorkflowId};
+use coracle_types::WorkflowId;
 
 /// Ports that one session forwards at most.
 pub(crate) const MAX_FORWARDS: usize = 32;

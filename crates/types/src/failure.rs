@@ -379,6 +379,9 @@ impl Code {
     }
 }
 
+/// The result of a step of a call.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// A call that did not do what was requested.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
@@ -402,6 +405,11 @@ impl Failure {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let (message, retryable) = (message.into(), code.is_retryable());
         Self { code, message, hint: None, person_hint: None, retryable, details: Map::new() }
+    }
+
+    /// A limit that the same call reaches again.
+    pub fn over_limit(message: impl Into<String>) -> Self {
+        Self { retryable: false, ..Self::new(Code::LimitReached, message) }
     }
 
     /// An error that no code foresees.

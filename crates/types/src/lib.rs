@@ -28,6 +28,8 @@ mod slot_role;
 mod stored_file;
 mod terminal_text;
 mod user;
+mod warning;
+mod workflow;
 
 pub use archive_error::ArchiveError;
 pub use capture::Capture;
@@ -48,3 +50,5 @@ pub use slot_role::SlotRole;
 pub use stored_file::{StoredFileError, parse_stored};
 pub use terminal_text::{escape, is_deceptive, sanitize};
 pub use user::Ids;
+pub use warning::SandboxWarning;
+pub use workflow::{ProfileName, WorkflowId};

@@ -1,8 +1,8 @@
 //! Credentials for git inside.
 
 use async_trait::async_trait;
+use coracle_proxy::policy::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings};
 use coracle_runtime::Input;
-use coracle_sandbox::proxy::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings};
 
 use super::super::argv;
 use super::*;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use coracle_proxy::listen::Listeners;
+use coracle_proxy::listen::PrivateSubnet;
 use coracle_runtime::NetworkCreate;
-use coracle_sandbox::proxy::Listeners;
-use coracle_sandbox::proxy::PrivateSubnet;
 
 use super::*;
 use crate::engines::Lack;

@@ -14,18 +14,21 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 21] = [
+const HOST_CRATES: [&str; 25] = [
     "archive",
     "cli",
     "client",
     "compose",
+    "devcontainer",
     "host",
+    "http",
     "images",
     "jobs",
     "lifecycle",
     "mcp",
     "protocol",
     "provision",
+    "proxy",
     "runtime",
     "sandbox",
     "serve",
@@ -36,6 +39,7 @@ const HOST_CRATES: [&str; 21] = [
     "types",
     "ui",
     "workspace",
+    "worktrees",
 ];
 
 /// Names of `rustix`, `std` and `tokio` that do not exist on macOS.

@@ -16,10 +16,10 @@ const REVEALING: &[(&str, usize)] = &[
     // What the proxy knows a sandbox by.
     ("crates/worker/src/llm/http.rs", 1),
     // The proxy: keys and credentials on their way out, and looked for in what comes back.
-    ("crates/sandbox/src/proxy/grants.rs", 1),
-    ("crates/sandbox/src/proxy/llm/mod.rs", 2),
-    ("crates/sandbox/src/proxy/llm/scrub.rs", 1),
-    ("crates/sandbox/src/proxy/git/mod.rs", 4),
+    ("crates/proxy/src/policy/provider.rs", 1),
+    ("crates/proxy/src/llm.rs", 2),
+    ("crates/proxy/src/scrub.rs", 1),
+    ("crates/proxy/src/git/mod.rs", 4),
     // What files are searched for.
     ("crates/client/src/scan.rs", 1),
     // What a registry is sent: passwords and tokens, and their form in the user's own files.

@@ -1,6 +1,6 @@
 //! Worktrees of workflows.
 
-use coracle_sandbox::{ProfileName, WorkflowId};
+use coracle_types::{ProfileName, WorkflowId};
 use jiff::Timestamp;
 use serde_json::Value;
 

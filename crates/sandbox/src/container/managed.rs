@@ -11,12 +11,12 @@ use coracle_lifecycle::{
     SlotError, SlotKey, SlotRole,
 };
 use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, PolicyRefusal};
+use coracle_worktrees::shared::SharedDir;
 
 use super::private_network::PrivateNetwork;
 use super::source::{ContainerSource, RunningContainer, SandboxLiveness};
 use crate::provider::SandboxInfo;
 use crate::services::{SandboxServices, session_of};
-use crate::shared_dir::SharedDir;
 use crate::{Failure, Result, SandboxDir};
 
 /// Time to stop and remove a container.

@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_lifecycle::{NetworkOwner, NewNetwork, OwnNetwork, Result, create_network, destroy_network, slot_networks};
+use coracle_proxy::listen::PrivateSubnet;
 use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
 
 use crate::Failure;
-use crate::proxy::PrivateSubnet;
 use crate::services::SandboxServices;
 
 /// Created with its container, and removed with it.

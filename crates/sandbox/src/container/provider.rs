@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use coracle_lifecycle::EndReason;
+use coracle_proxy::UsageTotals;
 use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::link::{Link, WriteFile};
 use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, Stream};
+use coracle_types::SandboxWarning;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +21,9 @@ use super::sandbox_proxy::{ProxyLease, SandboxProxy};
 use crate::driver::{LinkOnce, LinkWorker, WorkerStart};
 use crate::provider::{
     ExecCall, ExecStream, ExecUser, Forward, Frame, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider,
-    SandboxState, Teardown, TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
+    SandboxState, Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
-use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness, SandboxWarning};
-use coracle_lifecycle::EndReason;
+use crate::{Code, Failure, Result, RunningContainer, SandboxLiveness};
 
 /// Where programs inside begin, and where nothing of theirs lies outside.
 const ROOT: &str = "/workspace";
@@ -152,7 +154,7 @@ impl SandboxProvider for ContainerSandboxProvider {
         let start = WorkerStart {
             program: ContainerPath::parse(WorkerStart::PROGRAM).map_err(Failure::internal)?,
             user: self.sandbox.worker(),
-            proxy_url: crate::proxy::LLM_URL.to_owned(),
+            proxy_url: coracle_proxy::environment::LLM_URL.to_owned(),
             network: self.network.clone(),
             token: token.clone(),
         };
@@ -198,7 +200,7 @@ impl SandboxProvider for ContainerSandboxProvider {
             && let Ok(held) = self.held().await
         {
             (rtt, generation) = (pinged(&held.link, self.sandbox.agent()).await, held.info.generation);
-            proxy_ok = crate::proxy::self_test(&held.link, self.sandbox.wall().as_deref()).await.is_ok();
+            proxy_ok = coracle_proxy::self_test(&held.link, self.sandbox.wall().as_deref()).await.is_ok();
         }
         SandboxHealth { state, guest_rtt: rtt, generation, proxy_ok, egress_enforced: self.sandbox.wall().is_some() }
     }

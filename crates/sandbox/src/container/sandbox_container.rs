@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_lifecycle::EndReason;
+use coracle_proxy::token::{TokenHash, fresh_token};
 use coracle_runtime::{Ids, Secret};
 
 use super::circuit_breaker::CircuitBreaker;
 use super::startup::{Startup, set_env};
 use crate::record::SandboxDir;
-use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness, TokenHash, fresh_token};
-use coracle_lifecycle::EndReason;
+use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness};
 
 /// A sandbox: its container, and what is remembered of it.
 #[derive(Clone, Debug)]

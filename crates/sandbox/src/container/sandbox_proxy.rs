@@ -12,17 +12,18 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use coracle_host::state_file;
+use coracle_proxy::listen::{Listeners, PrivateSubnet, ProxyListener};
+use coracle_proxy::policy::{Grants, Tokens};
+use coracle_proxy::{Observer, Proxy, ProxySettings, UsageTotals};
 use coracle_runtime::host::lock::Lock;
 use coracle_runtime::link::Link;
 use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;
 use self::network::is_here;
-use crate::proxy::{
-    Grants, Listeners, Observer, PrivateSubnet, Proxy, ProxyListener, ProxySettings, Tokens, UsageTotals,
-};
 use crate::record::SandboxDir;
-use crate::{Code, Failure, Result, files};
+use crate::{Code, Failure, Result};
 
 /// How often it is looked whether the one that listens has ended, or has no link. What a container that was just started
 /// tries first takes 2 s at most, and has to find somebody by then.
@@ -201,7 +202,7 @@ impl SandboxProxy {
     pub fn metered(&self) -> UsageTotals {
         match &self.kept().listens {
             Some(listens) => listens.proxy.metered(),
-            None => files::read(&self.meter()).ok().flatten().unwrap_or_default(),
+            None => state_file::read(&self.meter()).ok().flatten().unwrap_or_default(),
         }
     }
 
@@ -217,7 +218,7 @@ impl SandboxProxy {
         if metered == kept.noted || matches!(self.dir.record(), Ok(None)) {
             return;
         }
-        match files::write(&self.meter(), &metered) {
+        match state_file::write(&self.meter(), &metered) {
             Ok(()) => kept.noted = metered,
             Err(err) => tracing::warn!(%err, "what a sandbox used cannot be written down"),
         }
@@ -228,7 +229,7 @@ impl SandboxProxy {
     /// # Errors
     /// Whatever the file system says.
     pub fn forget_usage(&self) -> Result<()> {
-        files::remove(&self.meter())
+        state_file::remove(&self.meter())
     }
 
     /// Nobody gets out any more by this process.
@@ -261,7 +262,7 @@ impl SandboxProxy {
     /// # Errors
     /// `newer_version` for a record that a newer version wrote: its limits would begin again.
     fn metered_before(&self) -> Result<UsageTotals> {
-        match files::read(&self.meter()) {
+        match state_file::read(&self.meter()) {
             Ok(totals) => Ok(totals.unwrap_or_default()),
             Err(err) if err.code == Code::NewerVersion => Err(err),
             Err(_) => Ok(UsageTotals::default()),

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coracle_lifecycle::{EndReason, Ready};
+use coracle_proxy::listen::PrivateSubnet;
 use coracle_runtime::link::Link;
 
 use crate::Result;
 use crate::provider::SandboxInfo;
-use crate::proxy::PrivateSubnet;
 
 /// Gives one sandbox its container: creates it on first use, starts it again after it ended, and replaces it on the same
 /// volume if that is not enough.

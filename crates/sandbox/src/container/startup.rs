@@ -13,7 +13,8 @@ pub use self::steps::{StartHook, StartupOptions};
 use self::steps::{not_ready, prepare};
 use super::sandbox_proxy::{OTHER_WAYS, SandboxProxy, Transport};
 use crate::record::{SandboxDir, SandboxRecord, StartRecord};
-use crate::{Code, Failure, ProfileName, Result, RunningContainer};
+use crate::{Code, Failure, Result, RunningContainer};
+use coracle_types::ProfileName;
 
 /// Looks for whoever listens, and the time between two.
 const LOOKS: u32 = 40;

@@ -17,7 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use coracle_proxy::UsageTotals;
 use coracle_runtime::random_hex;
+use coracle_types::SandboxWarning;
 use futures_util::{Stream, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -29,9 +31,9 @@ pub use self::one_shot::LinkOnce;
 pub use self::process::{LinkWorker, WorkerStart};
 use self::run::{FrameOutcome, Run};
 use crate::protocol::{Mode, RunLimits, Usage, WorkerRequest};
-use crate::provider::{SandboxInfo, SandboxProvider, UsageTotals, WorkerCall, WorkerProcess};
+use crate::provider::{SandboxInfo, SandboxProvider, WorkerCall, WorkerProcess};
 use crate::schema::Schema;
-use crate::{Code, Failure, Result, SandboxWarning};
+use crate::{Code, Failure, Result};
 
 /// Events that wait for who listens; more of them make the worker wait.
 const WAITING: usize = 64;

@@ -6,11 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_proxy::UsageTotals;
+use coracle_types::SandboxWarning;
 
 use super::stream::ExecStream;
+use crate::Result;
 use crate::protocol::{ResponseFrame, WorkerRequest};
-use crate::proxy::UsageTotals;
-use crate::{Result, SandboxWarning};
 
 /// One sandbox: its container, made when it is first needed and again when it is gone.
 #[async_trait]

@@ -10,4 +10,3 @@ pub use self::contract::{
 };
 pub use self::frame::Frame;
 pub use self::stream::{ExecStream, MAX_PIECE, MAX_STDERR};
-pub use crate::proxy::UsageTotals;

@@ -1,7 +1,8 @@
 //! `sandbox`: the sandboxes of all workflows.
 
+use coracle_sandbox::SandboxKey;
 use coracle_sandbox::provider::TeardownReport;
-use coracle_sandbox::{ProfileName, SandboxKey, SandboxWarning, WorkflowId};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::{ByteSize, ImageRef};
-use coracle_sandbox::ProfileName;
+use coracle_types::ProfileName;
 use serde::Deserialize;
 
 use super::macros::{table, words};

@@ -5,13 +5,15 @@
 
 use std::path::Path;
 
+use coracle_devcontainer::file::{Devcontainer, Variables};
+use coracle_devcontainer::hooks::{RunAs, run};
+use coracle_devcontainer::mounts::MountKind;
 use coracle_provision::{ReportItem, StepReport, UserRequest};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::DirHandle;
 use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{ByteSize, ContainerPath, Ids, Tmpfs};
-use coracle_sandbox::SandboxWarning;
-use coracle_sandbox::devcontainer::{Devcontainer, MountKind, RunAs, Variables, run};
+use coracle_types::SandboxWarning;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};

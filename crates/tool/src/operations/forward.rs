@@ -3,8 +3,8 @@
 use coracle_lifecycle::enter;
 use coracle_runtime::link::{PortForward, forward_port, join_port};
 use coracle_runtime::{ContainerName, ExecTarget, Handle, Ids, PolicyRefusal, Problem, RecordId};
-use coracle_sandbox::WorkflowId;
 use coracle_sandbox::provider::Forward as HeldForward;
+use coracle_types::WorkflowId;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

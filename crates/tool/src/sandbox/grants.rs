@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::host::git::IsolatedGit;
-use coracle_runtime::{GitRules, GitUrl};
-use coracle_sandbox::proxy::{
+use coracle_proxy::policy;
+use coracle_proxy::policy::{
     Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
 };
-use coracle_sandbox::{ProfileName, proxy};
+use coracle_runtime::host::git::IsolatedGit;
+use coracle_runtime::{GitRules, GitUrl};
+use coracle_types::ProfileName;
 
 use super::key::ProviderKey;
 use crate::coding_agents;
@@ -54,9 +55,9 @@ pub(super) fn network(config: &config::Sandbox) -> String {
 
 fn provider(cx: &Context, own: &config::Provider) -> Result<ProviderConfig, Failure> {
     let kind = match own.kind {
-        config::ProviderKind::Openai => proxy::ProviderKind::OpenAi,
-        config::ProviderKind::Anthropic => proxy::ProviderKind::Anthropic,
-        config::ProviderKind::Google => proxy::ProviderKind::Google,
+        config::ProviderKind::Openai => policy::ProviderKind::OpenAi,
+        config::ProviderKind::Anthropic => policy::ProviderKind::Anthropic,
+        config::ProviderKind::Google => policy::ProviderKind::Google,
     };
     let key = Arc::new(ProviderKey::from_config(cx, own)?);
     Ok(ProviderConfig::new(kind, &own.base_url, key, &own.models)?.with_headers(&own.headers)?)
@@ -66,8 +67,8 @@ fn git(cx: &Context, repository: Option<&str>) -> Result<Option<Rules>, Failure>
     let own = &cx.config.sandbox.git;
     let mode = match own.mode {
         config::GitMode::Off => return Ok(None),
-        config::GitMode::Proxy => proxy::GitMode::Proxy,
-        config::GitMode::Credential => proxy::GitMode::Credential,
+        config::GitMode::Proxy => policy::GitMode::Proxy,
+        config::GitMode::Credential => policy::GitMode::Credential,
     };
     let (hosts, repos, push) = (own.hosts.clone(), own.repos.clone(), own.push.clone());
     let settings = GitSettings { mode, hosts, repos, push, allow_private: cx.config.images.git_allow_private };

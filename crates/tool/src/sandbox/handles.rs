@@ -6,14 +6,18 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
 use coracle_lifecycle::SlotError;
+use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
+use coracle_proxy::policy::GitRules;
 use coracle_runtime::Ids;
-use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
-use coracle_sandbox::worktree::{SharedDir, Worktree, WorktreeSettings};
 use coracle_sandbox::{
-    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, ProfileName, SandboxDir, SandboxHandle, SandboxKey,
-    SandboxLiveness, SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER, WorkflowId,
-    WorktreeManager,
+    ContainerOptions, DevcontainerReport, Domain, OpenSandbox, SandboxDir, SandboxHandle, SandboxKey, SandboxLiveness,
+    SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER,
 };
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::WorktreeManager;
+use coracle_worktrees::WorktreeSettings;
+use coracle_worktrees::create::Worktree;
+use coracle_worktrees::shared::SharedDir;
 
 use super::grants::{grants, network};
 use super::identity::git_identity;
@@ -122,7 +126,7 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     let settings = settings_of(cx, profile);
     let dir = SandboxDir::open(&sandboxes(cx)?, key)?;
     let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
-    let shared = SharedDir::for_sandbox(&dir, cx.config.sandbox.worktree.shared(), person)?;
+    let shared = dir.shared_dir(cx.config.sandbox.worktree.shared(), person)?;
     let devcontainer = devcontainer::load(cx, &dir, &settings)?;
     let plan = Plan::new(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
     let worktrees = worktrees(cx)?;

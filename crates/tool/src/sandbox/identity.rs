@@ -3,7 +3,7 @@
 use coracle_provision::git::Identity;
 use coracle_runtime::host::git::HostGit as _;
 use coracle_sandbox::GitIdentity;
-use coracle_sandbox::worktree::Author;
+use coracle_worktrees::remove::Author;
 
 use crate::context::Context;
 use crate::host_identity::user_git;

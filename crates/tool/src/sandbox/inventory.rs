@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use coracle_lifecycle::{SlotInfo, SlotKey, SlotRole};
 use coracle_runtime::ContainerStatus;
-use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId, key_of_session, session_of};
+use coracle_sandbox::{Domain, SandboxDir, SandboxKey, key_of_session, session_of};
+use coracle_types::{ProfileName, WorkflowId};
 use jiff::Timestamp;
 use serde::Serialize;
 

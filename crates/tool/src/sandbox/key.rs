@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use coracle_proxy::policy::KeySource;
 use coracle_runtime::Secret;
-use coracle_sandbox::proxy::KeySource;
 
 use crate::config;
 use crate::context::Context;

@@ -18,7 +18,7 @@ pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktre
 pub(crate) use self::inventory::{SandboxRow, known, overview};
 pub use self::run::{Task, ensure_key, model, opened, work};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
-use coracle_sandbox::ProfileName;
+use coracle_types::ProfileName;
 
 use crate::context::Context;
 use crate::failure::Failure;

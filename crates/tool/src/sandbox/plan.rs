@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use coracle_devcontainer::mounts::{MountKind, MountRequest};
 use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
@@ -12,8 +13,8 @@ use coracle_runtime::{
     Limits, Mount, NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
-use coracle_sandbox::devcontainer::{DevcontainerState, MountKind, MountRequest};
-use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
+use coracle_sandbox::devcontainer_state::DevcontainerState;
+use coracle_worktrees::shared::{READ_ONLY, SharedDir};
 
 use super::devcontainer;
 use crate::config::{Config, SandboxNetwork, SandboxProfile};

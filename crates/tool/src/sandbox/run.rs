@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use coracle_lifecycle::Lock;
+use coracle_proxy::policy::KeySource as _;
 use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
 use coracle_sandbox::protocol::RunLimits;
-use coracle_sandbox::proxy::KeySource as _;
-use coracle_sandbox::worktree::{CreateRequest, Leftover, Worktree};
-use coracle_sandbox::{
-    OpenSandbox, ProfileName, RunRecord, RunRecords, RunState, SandboxHandle, SandboxWarning, WorkflowId,
-};
+use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_worktrees::create::{CreateRequest, Worktree};
+use coracle_worktrees::remove::Leftover;
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -95,7 +95,7 @@ pub async fn ensure_key(cx: &Context, profile: &ProfileName) -> Result<(), Failu
 
 /// Refuses a model that the person does not allow. Its route would refuse it as well, after the sandbox has started.
 pub(crate) fn is_listed(profile: &ProfileName, provider: &Provider, model: &str) -> Result<(), Failure> {
-    if coracle_sandbox::proxy::is_listed(&provider.models, model)? {
+    if coracle_proxy::policy::is_listed(&provider.models, model)? {
         return Ok(());
     }
     let key = format!("sandbox.profiles.{profile}.provider");
@@ -323,7 +323,7 @@ pub async fn opened(cx: &Context, sandbox: &SandboxHandle, id: &WorkflowId) -> R
 mod tests {
     use std::sync::Arc;
 
-    use coracle_sandbox::ProfileName;
+    use coracle_types::ProfileName;
 
     use super::model;
     use crate::config::Config;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotKey, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
-use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
 use coracle_sandbox::{
-    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowClaim,
-    WorkflowId, key_of_session, session_of,
+    Code, FinalSave, RunRecords, SAVE_TIMEOUT, SandboxHandle, SandboxLiveness, WorkflowClaim, key_of_session,
+    session_of,
 };
+use coracle_types::{SandboxWarning, WorkflowId};
+use coracle_worktrees::remove::{RemoveRequest, SavedWork};
 use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt as _};
 

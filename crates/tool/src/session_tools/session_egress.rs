@@ -4,12 +4,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_proxy::environment::PROXY_ENV;
+use coracle_proxy::policy::{Grants, Tokens};
 use coracle_runtime::{ContainerId, Ids, Link};
-use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
 use coracle_sandbox::{
-    Domain, ProfileName, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions,
-    Transport,
+    Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
 };
+use coracle_types::ProfileName;
 use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;

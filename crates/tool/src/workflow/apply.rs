@@ -1,7 +1,7 @@
 //! `workflow_apply`: the work of a workflow into the checkout that it began from.
 
 use coracle_runtime::{PolicyRefusal, Problem};
-use coracle_sandbox::worktree::{ApplyMode, ApplyReport};
+use coracle_worktrees::changes::{ApplyMode, ApplyReport};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

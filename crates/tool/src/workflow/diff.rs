@@ -1,6 +1,6 @@
 //! `workflow_diff`: what a workflow changed, for the agent that started it.
 
-use coracle_sandbox::worktree::{Diff, DiffOptions};
+use coracle_worktrees::changes::{Diff, DiffOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -1,7 +1,7 @@
 //! `workflow_exec`: a command in the worktree of a workflow, for the agent that started it.
 
 use coracle_runtime::{Exec, Exit};
-use coracle_sandbox::worktree::CreateRequest;
+use coracle_worktrees::create::CreateRequest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -26,9 +26,8 @@ use crate::worktree::Workflow;
 
 use std::sync::Arc;
 
-use coracle_sandbox::{
-    OpenSandbox, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxKey, WorkflowId,
-};
+use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxKey};
+use coracle_types::WorkflowId;
 
 /// A workflow whose sandbox is ready.
 struct OpenWorkflow {

@@ -2,7 +2,7 @@
 
 use coracle_sandbox::RunState;
 use coracle_sandbox::protocol::Usage;
-use coracle_sandbox::worktree::{Commit, StrayCommits};
+use coracle_worktrees::changes::{Commit, StrayCommits};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,9 @@
 
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
-use coracle_sandbox::worktree::{CreateRequest, SetupRequest, Worktree};
-use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use coracle_sandbox::{OpenSandbox, SandboxHandle};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::create::{CreateRequest, SetupRequest, Worktree};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

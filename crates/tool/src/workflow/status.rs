@@ -1,7 +1,8 @@
 //! `workflow_status`: how an agent's work stands.
 
 use coracle_sandbox::protocol::Usage;
-use coracle_sandbox::{ProfileName, RunState, SandboxLiveness};
+use coracle_sandbox::{RunState, SandboxLiveness};
+use coracle_types::ProfileName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use coracle_sandbox::SandboxHandle;
-use coracle_sandbox::worktree::{ApplyMode, ApplyReport, ApplyRequest};
+use coracle_worktrees::changes::{ApplyMode, ApplyReport, ApplyRequest};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -15,7 +16,6 @@ use crate::failure::Failure;
 use crate::git_programs;
 use crate::humanize::count;
 use crate::process::Process;
-use jiff::Timestamp;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]

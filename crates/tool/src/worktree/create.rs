@@ -1,10 +1,12 @@
 //! `worktree_create`: a repository's worktree in the sandbox of a workflow.
 
+use coracle_devcontainer::hooks::CommandRan;
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
-use coracle_sandbox::devcontainer::CommandRan;
-use coracle_sandbox::worktree::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
-use coracle_sandbox::{ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WorkflowId};
+use coracle_sandbox::{SandboxHandle, SandboxLiveness};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_worktrees::create::{CreateRequest, RepositoryInfo, SetupRequest, Worktree};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +19,6 @@ use crate::process::Process;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
 use crate::strict;
-use jiff::Timestamp;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.

@@ -1,7 +1,8 @@
 //! `worktree_diff`: what a workflow changed.
 
 use coracle_runtime::ByteSize;
-use coracle_sandbox::worktree::{DiffOptions, FileChange};
+use coracle_worktrees::changes::{DiffOptions, FileChange};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -12,7 +13,6 @@ use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::humanize::count;
 use crate::process::Process;
-use jiff::Timestamp;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ pub(crate) struct Diff {
 impl Operation<Process> for Diff {
     const NAME: &'static str = "worktree_diff";
     const EFFECT: Effect = Effect::ReadOnly;
-    type Response = coracle_sandbox::worktree::Diff;
+    type Response = coracle_worktrees::changes::Diff;
 
     async fn run(self, process: &Process) -> Result<Self::Response, Failure> {
         let (sandbox, open) = open(process, self.profile, &self.workflow).await?;
@@ -50,7 +50,7 @@ impl Operation<Process> for Diff {
 }
 
 /// The patch as it is, so that it can be piped, or names and numbers.
-impl Render for coracle_sandbox::worktree::Diff {
+impl Render for coracle_worktrees::changes::Diff {
     fn render(&self, _: Timestamp) -> Document {
         if self.files.is_empty() {
             return Document::line("nothing changed");

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use coracle_runtime::host::fs::sync_entry;
 use coracle_runtime::host::temporary;
 use coracle_runtime::host::tree_sweep::sweep_path;
-use coracle_sandbox::worktree::{ExportReport, PatchFormat};
+use coracle_worktrees::changes::{ExportReport, PatchFormat};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,6 @@ use crate::document::{Document, Render, StyledText};
 use crate::failure::{Code, Failure};
 use crate::humanize::bytes;
 use crate::process::Process;
-use jiff::Timestamp;
 
 /// Write what a workflow did to a file of this host.
 #[derive(Debug, Deserialize, JsonSchema)]

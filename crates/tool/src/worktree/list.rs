@@ -1,11 +1,10 @@
 //! `worktree_list`: the worktrees of all workflows.
 
 use coracle_sandbox::protocol::Usage;
-use coracle_sandbox::worktree::WorktreeStatus;
-use coracle_sandbox::{
-    ProfileName, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness, SandboxWarning,
-    WorkflowId,
-};
+use coracle_sandbox::{RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_worktrees::list::WorktreeStatus;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +15,6 @@ use crate::failure::Failure;
 use crate::humanize::ago;
 use crate::process::Process;
 use crate::sandbox::{open, sandboxes};
-use jiff::Timestamp;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
 /// named, unless `start` is given.

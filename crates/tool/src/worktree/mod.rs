@@ -8,18 +8,18 @@ mod list;
 mod push;
 mod remove;
 
-pub(crate) use self::apply::CheckoutRequest;
-pub use self::create::AgentWorktree;
-pub(crate) use self::create::create_for_agent;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use coracle_sandbox::worktree::SourceChanges;
-use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
+use coracle_sandbox::{OpenSandbox, SandboxHandle};
+use coracle_types::{ProfileName, WorkflowId};
+use coracle_worktrees::create::SourceChanges;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub(crate) use self::apply::CheckoutRequest;
+pub use self::create::AgentWorktree;
+pub(crate) use self::create::create_for_agent;
 use crate::context::Context;
 use crate::dispatch::OperationEntry;
 use crate::failure::{Code, Failure};

@@ -1,6 +1,7 @@
 //! `worktree_push`: the commits of a workflow to its remote.
 
-use coracle_sandbox::worktree::{PushReport, PushRequest};
+use coracle_worktrees::changes::{PushReport, PushRequest};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -9,7 +10,6 @@ use crate::dispatch::{Effect, Operation};
 use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
-use jiff::Timestamp;
 
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.

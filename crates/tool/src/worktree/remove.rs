@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_sandbox::worktree::{RemovalReport, RemoveRequest, SavedWork};
-use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
+use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval};
+use coracle_types::WorkflowId;
+use coracle_worktrees::remove::{RemovalReport, RemoveRequest, SavedWork};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +16,6 @@ use crate::document::{Document, Render, StyledText};
 use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::open_to_remove;
-use jiff::Timestamp;
 
 /// An agent that was told to stop has so long.
 const PATIENCE: Duration = Duration::from_secs(30);

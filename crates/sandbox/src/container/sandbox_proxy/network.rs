@@ -7,9 +7,12 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
+use coracle_host::state_file;
+use coracle_proxy::Proxy;
+use coracle_proxy::listen::{PrivateSubnet, ProxyListener};
+
 use super::SandboxProxy;
-use crate::proxy::{PrivateSubnet, Proxy, ProxyListener};
-use crate::{Code, Failure, Result, files};
+use crate::{Code, Failure, Result};
 
 /// What else there is where an engine's network does not do.
 pub(in crate::container) const OTHER_WAYS: &str = "set `proxy.transport` to \"link\" or \"unix\", or leave it out";
@@ -30,7 +33,7 @@ impl SandboxProxy {
     /// Where somebody listens on the container's network: this process, or the one that came first.
     pub(in crate::container) fn places(&self) -> Option<[SocketAddr; 2]> {
         let at = self.address()?;
-        let places: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
+        let places: Option<[SocketAddr; 2]> = state_file::read(&self.remembered()).ok().flatten();
         places.filter(|all| all.iter().all(|it| it.ip() == at))
     }
 
@@ -45,13 +48,13 @@ impl SandboxProxy {
 
     pub(super) fn listen_at(&self, proxy: &Proxy, between: PrivateSubnet) -> Result<ProxyListener> {
         let at = between.gateway;
-        let before: Option<[SocketAddr; 2]> = files::read(&self.remembered()).ok().flatten();
+        let before: Option<[SocketAddr; 2]> = state_file::read(&self.remembered()).ok().flatten();
         let ports = before.filter(|all| all.iter().all(|it| it.ip() == at)).map(|all| all.map(|it| it.port()));
         let (listening, places) = ProxyListener::at(proxy, between, ports).map_err(|err| {
             let message = format!("The proxy cannot listen at {at}, which is the engine's gateway: {err}.");
             Failure::new(Code::ProxyUnreachable, message).hint(OTHER_WAYS)
         })?;
-        files::write(&self.remembered(), &places)?;
+        state_file::write(&self.remembered(), &places)?;
         Ok(listening)
     }
 }

@@ -5,7 +5,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::record::SandboxRecord;
-use crate::{Code, Domain, ProfileName, SandboxKey};
+use crate::{Code, Domain, SandboxKey};
+use coracle_types::ProfileName;
 
 /// A container that is gone.
 #[derive(Debug)]

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_proxy::self_test;
+use coracle_proxy::token::{TokenHash, fresh_token};
 use coracle_runtime::link::Link;
 use coracle_runtime::link::Upstream;
 use coracle_runtime::link::protocol::EnsureUser;
@@ -14,9 +16,8 @@ use coracle_runtime::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use crate::proxy::self_test;
 use crate::record::StartRecord;
-use crate::{AGENT, Code, Failure, Result, TokenHash, WORKER, fresh_token};
+use crate::{AGENT, Code, Failure, Result, WORKER};
 
 /// A container that is not ready by then never is.
 const WITHIN: Duration = Duration::from_secs(30);

@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use coracle_proxy::UsageTotals;
 
 use crate::protocol::{Lines, Mode, ResponseFrame, WorkerRequest};
 use crate::provider::{
     ExecCall, ExecStream, Forward, SandboxCapabilities, SandboxHealth, SandboxInfo, SandboxProvider, SandboxState,
-    Teardown, TeardownReport, UsageTotals, WorkerCall, WorkerProcess, WriteOpts,
+    Teardown, TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
 use crate::{Code, Failure, Result};
 

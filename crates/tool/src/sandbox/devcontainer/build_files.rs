@@ -4,11 +4,11 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
+use coracle_devcontainer::file::is_kept_out;
 use coracle_runtime::archive::transfer::Writer;
 use coracle_runtime::host::tree::{DirHandle, Node};
-use coracle_sandbox::WorktreeManager;
-use coracle_sandbox::devcontainer::is_kept_out;
-use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
+use coracle_worktrees::WorktreeManager;
+use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
 use sha2::{Digest as _, Sha256};
 
 use super::image::{MAX_CONTEXT, missing};

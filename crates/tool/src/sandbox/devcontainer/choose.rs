@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_devcontainer::file::Variables;
 use coracle_lifecycle::Creation;
 use coracle_provision::UserRequest;
 use coracle_runtime::{Ids, Limits};
-use coracle_sandbox::devcontainer::{DevcontainerRecord, DevcontainerUser, Variables, forget, lock_file};
-use coracle_sandbox::worktree::RepoCommit;
-use coracle_sandbox::{AGENT, ProfileName, SandboxHandle, SandboxLiveness, SandboxWarning, WORKER, WorkflowId};
+use coracle_sandbox::devcontainer_state::{DevcontainerRecord, DevcontainerUser, forget, lock_file};
+use coracle_sandbox::{AGENT, SandboxHandle, SandboxLiveness, WORKER};
+use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_worktrees::commit_files::RepoCommit;
 
 use super::build_files::BuildFiles;
 use super::image::DevcontainerImage;

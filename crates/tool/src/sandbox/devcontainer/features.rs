@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use coracle_devcontainer::features::{Artifact, Feature, FeatureFile, feature_file};
+use coracle_devcontainer::file::is_kept_out;
 use coracle_runtime::Image;
-use coracle_sandbox::SandboxWarning;
-use coracle_sandbox::devcontainer::{Artifact, Feature, FeatureFile, feature_file, is_kept_out};
-use coracle_sandbox::worktree::CommitFile;
+use coracle_types::SandboxWarning;
+use coracle_worktrees::commit_files::CommitFile;
 use serde_json::json;
 
 use super::fetch::{FetchedFeature, fetch};

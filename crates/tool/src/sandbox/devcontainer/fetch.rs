@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use coracle_devcontainer::features::{Artifact, Registries};
 use coracle_runtime::archive::transfer::{Limits, Unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{PolicyRefusal, Problem};
-use coracle_sandbox::devcontainer::{Artifact, Registries, lock_file};
+use coracle_sandbox::devcontainer_state::lock_file;
 use flate2::read::GzDecoder;
 
 use crate::config::Pull;

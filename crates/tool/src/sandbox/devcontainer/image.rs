@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_devcontainer::dockerfile::{Dockerfile, dockerfile};
+use coracle_devcontainer::features::{FeatureLocation, in_order};
+use coracle_devcontainer::file::{Build, Devcontainer, Variables, is_kept_out, relative};
+use coracle_devcontainer::refusal::DeniedProperty;
 use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::transfer::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
-use coracle_sandbox::SandboxWarning;
-use coracle_sandbox::devcontainer::{
-    Build, DeniedProperty, Devcontainer, DevcontainerState, Dockerfile, FeatureLocation, Variables, dockerfile,
-    in_order, is_kept_out, relative,
-};
-use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths};
+use coracle_sandbox::devcontainer_state::DevcontainerState;
+use coracle_types::SandboxWarning;
+use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths};
 use serde_json::{Value, json};
 
 use super::build_files::BuildFiles;
@@ -155,7 +156,7 @@ pub(super) async fn recipe(
     let mut features = Vec::new();
     let mut places = Vec::new();
     for feature in &file.features {
-        match feature.place(dir, &allowed) {
+        match feature.place(dir, |name| allowed.matches(name)) {
             Err(refusal) => refusals.push(refusal),
             Ok(place) => places.push((feature, place)),
         }

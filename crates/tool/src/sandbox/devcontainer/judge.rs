@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_devcontainer::file::{
+    Devcontainer, DevcontainerSearch, HostRequirements, MAX_BYTES, Variables, find, read,
+};
+use coracle_devcontainer::mounts::MountKind;
+use coracle_devcontainer::refusal::DeniedProperty;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
-use coracle_sandbox::devcontainer::{
-    DeniedProperty, Devcontainer, DevcontainerSearch, HostRequirements, MAX_BYTES, MountKind, Variables, find, read,
-};
-use coracle_sandbox::worktree::CommitFileKind;
+use coracle_worktrees::commit_files::CommitFileKind;
 
 use super::build_files::BuildFiles;
 use super::image::{DevcontainerImage, ImageContext, Recipe, build, missing, recipe};

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coracle_sandbox::SandboxDir;
-use coracle_sandbox::devcontainer::DevcontainerState;
+use coracle_sandbox::devcontainer_state::DevcontainerState;
 
 pub(crate) use self::build_files::BuildFiles;
 pub(crate) use self::choose::{WorkflowOrigin, afresh, chosen};

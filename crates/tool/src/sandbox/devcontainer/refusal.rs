@@ -1,6 +1,7 @@
 //! A devcontainer.json that is refused, with the lines of the configuration that would allow it.
 
-use coracle_sandbox::devcontainer::{ALLOWED_FEATURES, DeniedProperty, refused as refused_file};
+use coracle_devcontainer::features::ALLOWED_FEATURES;
+use coracle_devcontainer::refusal::{DeniedProperty, refused as refused_file};
 use serde_json::json;
 
 use crate::context::Context;

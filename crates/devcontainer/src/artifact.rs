@@ -1,0 +1,112 @@
+//! The name of an artifact of a registry.
+
+use coracle_types::failure::{Code, Failure};
+
+/// Where an artifact lies: `registry/namespace/name`, and which of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Artifact {
+    pub(super) registry: String,
+    pub(super) repository: String,
+    /// A tag, or `sha256:…`.
+    pub(super) reference: String,
+}
+
+impl Artifact {
+    /// Reads `host[:port]/path[:tag][@sha256:…]`; without either it is `:latest`.
+    ///
+    /// # Errors
+    /// Why it names none, as a fragment.
+    pub fn parse(name: &str) -> Result<Self, &'static str> {
+        let (named, digest) = name.split_once('@').map_or((name, None), |(named, digest)| (named, Some(digest)));
+        let (registry, path) = named.split_once('/').ok_or("it names no registry")?;
+        let (repository, tag) = path.split_once(':').map_or((path, "latest"), |it| it);
+        let (host, port) = registry.split_once(':').map_or((registry, None), |(host, port)| (host, Some(port)));
+        let is_host = host.contains('.') || host == "localhost" || port.is_some();
+        let plain = !host.is_empty() && host.bytes().all(|it| it.is_ascii_alphanumeric() || b".-".contains(&it));
+        if !is_host || !plain || port.is_some_and(|it| it.parse::<u16>().is_err()) {
+            return Err("it names no registry");
+        }
+        let word = |it: &str| {
+            let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || b"._-".contains(&it);
+            let outer = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+            it.bytes().all(inner) && outer(it.bytes().next()) && outer(it.bytes().last())
+        };
+        if repository.len() > 255 || !repository.split('/').all(word) {
+            return Err("it names no artifact of a registry");
+        }
+        let is_tag = tag.len() <= 128
+            && tag.bytes().all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
+            && tag.bytes().next().is_some_and(|it| it.is_ascii_alphanumeric() || it == b'_');
+        if !is_tag || digest.is_some_and(|it| !is_digest(it)) {
+            return Err("its version is neither a tag nor `@sha256:…`");
+        }
+        let reference = digest.unwrap_or(tag).to_owned();
+        Ok(Self { registry: registry.to_owned(), repository: repository.to_owned(), reference })
+    }
+
+    /// Exactly that one.
+    #[must_use]
+    pub fn at(&self, digest: &str) -> Self {
+        Self { reference: digest.to_owned(), ..self.clone() }
+    }
+
+    pub(super) fn url(&self, rest: &str) -> String {
+        // As engines have it: on this very machine there is no certificate.
+        let scheme = if self.is_local() { "http" } else { "https" };
+        format!("{scheme}://{}/v2/{}/{rest}", self.registry, self.repository)
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |it| it.0);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|it| it.is_loopback())
+    }
+
+    pub(super) fn failed(&self, why: impl std::fmt::Display) -> Failure {
+        let name = format!("{}/{}", self.registry, self.repository);
+        Failure::new(Code::FetchFailed, format!("`{name}` cannot be fetched: {why}.")).detail("registry", name)
+    }
+}
+
+/// `sha256:` and 64 hex digits.
+pub(super) fn is_digest(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_which_registry_which_artifact_and_which_of_them() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let told = |name: &str| Artifact::parse(name).map(|it| (it.url(""), it.reference.clone()));
+        let there = |url: &str, reference: &str| Ok((url.to_owned(), reference.to_owned()));
+        let go = "https://ghcr.io/v2/devcontainers/features/go/";
+        assert_eq!(told("ghcr.io/devcontainers/features/go"), there(go, "latest"));
+        assert_eq!(told("ghcr.io/devcontainers/features/go:1.2"), there(go, "1.2"));
+        assert_eq!(told(&format!("ghcr.io/devcontainers/features/go:1@{digest}")), there(go, &digest));
+        assert_eq!(told("localhost:5000/go"), there("http://localhost:5000/v2/go/", "latest"));
+        assert_eq!(told("127.0.0.1:5000/a/go:1"), there("http://127.0.0.1:5000/v2/a/go/", "1"));
+        assert_eq!(told("10.0.0.1:5000/go"), there("https://10.0.0.1:5000/v2/go/", "latest"));
+        for odd in [
+            "go",
+            "features/go",
+            "ghcr.io/",
+            "ghcr.io/../x",
+            "ghcr.io/a//b",
+            "ghcr.io/A/b",
+            "ghcr.io/a b",
+            "ghcr.io/a?x=1",
+            "ghcr.io/a:",
+            "ghcr.io/a:1/2",
+            "ghcr.io:port/a",
+            "user@ghcr.io/a",
+            "https://ghcr.io/a",
+            "ghcr.io/a@sha256:1",
+            "ghcr.io/a@md5:00",
+        ] {
+            assert!(told(odd).is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! From a name to a connection: what is allowed is looked up once, and that very address is connected to.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use coracle_host::address::is_public;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::denial::EgressDenial;
+use super::target::EgressTarget;
+use crate::caller::Caller;
+use crate::policy::Denial;
+use crate::policy::EgressHost;
+
+/// A resolver answers by then, or the name counts as missing.
+const LOOKUP: Duration = Duration::from_secs(10);
+
+/// Addresses of one name that are tried, at most.
+const TRIES: usize = 4;
+
+/// A connection, and where it leads.
+#[derive(Debug)]
+pub(crate) struct EgressConnection {
+    pub(crate) stream: TcpStream,
+    pub(crate) at: SocketAddr,
+}
+
+/// Connects, if it may be.
+pub(crate) async fn reach(caller: &Caller, target: &EgressTarget) -> Result<EgressConnection, EgressDenial> {
+    may_ask(caller, target)?;
+    let Ok(_place) = caller.shared.opening.acquire().await else { return Err(EgressDenial::CONNECT) };
+    let found = match &target.host {
+        EgressHost::Address(it) => vec![*it],
+        EgressHost::Name(name) => {
+            let found = timeout(LOOKUP, caller.shared.resolver.resolve(name)).await;
+            found.ok().and_then(Result::ok).filter(|it| !it.is_empty()).ok_or(EgressDenial::NAME)?
+        }
+    };
+    let found = found.into_iter().map(|it| SocketAddr::new(it, target.port));
+    let found: Vec<_> = found.filter(|at| allowed(caller, target, *at).is_ok()).collect();
+    if found.is_empty() {
+        may_ask(caller, target)?;
+        return Err(EgressDenial::PRIVATE);
+    }
+    for at in found.into_iter().take(TRIES) {
+        if let Ok(Ok(stream)) = timeout(caller.shared.pace.connect, TcpStream::connect(at)).await {
+            let _ = stream.set_nodelay(true);
+            // It may have been replaced meanwhile.
+            return allowed(caller, target, at).map(|()| EgressConnection { stream, at });
+        }
+    }
+    Err(EgressDenial::CONNECT)
+}
+
+/// Whether the policy names it.
+fn may_ask(caller: &Caller, target: &EgressTarget) -> Result<(), EgressDenial> {
+    let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;
+    let policy = grants.egress.as_ref().ok_or(EgressDenial::POLICY)?;
+    policy.judge(&target.host, target.port).map_err(|no| match no {
+        Denial::Host => EgressDenial::HOST,
+        Denial::Port => EgressDenial::PORT,
+        Denial::Ip => EgressDenial::IP,
+    })
+}
+
+/// Whether the policy, as it is now, lets this connection be.
+pub(crate) fn allowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) -> Result<(), EgressDenial> {
+    may_ask(caller, target)?;
+    let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;
+    let named = grants.egress.as_ref().is_some_and(|it| it.names(at));
+    if named || is_public(at.ip()) { Ok(()) } else { Err(EgressDenial::PRIVATE) }
+}

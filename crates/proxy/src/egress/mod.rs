@@ -1,0 +1,136 @@
+//! Names outside: a tunnel or a plain request, to what the policy allows and to nothing that only looks like it.
+
+mod connect;
+mod denial;
+mod sni;
+mod target;
+mod tunnel;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream;
+use http_body_util::BodyExt as _;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use self::connect::{EgressConnection, reach};
+use self::denial::EgressDenial;
+use self::target::EgressTarget;
+use crate::body;
+use crate::caller::Caller;
+use crate::entry::Entry;
+use crate::response::{Body, BodyError, streamed, whole};
+
+/// What goes on when no more HTTP is spoken on a connection.
+pub(crate) type Tunnel = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
+
+/// Answers one request; the tunnel that it asked for is left in `tunnel`.
+pub(crate) async fn answer(
+    caller: Caller,
+    tunnel: Arc<Tunnel>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let is_tunnel = request.method() == Method::CONNECT;
+    let mut entry = Entry::new(&caller.shared, if is_tunnel { "connect" } else { "http" });
+    entry.line.scope = Some("net");
+    entry.line.policy_generation = caller.grants().map_or(0, |it| it.generation);
+    let Some(target) = EgressTarget::from_request(request.method(), request.uri()) else {
+        return Ok(refused(&caller, entry, None, EgressDenial::REQUEST));
+    };
+    entry.line.host = Some(target.shown());
+    let EgressConnection { stream, at } = match reach(&caller, &target).await {
+        Ok(reached) => reached,
+        Err(refusal) => return Ok(refused(&caller, entry, Some(&target), refusal)),
+    };
+    if is_tunnel {
+        entry.line.status = 200;
+        let goes_on = tunnel::run(caller, entry, (target, at), (hyper::upgrade::on(request), stream));
+        *tunnel.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::pin(goes_on));
+        return Ok(Response::new(whole("")));
+    }
+    Ok(match plain(&caller, &target, at, request, stream).await {
+        Ok(answer) => {
+            entry.line.status = answer.status().as_u16();
+            let (parts, incoming) = answer.into_parts();
+            let silence = caller.shared.pace.silence;
+            let passes = stream::unfold(Some((incoming, entry)), move |it| async move { next(it?, silence).await });
+            Response::from_parts(parts, streamed(passes))
+        }
+        Err(refusal) => refused(&caller, entry, Some(&target), refusal),
+    })
+}
+
+type ForwardedBody = (Incoming, Entry);
+
+/// A piece of an answer that passes.
+async fn next(
+    (mut from, mut entry): ForwardedBody,
+    silence: Duration,
+) -> Option<(Result<Bytes, BodyError>, Option<ForwardedBody>)> {
+    loop {
+        return match tokio::time::timeout(silence, from.frame()).await {
+            Err(_) => Some((Err("nothing came for too long".into()), None)),
+            Ok(None) => None,
+            Ok(Some(Err(err))) => Some((Err(err.into()), None)),
+            Ok(Some(Ok(frame))) => match frame.into_data() {
+                Ok(piece) => {
+                    entry.on_response_chunk(&piece);
+                    Some((Ok(piece), Some((from, entry))))
+                }
+                // Trailers.
+                Err(_) => continue,
+            },
+        };
+    }
+}
+
+/// Tells the log, the person and whoever asked.
+fn refused(caller: &Caller, mut entry: Entry, target: Option<&EgressTarget>, refusal: EgressDenial) -> Response<Body> {
+    (entry.line.status, entry.line.code) = (refusal.status.as_u16(), Some(refusal.code));
+    if refusal.status == StatusCode::FORBIDDEN {
+        caller.shared.report(refusal.code, target.map(EgressTarget::shown));
+    }
+    refusal.answer()
+}
+
+/// A request without TLS: it goes on with nothing that belongs to this connection.
+async fn plain(
+    caller: &Caller,
+    target: &EgressTarget,
+    at: SocketAddr,
+    request: Request<Incoming>,
+    stream: TcpStream,
+) -> Result<Response<Incoming>, EgressDenial> {
+    let (mut parts, incoming) = request.into_parts();
+    parts.headers = body::passing(&parts.headers);
+    let path = parts.uri.path_and_query().map_or("/", |it| it.as_str());
+    parts.uri = path.parse().map_err(|_| EgressDenial::REQUEST)?;
+    let host = if target.port == 80 { target.host.to_string() } else { target.shown() };
+    parts.headers.insert(HOST, HeaderValue::from_str(&host).map_err(|_| EgressDenial::REQUEST)?);
+    let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sends, connection) = made.map_err(|_| EgressDenial::CONNECT)?;
+    let (watches, allowed) = (caller.clone(), target.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = connection => {}
+            () = watches.closed.cancelled() => {}
+            () = tunnel::disallowed(&watches, &allowed, at) => {}
+        }
+    });
+    let sent = sends.send_request(Request::from_parts(parts, incoming));
+    let answer = tokio::time::timeout(caller.shared.pace.silence, sent).await;
+    let (mut parts, incoming) =
+        answer.map_err(|_| EgressDenial::CONNECT)?.map_err(|_| EgressDenial::CONNECT)?.into_parts();
+    // Where it sends whoever asked, and what it has them keep, is between the two.
+    let told = body::only(&parts.headers, &["location", "content-location", "set-cookie"]);
+    parts.headers = body::passing(&parts.headers);
+    parts.headers.extend(told);
+    Ok(Response::from_parts(parts, incoming))
+}

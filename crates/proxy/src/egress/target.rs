@@ -1,0 +1,62 @@
+//! What a request wants to reach.
+
+use std::net::SocketAddr;
+
+use hyper::{Method, Uri};
+
+use crate::policy::EgressHost;
+
+/// Whom a request wants to reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EgressTarget {
+    pub(crate) host: EgressHost,
+    pub(crate) port: u16,
+}
+
+impl EgressTarget {
+    /// Of a CONNECT, or of a whole http address.
+    pub(crate) fn from_request(method: &Method, uri: &Uri) -> Option<Self> {
+        let port = match (method == Method::CONNECT, uri.scheme_str()) {
+            (true, None) => uri.port_u16()?,
+            (false, Some("http")) => uri.port_u16().unwrap_or(80),
+            _ => return None,
+        };
+        // A name before an `@` is no part of who is reached.
+        let authority = uri.authority()?.as_str();
+        let host = EgressHost::parse(uri.host()?).filter(|_| !authority.contains('@') && port > 0)?;
+        Some(Self { host, port })
+    }
+
+    pub(crate) fn shown(&self) -> String {
+        match &self.host {
+            EgressHost::Address(it) => SocketAddr::new(*it, self.port).to_string(),
+            host => format!("{host}:{}", self.port),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_connect_and_a_whole_address_have_a_target() {
+        let of =
+            |method: Method, uri: &str| EgressTarget::from_request(&method, &uri.parse().ok()?).map(|it| it.shown());
+        assert_eq!(of(Method::CONNECT, "Example.com:443").unwrap(), "example.com:443");
+        assert_eq!(of(Method::CONNECT, "[::1]:443").unwrap(), "[::1]:443");
+        assert_eq!(of(Method::GET, "http://example.com/x?y").unwrap(), "example.com:80");
+        assert_eq!(of(Method::POST, "http://example.com:8080").unwrap(), "example.com:8080");
+        for (method, odd) in [
+            (Method::CONNECT, "example.com"),
+            (Method::CONNECT, "u@example.com:443"),
+            (Method::CONNECT, "example.com:0"),
+            (Method::GET, "/path"),
+            (Method::GET, "https://example.com/"),
+            (Method::GET, "http://u:p@example.com/"),
+            (Method::GET, "ftp://example.com/"),
+        ] {
+            assert_eq!(of(method, odd), None, "{odd}");
+        }
+    }
+}

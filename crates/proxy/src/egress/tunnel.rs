@@ -1,0 +1,182 @@
+//! Bytes in both directions, as long as they are allowed and somebody has something to say.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::connect::allowed;
+use super::denial::EgressDenial;
+use super::sni::{Hello, server_name};
+use super::target::EgressTarget;
+use crate::caller::Caller;
+use crate::entry::Entry;
+use crate::policy::EgressHost;
+
+/// The first words have to come by then.
+const HELLO: Duration = Duration::from_secs(10);
+
+/// Where the first words say who is meant.
+const TLS: u16 = 443;
+
+/// Waits until the connection is no longer allowed.
+pub(crate) async fn disallowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) {
+    let mut changes = caller.shared.grants.subscribe();
+    while allowed(caller, target, at).is_ok() && changes.changed().await.is_ok() {}
+}
+
+/// Runs a tunnel to its end.
+pub(crate) async fn run(
+    caller: Caller,
+    mut entry: Entry,
+    (target, at): (EgressTarget, SocketAddr),
+    (upgrade, outside): (OnUpgrade, TcpStream),
+) {
+    let Ok(inside) = upgrade.await else { return };
+    let mut inside = TokioIo::new(inside);
+    let begins = match begins(&mut inside, &target).await {
+        Ok(begins) => begins,
+        Err(refusal) => {
+            entry.line.code = Some(refusal.code);
+            return caller.shared.report(refusal.code, Some(target.shown()));
+        }
+    };
+    let flow = TunnelFlow::new(caller.shared.pace.silence);
+    tokio::select! {
+        () = disallowed(&caller, &target, at) => {
+            entry.line.code = Some(EgressDenial::CHANGED.code);
+            caller.shared.report(EgressDenial::CHANGED.code, Some(target.shown()));
+        }
+        () = flow.both(inside, outside, begins) => {}
+    }
+    let (sent, heard) = flow.bytes();
+    (entry.line.bytes_in, entry.line.bytes_out) = (sent, heard);
+}
+
+/// The first words, if they are for the name that was asked for. None go on before that is known.
+async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &EgressTarget) -> Result<Vec<u8>, EgressDenial> {
+    let EgressHost::Name(name) = &target.host else { return Ok(Vec::new()) };
+    if target.port != TLS {
+        return Ok(Vec::new());
+    }
+    let mut begins = Vec::new();
+    let reading = async {
+        loop {
+            match server_name(&begins) {
+                Hello::Named(said) if said == *name => return Ok(()),
+                Hello::Named(_) | Hello::Unnamed => return Err(EgressDenial::SNI),
+                Hello::More => {}
+            }
+            if !matches!(inside.read_buf(&mut begins).await, Ok(1..)) {
+                return Err(EgressDenial::SNI);
+            }
+        }
+    };
+    timeout(HELLO, reading).await.unwrap_or(Err(EgressDenial::SNI))?;
+    Ok(begins)
+}
+
+struct TunnelFlow {
+    silence: Duration,
+    state: Mutex<TunnelCounters>,
+}
+
+struct TunnelCounters {
+    last: Instant,
+    bytes: [u64; 2],
+}
+
+impl TunnelFlow {
+    fn new(silence: Duration) -> Self {
+        Self { silence, state: Mutex::new(TunnelCounters { last: Instant::now(), bytes: [0; 2] }) }
+    }
+
+    fn passed(&self, way: usize, bytes: usize) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.last = Instant::now();
+        state.bytes[way] += bytes as u64;
+    }
+
+    fn bytes(&self) -> (u64, u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes.into()
+    }
+
+    /// Until both sides have ended, one of them fails, or none says anything for too long.
+    async fn both(&self, inside: impl AsyncRead + AsyncWrite, mut outside: TcpStream, begins: Vec<u8>) {
+        if outside.write_all(&begins).await.is_err() {
+            return;
+        }
+        self.passed(0, begins.len());
+        let (mut from_inside, mut to_inside) = tokio::io::split(inside);
+        let (mut from_outside, mut to_outside) = outside.split();
+        let out = self.pump(&mut from_inside, &mut to_outside, 0);
+        let back = self.pump(&mut from_outside, &mut to_inside, 1);
+        tokio::select! {
+            _ = async { tokio::try_join!(out, back) } => {}
+            () = self.silent() => {}
+        }
+    }
+
+    async fn pump(
+        &self,
+        from: &mut (impl AsyncRead + Unpin),
+        to: &mut (impl AsyncWrite + Unpin),
+        way: usize,
+    ) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let count = from.read(&mut buffer).await?;
+            if count == 0 {
+                return to.shutdown().await;
+            }
+            to.write_all(&buffer[..count]).await?;
+            self.passed(way, count);
+        }
+    }
+
+    async fn silent(&self) {
+        loop {
+            let until = self.state.lock().unwrap_or_else(PoisonError::into_inner).last + self.silence;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sni::tests::hello;
+    use super::*;
+
+    fn target(name: &str, port: u16) -> EgressTarget {
+        EgressTarget { host: EgressHost::parse(name).unwrap(), port }
+    }
+
+    #[tokio::test]
+    async fn x61_the_first_words_have_to_be_for_the_name_that_was_asked_for() {
+        let asked = target("example.com", TLS);
+        let right = hello("EXAMPLE.com");
+        assert_eq!(begins(&mut &right[..], &asked).await, Ok(right.clone()));
+        let other = hello("evil.com");
+        for wrong in [&other[..], b"GET / HTTP/1.1\r\n\r\n", b"", &right[..20]] {
+            assert_eq!(begins(&mut &wrong[..], &asked).await, Err(EgressDenial::SNI));
+        }
+        for free in [target("example.com", 80), target("10.0.0.1", TLS)] {
+            assert_eq!(begins(&mut &other[..], &free).await, Ok(vec![]), "what it says is its own business");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_first_is_not_waited_for() {
+        let (_held, mut silent) = tokio::io::duplex(64);
+        assert_eq!(begins(&mut silent, &target("example.com", TLS)).await, Err(EgressDenial::SNI));
+    }
+}

@@ -1,0 +1,192 @@
+//! Where the proxy of one container listens: at sockets that it sees, or at an address of a network that is its alone.
+
+use std::fs::Permissions;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::private_subnet::PrivateSubnet;
+use crate::proxy::{Port, Proxy};
+
+/// Their names, as the container's guest knows them.
+const SOCKETS: [(&str, Port); 2] = [("api.sock", Port::Api), ("egress.sock", Port::Egress)];
+
+/// Between two tries to accept when there are no descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A proxy that listens. When it is dropped nobody listens any more, and every connection is closed.
+#[derive(Debug)]
+pub struct ProxyListener {
+    sockets: Vec<PathBuf>,
+    /// Free when this is dropped, and not only when a task has seen it: who comes next takes the same.
+    _ports: Vec<Arc<TcpListener>>,
+    _stop: DropGuard,
+}
+
+impl ProxyListener {
+    /// Listens at `api.sock` and `egress.sock` in a directory that is the container's and this user's alone (0700). Sockets
+    /// that are left there from before are replaced.
+    ///
+    /// # Errors
+    /// When no socket can be made there: the directory may be open to others, or, outside Linux, its path too long.
+    pub fn open(proxy: &Proxy, dir: &Path) -> io::Result<Self> {
+        if std::fs::metadata(dir)?.permissions().mode() & 0o077 != 0 {
+            return Err(io::Error::other("the directory of the proxy's sockets is open to others"));
+        }
+        let stop = CancellationToken::new();
+        let (mut sockets, mut listeners) = (Vec::new(), Vec::new());
+        for (name, port) in SOCKETS {
+            let path = dir.join(name);
+            match std::fs::remove_file(&path) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+                _ => {}
+            }
+            let listener = bind_in(dir, name)?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+            sockets.push(path);
+            listeners.push((listener, port));
+        }
+        for (listener, port) in listeners {
+            let (proxy, stop) = (proxy.clone(), stop.clone());
+            let next = async move || listener.accept().await.map(|it| it.0);
+            tokio::spawn(async move { stop.run_until_cancelled(accept(proxy, port, next)).await });
+        }
+        Ok(Self { sockets, _ports: Vec::new(), _stop: stop.drop_guard() })
+    }
+
+    /// Listens at this host's address on a network, for models and repositories and then for names outside: at those ports
+    /// if they are free, else at others. Answers where. Who is not the network's container is not listened to, so that
+    /// nobody else can try tokens until the listener closes.
+    ///
+    /// # Errors
+    /// When the address is none of this host's, or is all of them.
+    pub fn at(proxy: &Proxy, between: PrivateSubnet, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
+        let ip = between.gateway;
+        if ip.is_unspecified() {
+            return Err(io::Error::other("a proxy listens for one container, and not at every address"));
+        }
+        let bound = |port: u16| -> io::Result<TcpListener> {
+            let listener = std::net::TcpListener::bind((ip, port))?;
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener)
+        };
+        let [api, egress] = ports.unwrap_or_default();
+        let both = |api, egress| Ok::<_, io::Error>([bound(api)?, bound(egress)?]);
+        let listeners = match both(api, egress) {
+            Err(err) if err.kind() == io::ErrorKind::AddrInUse && ports.is_some() => both(0, 0),
+            listeners => listeners,
+        }?;
+        let at = [listeners[0].local_addr()?, listeners[1].local_addr()?];
+        let stop = CancellationToken::new();
+        let listeners = listeners.map(Arc::new);
+        for (listener, port) in listeners.iter().zip([Port::Api, Port::Egress]) {
+            let (proxy, stop, listener) = (proxy.clone(), stop.clone(), Arc::downgrade(listener));
+            let next = async move || loop {
+                let (stream, peer) = accepted(&listener).await?;
+                if between.is_container(peer.ip()) {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+            };
+            tokio::spawn(async move { stop.run_until_cancelled(accept(proxy, port, next)).await });
+        }
+        Ok((Self { sockets: Vec::new(), _ports: Vec::from(listeners), _stop: stop.drop_guard() }, at))
+    }
+}
+
+/// A socket in a directory, however long its path is: the address of a socket has room for 107 bytes, and Linux resolves
+/// a descriptor in it.
+fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
+    if !cfg!(target_os = "linux") {
+        return UnixListener::bind(dir.join(name));
+    }
+    let dir = std::fs::File::open(dir)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
+}
+
+/// The next connection. Nobody keeps the port by waiting for one.
+async fn accepted(listener: &Weak<TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|cx| match listener.upgrade() {
+        Some(listener) => listener.poll_accept(cx),
+        None => Poll::Pending,
+    })
+    .await
+}
+
+impl Drop for ProxyListener {
+    fn drop(&mut self) {
+        for path in &self.sockets {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Connections end with it: the set aborts what is in it.
+async fn accept<S>(proxy: Proxy, port: Port, next: impl AsyncFn() -> io::Result<S>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let mut served = JoinSet::new();
+    loop {
+        while served.try_join_next().is_some() {}
+        match next().await {
+            // Closed at once: who tries tokens learns nothing more.
+            Ok(_) if proxy.0.abuse.is_closed() => {}
+            Ok(stream) => {
+                let proxy = proxy.clone();
+                served.spawn(async move { proxy.serve(port, stream).await });
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use coracle_types::ProfileName;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpSocket;
+
+    use super::*;
+    use crate::policy::{Grants, Tokens};
+    use crate::settings::ProxySettings;
+
+    /// What is heard by whoever tries a token from that address.
+    async fn tried(from: [u8; 4], at: SocketAddr) -> String {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let Ok(mut stream) = socket.connect(at).await else { return String::new() };
+        let _ = stream.write_all(b"CORACLE/1 guess\nGET /proxy/v1/health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard).await;
+        String::from_utf8(heard).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_is_not_the_networks_container_cannot_close_its_proxy() {
+        let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
+        proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
+        let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
+        let (_listening, [at, _]) = ProxyListener::at(&proxy, between, None).unwrap();
+        for _ in 0..25 {
+            // A program of this host, and a container of another network.
+            for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {
+                assert_eq!(tried(stranger, at).await, "");
+            }
+        }
+        assert!(!proxy.0.abuse.is_closed());
+        assert!(tried([127, 0, 0, 2], at).await.contains("token_invalid"), "the container is heard");
+    }
+}

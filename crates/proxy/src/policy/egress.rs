@@ -1,0 +1,281 @@
+//! What may be reached by name: the grammar of `egress.allow`, and what it says of a destination.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use coracle_types::failure::{Code, Failure};
+
+/// The port of a rule that names none.
+const HTTPS: u16 = 443;
+
+/// Names that stand for several.
+const PRESETS: &[(&str, &[&str])] = &[
+    ("npm", &["registry.npmjs.org"]),
+    ("pypi", &["pypi.org", "files.pythonhosted.org"]),
+    ("crates", &["crates.io", "static.crates.io", "index.crates.io"]),
+    ("go", &["proxy.golang.org", "sum.golang.org"]),
+    ("debian", &["deb.debian.org:80,443", "security.debian.org:80,443", "snapshot.debian.org:80,443"]),
+    (
+        "github",
+        &[
+            "github.com",
+            "api.github.com",
+            "codeload.github.com",
+            "raw.githubusercontent.com",
+            "objects.githubusercontent.com",
+            "release-assets.githubusercontent.com",
+        ],
+    ),
+];
+
+/// The names and addresses that may be reached. Empty, it allows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EgressPolicy(Vec<Rule>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
+    Name {
+        name: String,
+        ports: BTreeSet<u16>,
+    },
+    /// One label more than this.
+    Below {
+        name: String,
+        ports: BTreeSet<u16>,
+    },
+    Address(SocketAddr),
+}
+
+/// Whom a program inside wants to reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EgressHost {
+    /// Lower-case, A-labels, no trailing dot.
+    Name(String),
+    Address(IpAddr),
+}
+
+/// Why a destination is not reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denial {
+    Host,
+    Port,
+    Ip,
+}
+
+impl EgressPolicy {
+    /// Reads rules: `name[:port[,port]]`, `*.name`, `ip:<address>[:port]`, or a preset (`npm`, `pypi`, `crates`, `go`,
+    /// `debian`, `github`).
+    ///
+    /// # Errors
+    /// `invalid_input`, with the rule that cannot be read. Then nothing is to be allowed.
+    pub fn parse<T: AsRef<str>>(rules: &[T]) -> Result<Self, Failure> {
+        let mut read = Vec::new();
+        for rule in rules.iter().map(AsRef::as_ref) {
+            let preset = PRESETS.iter().find(|it| it.0 == rule).map(|it| it.1);
+            for text in preset.unwrap_or(&[rule]) {
+                read.push(Rule::parse(text).ok_or_else(|| unreadable(rule))?);
+            }
+        }
+        Ok(Self(read))
+    }
+
+    /// Whether a program may ask for it. A name may still lead to an address that it may not reach.
+    pub(crate) fn judge(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
+        let about: Vec<_> = self.0.iter().filter(|it| it.is_about(host)).collect();
+        let allowed = about.iter().any(|it| it.has_port(port));
+        match host {
+            _ if allowed => Ok(()),
+            _ if !about.is_empty() => Err(Denial::Port),
+            EgressHost::Name(_) => Err(Denial::Host),
+            EgressHost::Address(_) => Err(Denial::Ip),
+        }
+    }
+
+    /// Whether a rule names the address itself: then it may lie anywhere.
+    pub(crate) fn names(&self, at: SocketAddr) -> bool {
+        self.judge(&EgressHost::Address(at.ip()), at.port()).is_ok()
+    }
+}
+
+impl Rule {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(address) = text.strip_prefix("ip:") {
+            let bare = |it: &str| it.trim_start_matches('[').trim_end_matches(']').parse().ok();
+            let bare = bare(address).map(|it: IpAddr| SocketAddr::new(it, HTTPS));
+            let at: SocketAddr = bare.or_else(|| address.parse().ok())?;
+            return Some(Self::Address(SocketAddr::new(at.ip().to_canonical(), at.port())));
+        }
+        let (name, ports) = match text.split_once(':') {
+            None => (text, BTreeSet::from([HTTPS])),
+            Some((name, ports)) => (name, ports.split(',').map(port).collect::<Option<_>>()?),
+        };
+        let (below, name) = name.strip_prefix("*.").map_or((false, name), |it| (true, it));
+        let EgressHost::Name(name) = EgressHost::parse(name)? else { return None };
+        // `*.com` would be half of the internet.
+        if !name.contains('.') && (below || name != "localhost") {
+            return None;
+        }
+        Some(if below { Self::Below { name, ports } } else { Self::Name { name, ports } })
+    }
+
+    fn is_about(&self, host: &EgressHost) -> bool {
+        match (self, host) {
+            (Self::Name { name, .. }, EgressHost::Name(asked)) => name == asked,
+            (Self::Below { name, .. }, EgressHost::Name(asked)) => {
+                asked.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == name)
+            }
+            (Self::Address(at), EgressHost::Address(asked)) => at.ip() == asked.to_canonical(),
+            _ => false,
+        }
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        match self {
+            Self::Name { ports, .. } | Self::Below { ports, .. } => ports.contains(&port),
+            Self::Address(at) => at.port() == port,
+        }
+    }
+}
+
+impl EgressHost {
+    /// Reads a name or an address as browsers do, so that no spelling of one is taken for the other.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.strip_suffix('.').unwrap_or(text);
+        let bracketed = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        if let Some(address) = bracketed {
+            return address.parse().ok().map(|it: std::net::Ipv6Addr| Self::Address(it.into()));
+        }
+        let plain = |it: char| it.is_alphanumeric() || "-._".contains(it);
+        if text.is_empty() || text.len() > 253 || text.ends_with('.') || !text.chars().all(plain) {
+            return None;
+        }
+        let url = url::Url::parse(&format!("http://{text}/")).ok()?;
+        let host = url.host_str()?;
+        let labels = || host.split('.').all(|it| (1..=63).contains(&it.len()));
+        match host.parse::<IpAddr>() {
+            Ok(address) => Some(Self::Address(address)),
+            Err(_) => labels().then(|| Self::Name(host.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for EgressHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+fn port(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|it| *it > 0 && !text.starts_with('+'))
+}
+
+fn unreadable(rule: &str) -> Failure {
+    let rule: String = rule.chars().take(100).flat_map(char::escape_debug).collect();
+    Failure::new(Code::InvalidInput, format!("`{rule}` is no rule of `egress.allow`."))
+        .hint("write `name`, `name:port,port`, `*.name`, `ip:address:port`, or a preset: npm, pypi, crates, go, debian, github")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn judged(rules: &[&str], host: &str, port: u16) -> Result<(), Denial> {
+        EgressPolicy::parse(rules).unwrap().judge(&EgressHost::parse(host).unwrap(), port)
+    }
+
+    #[test]
+    fn x61_names_ports_and_addresses_are_allowed_only_as_a_rule_says() {
+        let rules = [
+            "example.com",
+            "deb.example:80,443",
+            "*.below.org",
+            "ip:10.0.0.7:8080",
+            "ip:[fd00::1]",
+            "bücher.de",
+            "pypi",
+        ];
+        for (host, port, expected) in [
+            ("example.com", 443, Ok(())),
+            ("EXAMPLE.com.", 443, Ok(())),
+            ("example.com", 80, Err(Denial::Port)),
+            ("www.example.com", 443, Err(Denial::Host)),
+            ("example.com.evil.net", 443, Err(Denial::Host)),
+            ("deb.example", 80, Ok(())),
+            ("deb.example", 22, Err(Denial::Port)),
+            ("a.below.org", 443, Ok(())),
+            ("a.b.below.org", 443, Err(Denial::Host)),
+            ("below.org", 443, Err(Denial::Host)),
+            ("10.0.0.7", 8080, Ok(())),
+            ("10.0.0.7", 443, Err(Denial::Port)),
+            ("10.0.0.8", 8080, Err(Denial::Ip)),
+            ("[::ffff:10.0.0.7]", 8080, Ok(())),
+            ("0x0a.7", 8080, Ok(())),
+            ("[fd00::1]", 443, Ok(())),
+            ("xn--bcher-kva.de", 443, Ok(())),
+            ("files.pythonhosted.org", 443, Ok(())),
+            ("registry.npmjs.org", 443, Err(Denial::Host)),
+        ] {
+            assert_eq!(judged(&rules, host, port), expected, "{host}:{port}");
+        }
+    }
+
+    #[test]
+    fn x62_an_empty_list_allows_nothing_and_one_that_does_not_parse_is_none() {
+        assert_eq!(judged(&[], "example.com", 443), Err(Denial::Host));
+        for odd in [
+            "",
+            "*",
+            "*.com",
+            "**.a.b",
+            "a.*.b",
+            "http://a.b",
+            "a.b/c",
+            "a.b:",
+            "a.b:0",
+            "a.b:65536",
+            "a.b:1,",
+            "a.b:+1",
+            "ip:",
+            "ip:x",
+            "ip:1.2.3.4:0x",
+            "a b.c",
+            "u@a.b",
+            "Npm",
+            "127.0.0.1",
+            "a..b",
+            ".a.b",
+            "a.b\n",
+        ] {
+            assert!(EgressPolicy::parse(&["example.com", odd]).is_err(), "{odd}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_is_allowed_that_the_rule_does_not_name(host in "[a-zA-Z0-9.*_-]{0,30}") {
+            let policy = EgressPolicy::parse(&["example.com", "*.below.org"]).unwrap();
+            if let Some(host) = EgressHost::parse(&host) && policy.judge(&host, 443).is_ok() {
+                let name = host.to_string();
+                let below = name.strip_suffix(".below.org").is_some_and(|it| !it.is_empty() && !it.contains('.'));
+                prop_assert!(name == "example.com" || below, "{}", name);
+            }
+        }
+
+        #[test]
+        fn reading_a_name_twice_changes_nothing(text in "\\PC{0,40}") {
+            if let Some(host) = EgressHost::parse(&text) {
+                let again = match &host {
+                    EgressHost::Address(IpAddr::V6(it)) => EgressHost::parse(&format!("[{it}]")),
+                    host => EgressHost::parse(&host.to_string()),
+                };
+                prop_assert_eq!(again, Some(host));
+            }
+        }
+    }
+}

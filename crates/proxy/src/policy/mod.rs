@@ -1,0 +1,16 @@
+//! What a container may do: repositories, names outside, models and their budget.
+
+mod budget;
+mod egress;
+mod git;
+mod grants;
+mod patterns;
+mod provider;
+
+pub use self::budget::Budget;
+pub use self::egress::EgressPolicy;
+pub(crate) use self::egress::{Denial, EgressHost};
+pub use self::git::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings, NoCredentials};
+pub(crate) use self::git::{GitHost, is_plain};
+pub use self::grants::{Grants, MAX_BODY, Tokens};
+pub use self::provider::{FixedKey, KeySource, ProviderConfig, ProviderKind, is_listed};

@@ -1,0 +1,18 @@
+//! Patterns of settings.
+
+use coracle_types::failure::{Code, Failure};
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+/// Globs, of which `*` does not cross a `/` in paths.
+pub(crate) fn globs(patterns: &[String], paths: bool) -> Result<GlobSet, Failure> {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let glob = GlobBuilder::new(pattern).literal_separator(paths).build();
+        set.add(glob.map_err(|err| invalid(&format!("That is no pattern: {err}.")))?);
+    }
+    set.build().map_err(|err| invalid(&err.to_string()))
+}
+
+pub(crate) fn invalid(message: &str) -> Failure {
+    Failure::new(Code::InvalidInput, message)
+}

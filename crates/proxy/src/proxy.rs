@@ -1,0 +1,140 @@
+//! The proxy of one container: each connection, from its first line to its end.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use coracle_types::failure::Failure;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::caller::{Caller, OptionalObserver, OptionalTokenSource, ProxyInner};
+use crate::clients::Clients;
+use crate::log::ProxyLog;
+use crate::meter::{Meter, UsageTotals};
+use crate::policy::Grants;
+use crate::rate_limit::AuthRateLimiter;
+use crate::response::Rejection;
+use crate::settings::ProxySettings;
+use crate::token::{Scope, TokenHash};
+use crate::{egress, proxy_header, routes};
+
+/// Where a connection leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// Models and repositories.
+    Api,
+    /// Names outside.
+    Egress,
+}
+
+/// The proxy of one container. A clone is the same proxy.
+#[derive(Clone, Debug)]
+pub struct Proxy(pub(crate) Arc<ProxyInner>);
+
+/// Connections from inside at once; more wait.
+const MOST: usize = 256;
+
+/// Names outside that are connected to at once; more wait.
+const OPENING: usize = 16;
+
+/// Bytes of a request's head, at most.
+const MAX_HEAD: usize = 64 << 10;
+
+impl Proxy {
+    /// A proxy that denies all until it is given [`Grants`].
+    ///
+    /// # Errors
+    /// When its log cannot be written, or this machine has no certificates to know others by.
+    pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
+        let ProxySettings { container, log, observer, already, resolver, pace, tokens } = settings;
+        let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
+        let clients = Clients::new(&resolver, pace)?;
+        let (grants, _) = watch::channel(None);
+        let (meter, observer, abuse) = (Meter::new(already), OptionalObserver(observer), AuthRateLimiter::default());
+        let tokens = OptionalTokenSource(tokens);
+        let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MOST)));
+        let shared = ProxyInner {
+            container,
+            grants,
+            meter,
+            log,
+            observer,
+            abuse,
+            clients,
+            resolver,
+            opening,
+            places,
+            pace,
+            tokens,
+        };
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Replaces what the container may do; `None` denies all. Connections that are no longer allowed are closed.
+    pub fn grant(&self, grants: Option<Grants>) {
+        self.0.grants.send_replace(grants.map(Arc::new));
+    }
+
+    /// What the container spent.
+    #[must_use]
+    pub fn metered(&self) -> UsageTotals {
+        self.0.meter.metered()
+    }
+
+    /// Serves one connection, from its first line to its end. It ends early when its token is revoked.
+    pub async fn serve(&self, port: Port, mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
+        let Ok(_place) = Arc::clone(&self.0.places).acquire_owned().await else { return };
+        let Ok(token) = proxy_header::read(&mut stream).await else { return };
+        let known = token.filter(|it| self.0.knowing(|grants| grants.knows(Scope::Net, it)).is_some());
+        let Some(token) = known else {
+            self.0.misused();
+            refuse(stream).await;
+            return;
+        };
+        let closed = CancellationToken::new();
+        // What a connection began elsewhere ends with it.
+        let _closes = closed.clone().drop_guard();
+        let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed };
+        tokio::select! {
+            () = caller.revoked() => {}
+            () = speak(port, stream, caller.clone()) => {}
+        }
+    }
+}
+
+/// Says why, and waits a moment for it to be read.
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let _ = stream.write_all(&Rejection::Token.bytes()).await;
+    let _ = stream.shutdown().await;
+    let mut nowhere = tokio::io::sink();
+    let drain = tokio::io::copy(&mut stream, &mut nowhere);
+    let _ = tokio::time::timeout(Duration::from_secs(1), drain).await;
+}
+
+async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, caller: Caller) {
+    let mut http = http1::Builder::new();
+    // A program may say that it is done asking before it has its answer. Who asks a model and goes is not waited for.
+    http.half_close(port == Port::Egress);
+    http.timer(TokioTimer::new()).header_read_timeout(caller.shared.pace.silence).max_buf_size(MAX_HEAD);
+    let stream = TokioIo::new(stream);
+    let spoken = match port {
+        Port::Api => http.serve_connection(stream, service_fn(|it| routes::answer(caller.clone(), it))).await,
+        Port::Egress => {
+            let tunnel = Arc::<egress::Tunnel>::default();
+            let answers = service_fn(|it| egress::answer(caller.clone(), tunnel.clone(), it));
+            let spoken = http.serve_connection(stream, answers).with_upgrades().await;
+            let goes_on = tunnel.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(goes_on) = goes_on.filter(|_| spoken.is_ok()) {
+                goes_on.await;
+            }
+            spoken
+        }
+    };
+    if let Err(err) = spoken {
+        tracing::debug!(%err, "a connection to the proxy broke");
+    }
+}

@@ -1,0 +1,125 @@
+//! Takes a key out of an answer that passes: a provider may show what it was given, in whatever form.
+
+use coracle_types::{Redactor, Secret, StreamRedactor};
+use hyper::HeaderMap;
+use hyper::header::CONTENT_ENCODING;
+
+/// Looks for one value in a stream, as it is, encoded and reversed, and holds back only what may be its beginning.
+#[derive(Debug)]
+pub(crate) struct Scrub {
+    redactor: Redactor,
+    stream: StreamRedactor,
+}
+
+/// What stands in the answer: `[redacted:key]`.
+const NAME: &str = "key";
+
+impl Scrub {
+    /// Looks for a value. A short one would be found everywhere, and is not looked for.
+    pub(crate) fn new(value: Secret) -> Self {
+        let reversed: Vec<u8> = value.reveal().iter().rev().copied().collect();
+        let values = [value, Secret::new(reversed)].map(|value| (NAME.to_owned(), value));
+        let redactor = Redactor::new(values.into());
+        Self { stream: redactor.sieve(), redactor }
+    }
+
+    /// What may go on now.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.stream.push(bytes)
+    }
+
+    /// What was held back, at the end.
+    pub(crate) fn finish(&mut self) -> Vec<u8> {
+        std::mem::replace(&mut self.stream, self.redactor.sieve()).end()
+    }
+
+    /// Whether it is in there.
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+        self.redactor.clean_between(&[], bytes, &[]) != bytes
+    }
+
+    /// Whether an answer is compressed, so that nothing in it could be found.
+    pub(crate) fn cannot_read(&self, headers: &HeaderMap) -> bool {
+        let is_encoded = |it: &hyper::header::HeaderValue| !it.as_bytes().eq_ignore_ascii_case(b"identity");
+        !self.redactor.is_empty() && headers.get_all(CONTENT_ENCODING).iter().any(is_encoded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::prelude::{BASE64_STANDARD, BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE, BASE64_URL_SAFE_NO_PAD};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// With characters that each encoding changes.
+    const KEY: &str = "sk-c\"na/ry?~12+x>";
+
+    /// Pieces of any size.
+    fn through(text: &[u8], size: usize) -> String {
+        let mut scrub = Scrub::new(KEY.into());
+        let mut out: Vec<u8> = text.chunks(size).flat_map(|piece| scrub.push(piece)).collect();
+        out.extend(scrub.finish());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_key_is_found_in_every_encoding_however_the_stream_is_cut() {
+        let mut forms = vec![
+            ("plain", KEY.to_owned()),
+            ("reversed", KEY.chars().rev().collect()),
+            ("hex", hex::encode(KEY)),
+            ("upper hex", hex::encode_upper(KEY)),
+            ("all percent", KEY.bytes().map(|byte| format!("%{byte:02X}")).collect()),
+            ("percent", "sk-c%22na%2Fry%3F~12%2Bx%3E".to_owned()),
+            ("lower percent", "sk-c%22na%2fry%3f~12%2bx%3e".to_owned()),
+            ("json", serde_json::to_string(KEY).unwrap()),
+            ("json with slashes", "sk-c\\\"na\\/ry?~12+x>".to_owned()),
+        ];
+        for before in ["", "a", "ab"] {
+            for engine in [&BASE64_STANDARD, &BASE64_URL_SAFE, &BASE64_STANDARD_NO_PAD, &BASE64_URL_SAFE_NO_PAD] {
+                forms.push(("base64", engine.encode(format!("{before}{KEY}"))));
+                forms.push(("base64 within", engine.encode(format!("{before}{KEY}more"))));
+            }
+        }
+        for (name, form) in forms {
+            for size in [1, 2, 3, 7, 4096] {
+                let out = through(format!("data: {form}\n\n").as_bytes(), size);
+                assert!(out.contains("[redacted:key]"), "{name}, pieces of {size}: {out}");
+                // Of base64, characters at the ends that hold bits of the neighbours may stay.
+                let longest = form.len().saturating_sub(8).max(5);
+                let stays = (0..=form.len() - longest).any(|at| out.contains(&form[at..at + longest]));
+                assert!(!stays, "{name}, pieces of {size}: {out}");
+            }
+        }
+        assert_eq!(through(b"data: nothing of it", 3), "data: nothing of it");
+    }
+
+    #[test]
+    fn what_is_compressed_is_not_read() {
+        let encoded = |encoding: &str| HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
+        let scrub = Scrub::new(KEY.into());
+        assert!(scrub.cannot_read(&encoded("gzip")) && !scrub.cannot_read(&encoded("identity")));
+        assert!(!scrub.cannot_read(&HeaderMap::new()));
+        assert!(!Scrub::new("".into()).cannot_read(&encoded("gzip")), "without a key there is nothing to find");
+    }
+
+    proptest! {
+        #[test]
+        fn the_value_never_passes_however_it_is_cut(
+            around in proptest::collection::vec("[skcanry1 -]{0,12}", 1..4), cuts in proptest::collection::vec(1_usize..9, 1..40)
+        ) {
+            let text = around.join("sk-canary");
+            let (mut scrub, mut out, mut rest) = (Scrub::new("sk-canary".into()), vec![], text.as_bytes());
+            let mut cuts = cuts.into_iter().cycle();
+            while !rest.is_empty() {
+                let (piece, after) = rest.split_at(cuts.next().unwrap().min(rest.len()));
+                out.extend(scrub.push(piece));
+                rest = after;
+            }
+            out.extend(scrub.finish());
+            prop_assert_eq!(String::from_utf8(out).unwrap(), text.replace("sk-canary", "[redacted:key]"));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Whether a container that was just started has no way out but its proxy.
+
+use std::net::IpAddr;
+
+use coracle_client::Link;
+use coracle_protocol::relay::ProbeEgress;
+use coracle_types::failure::{Code, Failure};
+
+/// Addresses that answer whoever has a network.
+const OUTSIDE: [&str; 3] = ["1.1.1.1:443", "[2606:4700:4700::1111]:443", "169.254.169.254:80"];
+
+/// A resolver that answers whoever has a network.
+const RESOLVER: &str = "1.1.1.1:53";
+
+/// No name is below it, so no policy can allow one.
+const NAME: &str = "coracle-self-test.invalid:443";
+
+/// Ports of a gateway that some host has open; a closed one that refuses is seen as well.
+const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
+
+/// Each try. Who has no network is told so at once.
+const WITHIN_MS: u64 = 2000;
+
+/// Has the guest try what it can reach, directly and by its relays. `gateways` are the addresses by which containers of
+/// this engine see the host; without any wall nothing is tried directly.
+///
+/// # Errors
+/// `egress_not_enforced` when anything can be reached directly; `proxy_unreachable` when the relays do not lead to a proxy
+/// that knows the container.
+pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failure> {
+    let gateways = wall.unwrap_or_default().iter().take(8);
+    let gateways = gateways.flat_map(|it| GATEWAY_PORTS.map(|port| std::net::SocketAddr::new(*it, port).to_string()));
+    let outside = OUTSIDE.iter().filter(|_| wall.is_some()).map(|it| (*it).to_owned());
+    let tcp = outside.chain(gateways).collect();
+    let udp = wall.iter().map(|_| RESOLVER.to_owned()).collect();
+    let probe = ProbeEgress { tcp, udp, name: NAME.to_owned(), within_ms: WITHIN_MS };
+    let probed = link.probe(probe).await.map_err(|err| {
+        Failure::new(Code::ProxyUnreachable, "The guest did not try what it can reach.")
+            .detail("error", err.to_string())
+    })?;
+    if !probed.reached.is_empty() {
+        let message = "The container has a way out that is not the proxy.";
+        return Err(Failure::new(Code::EgressNotEnforced, message).detail("reached", probed.reached));
+    }
+    match (probed.egress, probed.api) {
+        (Some(403), Some(200)) => Ok(()),
+        // A name that cannot be, and the proxy lets it through: it is not ours, or does not do its work.
+        (Some(200..300), _) => Err(Failure::new(Code::EgressNotEnforced, "The proxy allows what it should refuse.")),
+        (egress, api) => Err(Failure::new(Code::ProxyUnreachable, "The relays do not reach the proxy.")
+            .detail("egress", egress)
+            .detail("api", api)),
+    }
+}

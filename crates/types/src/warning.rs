@@ -1,0 +1,19 @@
+//! Warnings beside a result.
+
+use serde::{Deserialize, Serialize};
+
+/// A warning beside a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxWarning {
+    /// What a caller can branch on.
+    pub code: String,
+    /// A sentence.
+    pub message: String,
+}
+
+impl SandboxWarning {
+    /// A warning.
+    pub fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into() }
+    }
+}

@@ -1,0 +1,205 @@
+//! Work of a workflow onto a checkout of the person's.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::host::git::{GitCommand, IsolatedGit, Peer};
+use coracle_runtime::host::process::{ProgramOutput, Stdin};
+use coracle_runtime::host::tree::DirHandle;
+use coracle_runtime::host::tree_backup::TreeBackup;
+use coracle_runtime::{Excerpt, random_hex};
+use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{SandboxWarning, WorkflowId};
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use super::export::PatchFormat;
+use super::git_in_container::{Sink, Workdir};
+use super::{WorktreeManager, git_command};
+use crate::checkout_failure::{not_copied, restored_after};
+use crate::patch::{Checkout, apply_conflict, check_patch, patched_names};
+use crate::repository_source::beneath;
+use crate::stray_commits::no_commits;
+
+/// A patch that is held in memory.
+const MAX_PATCH: u64 = 64 << 20;
+
+/// The name of the patch in the repository that git uses.
+const PATCH: &str = "it.patch";
+
+/// Bytes of names and numbers of a patch's files.
+const MAX_NAMES: usize = 16 << 20;
+
+/// A git that was killed may still end its last write.
+const SETTLES: Duration = Duration::from_secs(1);
+
+/// How it is put there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplyMode {
+    /// Files change; nothing of the repository there does.
+    #[default]
+    Files,
+    /// The commits become a branch; no file changes.
+    Branch,
+}
+
+/// Where it goes.
+#[derive(Clone, Debug)]
+pub struct ApplyRequest {
+    /// A checkout beneath an allow-root.
+    pub to: PathBuf,
+    /// How.
+    pub mode: ApplyMode,
+    /// Names that decide what the person's programs run may change, too: the person says so.
+    pub protected: bool,
+    /// Absolute paths that git on the host runs or reads its configuration from.
+    pub programs: Vec<String>,
+    /// A container of ours has that checkout bound, and could write what git on the host reads.
+    pub bound: bool,
+}
+
+/// What was put there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ApplyReport {
+    /// The checkout.
+    pub to: PathBuf,
+    /// Names that changed; none for a branch.
+    pub files: Vec<String>,
+    /// The branch.
+    pub branch: Option<String>,
+    /// `other_branch`: commits that are not on that branch.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<SandboxWarning>,
+}
+
+impl WorktreeManager {
+    /// Puts the work of a workflow onto a checkout: all of it, or nothing.
+    ///
+    /// # Errors
+    /// `apply_conflict` (`details.files`); `apply_failed` if it cannot be written, with `details.written` and
+    /// `details.copies` if what was written cannot be taken back; `policy_denied` for a directory that may not be used,
+    /// for protected names without leave (`details.files`), and for a branch where a container has the repository bound;
+    /// `no_commits` for a branch if all commits are on another one; `worktree_missing` if that branch does not exist.
+    pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
+        let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
+        if !to.is_dir() {
+            return Err(Failure::new(Code::InvalidInput, "what a patch goes to is a directory"));
+        }
+        beneath(to.real(), &self.settings.allow_roots)?;
+        match ask.mode {
+            ApplyMode::Files => self.patch(at, id, &to, ask).await,
+            ApplyMode::Branch if ask.bound => {
+                let message = format!("A container can write the repository of `{}`.", to.real().display());
+                Err(Failure::new(Code::PolicyDenied, message).detail("rule", "apply.bound"))
+            }
+            ApplyMode::Branch => self.apply_branch(at, id, to.real()).await,
+        }
+    }
+
+    async fn patch(&self, at: &Workdir, id: &WorkflowId, to: &HostPath, ask: &ApplyRequest) -> Result<ApplyReport> {
+        let mut patch = Vec::new();
+        let sink = Sink { to: &mut patch, max_bytes: MAX_PATCH, bytes: 0 };
+        self.export(at, id, PatchFormat::Diff, sink).await?;
+        let done = |files| ApplyReport { to: to.real().to_owned(), files, branch: None, warnings: vec![] };
+        if patch.is_empty() {
+            return Ok(done(vec![]));
+        }
+        // So that git opens none that lies there.
+        let empty = self.quarantine(None).await?;
+        std::fs::write(empty.path().join(PATCH), &patch).map_err(Failure::internal)?;
+        let checkout = DirHandle::from_path(to).map_err(Failure::internal)?;
+        let deadline = self.settings.git_timeout;
+        let run = PatchRun { git: self.git.clone(), git_dir: empty, to: to.real().to_owned(), deadline };
+        let numbers = run.apply(&["--numstat", "-z"]).await?;
+        if !numbers.ok() {
+            return Err(apply_conflict(&numbers));
+        }
+        let paths = patched_names(&numbers.stdout)?;
+        let files: Vec<String> = paths.iter().map(|it| it.to_string_lossy().into_owned()).collect();
+        check_patch(&patch, &files, &Checkout { to: to.real(), programs: &ask.programs, leave: ask.protected })?;
+        let checked = run.apply(&["--check"]).await?;
+        if !checked.ok() {
+            return Err(apply_conflict(&checked));
+        }
+        let copies = self.settings.state.join("apply").join(random_hex::<8>());
+        // Git removes all of these files first, and leaves a checkout half-written if it then fails.
+        let backup = TreeBackup::create(checkout, paths, copies).map_err(|err| not_copied(&err))?;
+        // In a task of its own: a call that is cancelled leaves no half of a patch.
+        tokio::spawn(run.write(backup)).await.map_err(Failure::internal)??;
+        Ok(done(files))
+    }
+
+    async fn apply_branch(&self, at: &Workdir, id: &WorkflowId, to: &Path) -> Result<ApplyReport> {
+        let workflow = self.workflow(at, id)?;
+        let source = self.source_of(&self.records(at)?)?;
+        let out = self.take_out(at, &workflow, &self.mirror_dir(&source)).await?;
+        // The branch is fetched even if git cannot read the worktree.
+        let stray = Box::pin(self.stray_commits(at, id)).await.ok().flatten();
+        if out.oid == workflow.base_commit && stray.is_some() {
+            return Err(no_commits(&workflow, &at.workflow_arguments(id), stray.as_ref(), None));
+        }
+        let spec = format!("{}:refs/heads/{}", out.oid, workflow.branch);
+        let from = out.quarantine.path().display().to_string();
+        let words =
+            ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
+        // The person's own repository, found as git finds it there.
+        let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]), self.settings.git_timeout);
+        let fetched =
+            self.git.run(GitCommand { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
+        if !fetched.ok() {
+            return Err(apply_conflict(&fetched));
+        }
+        let warnings = stray.map(|it| it.warning()).into_iter().collect();
+        Ok(ApplyReport { to: to.to_owned(), files: vec![], branch: Some(workflow.branch), warnings })
+    }
+}
+
+/// A patch in a repository of its own, and the checkout that it is for.
+struct PatchRun {
+    git: IsolatedGit,
+    git_dir: TempDir,
+    to: PathBuf,
+    deadline: Duration,
+}
+
+impl PatchRun {
+    /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
+    /// came by a pipe for all of it.
+    async fn apply(&self, words: &[&str]) -> Result<ProgramOutput> {
+        let mut place = OsString::from("--git-dir=");
+        place.push(self.git_dir.path());
+        let mut all = vec![place, "--work-tree=.".into(), "-c".into(), "core.symlinks=true".into()];
+        all.extend(
+            ["apply", "--whitespace=nowarn"].into_iter().chain(words.iter().copied()).chain(["-"]).map(Into::into),
+        );
+        let stdin = Stdin::File(File::open(self.git_dir.path().join(PATCH)).map_err(Failure::internal)?);
+        let apply = git_command("git apply", &self.to, all, self.deadline);
+        let apply = GitCommand { stdin, keep_bytes: MAX_NAMES, ..apply };
+        self.git.run(apply, Peer::Nobody).await.map_err(super::host)
+    }
+
+    /// Writes a patch that was checked: whether a file can be written is not part of git's check.
+    async fn write(self, backup: TreeBackup) -> Result<()> {
+        let why = match self.apply(&[]).await {
+            Ok(written) => {
+                let said = written.stderr.bytes();
+                // Git only warns of a file that it cannot remove.
+                let stays = String::from_utf8_lossy(&said).contains("warning: unable to unlink");
+                if written.ok() && !stays {
+                    backup.discard();
+                    return Ok(());
+                }
+                Excerpt::from_bytes(&said).to_string()
+            }
+            Err(failure) => {
+                tokio::time::sleep(SETTLES).await;
+                failure.message
+            }
+        };
+        Err(restored_after(&backup, &why))
+    }
+}

@@ -1,0 +1,355 @@
+//! A worktree for a workflow.
+
+use std::collections::BTreeMap;
+
+use coracle_host::lock::Lock;
+use coracle_runtime::BranchName;
+use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{SandboxWarning, WorkflowId};
+use serde::Serialize;
+
+use super::dirty::UncommittedChanges;
+use super::git_in_container::{Git, Workdir};
+use super::mirror::Mirror;
+use super::{WorktreeManager, parse};
+use crate::near_names::near;
+use crate::repository_source::{RepositorySource, branch_of, checked_repository};
+use crate::shared_dir::ORPHANS;
+use crate::workflow_records::{Records, Workflow, compose_project};
+use crate::worktree::source_changes::SourceChanges;
+
+/// What a worktree is made of.
+#[derive(Clone, Debug)]
+pub struct CreateRequest {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// A branch of the remote, a tag inside or a commit; else the remote's HEAD.
+    pub base: Option<String>,
+    /// Its branch; else the prefix and the id.
+    pub branch: Option<String>,
+    /// What is done about what is not committed in a directory of this host. Not taken with a base.
+    pub uncommitted: SourceChanges,
+}
+
+impl CreateRequest {
+    /// From the remote's HEAD, on the usual branch.
+    #[must_use]
+    pub fn new(id: WorkflowId) -> Self {
+        Self { id, base: None, branch: None, uncommitted: SourceChanges::Told }
+    }
+}
+
+/// A workflow's place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worktree {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// Its directory inside.
+    pub path: String,
+    /// Its directory on the host; none where files are in the container alone.
+    pub host_path: Option<String>,
+    /// Its branch.
+    pub branch: String,
+    /// What it began from, as it was named.
+    pub base: String,
+    /// The commit that this was.
+    pub base_commit: String,
+    /// It was not there before.
+    pub created: bool,
+    /// Its branch was there before.
+    pub resumed: bool,
+    /// First and last of its 20 ports.
+    pub ports: (u16, u16),
+    /// For its services.
+    pub compose_project: String,
+    /// `orphan_moved`, `uncommitted_not_included`, and what else was found.
+    pub warnings: Vec<SandboxWarning>,
+}
+
+impl Worktree {
+    /// What its commands find in their environment.
+    #[must_use]
+    pub fn env(&self) -> BTreeMap<String, String> {
+        let (base, project) = (self.ports.0.to_string(), self.compose_project.clone());
+        let id = self.id.to_string();
+        let pairs = [("CORACLE_WORKFLOW", id), ("CORACLE_PORT_BASE", base.clone()), ("PORT", base)];
+        // Bytecode beside the sources would be committed where no `.gitignore` names it.
+        let pairs =
+            pairs.into_iter().chain([("COMPOSE_PROJECT_NAME", project), ("PYTHONDONTWRITEBYTECODE", "1".into())]);
+        pairs.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// A workflow to be recorded.
+#[derive(Clone, Copy)]
+struct NewWorkflow<'a> {
+    ask: &'a CreateRequest,
+    branch: &'a BranchName,
+    mirror: &'a Mirror,
+    uncommitted: Option<&'a UncommittedChanges>,
+}
+
+/// What there is of a workflow inside.
+struct ExistingWorktree<'a> {
+    /// In the repository.
+    git: Git<'a>,
+    /// Its directory.
+    dir: bool,
+    /// What the repository has of it.
+    registered: bool,
+    /// Its branch, and the worktree that it is checked out in.
+    branch: Option<String>,
+}
+
+impl WorktreeManager {
+    /// Makes a worktree on a branch of its own, or finds the one that there is. The repository was set up before.
+    ///
+    /// # Errors
+    /// `invalid_input`, `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
+    pub async fn create(&self, at: &Workdir, ask: &CreateRequest) -> Result<Worktree> {
+        let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
+        if ask.uncommitted == SourceChanges::Taken && ask.base.is_some() {
+            let message = "What is not committed is based on the commit that is checked out.";
+            return Err(Failure::new(Code::InvalidInput, message).hint("leave out `base` or `include_uncommitted`"));
+        }
+        let records = self.records(at)?;
+        let _lock = records.lock(&format!("workflow-{}", ask.id)).await?;
+        let source = self.source_of(&records)?;
+        let known = records.workflow(&ask.id)?;
+        if let Some(known) = known.as_ref().filter(|it| it.branch != branch.as_str()) {
+            let message = format!("`{}` is on `{}`.", ask.id, known.branch);
+            return Err(Failure::new(Code::BranchConflict, message));
+        }
+        let state = match &source {
+            RepositorySource::Dir(dir) if known.is_none() => {
+                self.changes(dir, &self.mirror_dir(&source), ask.uncommitted).await?
+            }
+            _ => None,
+        };
+        // Git that lists worktrees fails where one is just being made or removed.
+        let listing = records.lock("worktrees").await?;
+        let (found, mirror) =
+            tokio::join!(self.find(at, &ask.id, &branch), self.read_mirror(self.mirror_dir(&source), vec![]));
+        let (found, mirror) = (found?, mirror?);
+        let workflow = match known {
+            Some(known) => known,
+            None => {
+                let (branch, mirror, uncommitted) = (&branch, &mirror, state.as_ref());
+                self.begin(at, &records, NewWorkflow { ask, branch, mirror, uncommitted }).await?
+            }
+        };
+        let made = self.fill_place(at, &records, &workflow, &found, listing).await;
+        match made {
+            Ok((created, mut warnings)) => {
+                warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Told).map(|it| it.warning()));
+                Ok(worktree_report(at, workflow, created, found.branch.is_some(), warnings))
+            }
+            Err(err) => {
+                // A workflow without anything inside holds no ports.
+                if !found.dir && !found.registered && found.branch.is_none() {
+                    let _ = records.forget(&ask.id);
+                }
+                Err(err)
+            }
+        }
+    }
+
+    /// Looks whether a repository may be taken from there, before anything is made for it.
+    ///
+    /// # Errors
+    /// `invalid_url`, `policy_denied`.
+    pub fn expect_source(&self, source: &str) -> Result<()> {
+        match self.source(source)? {
+            RepositorySource::Url(..) => Ok(()),
+            RepositorySource::Dir(dir) => checked_repository(&dir, &self.settings.allow_roots).map(drop),
+        }
+    }
+
+    pub(super) fn source_of(&self, records: &Records) -> Result<RepositorySource> {
+        let repository = records.repository()?.ok_or_else(|| {
+            Failure::new(Code::InvalidInput, "This sandbox has no repository yet.").hint("set one up first")
+        })?;
+        self.source(&repository.url)
+    }
+
+    pub(super) fn source(&self, text: &str) -> Result<RepositorySource> {
+        RepositorySource::parse(text, self.settings.allow_private, &self.settings.allow_roots)
+    }
+
+    /// All of it at once, since each is a way there and back.
+    async fn find<'a>(&self, at: &'a Workdir, id: &WorkflowId, branch: &BranchName) -> Result<ExistingWorktree<'a>> {
+        let repo = at.repo();
+        let name = format!("refs/heads/{branch}");
+        let words = ["for-each-ref", "--format=%(refname)%00%(worktreepath)", &name];
+        let (tree, admin) = (format!("worktrees/{id}"), format!("repo.git/worktrees/{id}"));
+        let (output, dir, registered, git) =
+            tokio::join!(repo.run(&words), at.stat(&tree), at.is_dir(&admin), at.repo().without_filters());
+        let output = output?;
+        if !output.ok() {
+            let message = format!("The repository inside cannot be read: {}", output.failure());
+            return Err(Failure::new(Code::RepoCorrupt, message).hint("set the repository up again"));
+        }
+        let output = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = output.lines().find_map(|it| it.strip_prefix(&name)?.strip_prefix('\0'));
+        let elsewhere = line.filter(|it| !it.is_empty() && !it.ends_with(&format!("/{tree}")));
+        if let Some(elsewhere) = elsewhere {
+            let message = format!("`{branch}` is checked out in `{}`.", elsewhere.escape_debug());
+            return Err(Failure::new(Code::BranchConflict, message));
+        }
+        Ok(ExistingWorktree {
+            git: git?,
+            dir: dir?.is_some(),
+            registered: registered?,
+            branch: line.map(str::to_owned),
+        })
+    }
+
+    /// Resolves the base, and remembers the workflow with a namespace of its own.
+    async fn begin(&self, at: &Workdir, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
+        let NewWorkflow { ask, branch, mirror, uncommitted } = new;
+        let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Taken) {
+            Some(state) => self.uncommitted_base(at, mirror, state).await?,
+            None => self.base(at, ask.base.as_deref(), mirror).await?,
+        };
+        records
+            .remember(|k| Workflow {
+                id: ask.id.clone(),
+                branch: branch.to_string(),
+                base,
+                base_commit,
+                k,
+                compose_project: compose_project(&at.key, &ask.id),
+                ready: false,
+                later: serde_json::Map::new(),
+            })
+            .await
+    }
+
+    /// The commit goes in with what the repository there lacks, and is nowhere else.
+    async fn uncommitted_base(
+        &self,
+        at: &Workdir,
+        mirror: &Mirror,
+        state: &UncommittedChanges,
+    ) -> Result<(String, String)> {
+        let (commit, dir) = self.commit_of(state).await?;
+        let has: String = mirror.branches.values().map(|id| format!("^{id}\n")).collect();
+        self.send_pack(at, "repo.git", dir, format!("{commit}\n{has}")).await?;
+        Ok((mirror.head.clone().unwrap_or_else(|| "HEAD".to_owned()), commit))
+    }
+
+    async fn base(&self, at: &Workdir, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
+        let name = given.or(mirror.head.as_deref()).unwrap_or("main");
+        // As the host fetched it, not as code inside changed it.
+        if let Some(id) = mirror.branches.get(name) {
+            return Ok((name.to_owned(), id.clone()));
+        }
+        let plain = BranchName::parse(name).is_ok() && !name.starts_with("refs/");
+        if plain && given.is_some() {
+            let repo = at.repo();
+            let (tag, commit) = (format!("refs/tags/{name}"), parse::hexadecimal(name));
+            for text in [Some(tag.as_str()), commit].into_iter().flatten() {
+                if let Some(id) = repo.find_commit(text).await? {
+                    return Ok((name.to_owned(), id));
+                }
+            }
+        }
+        if mirror.branches.is_empty() {
+            let failure = Failure::new(Code::BaseNotFound, "The repository has no commit yet.");
+            return Err(failure.hint("commit something there first"));
+        }
+        let near = near(name, mirror.branches.keys());
+        let message = format!(
+            "There is no branch, tag or commit `{}`.",
+            name.chars().take(200).collect::<String>().escape_debug()
+        );
+        Err(Failure::new(Code::BaseNotFound, message).detail("near", near))
+    }
+
+    async fn fill_place(
+        &self,
+        at: &Workdir,
+        records: &Records,
+        workflow: &Workflow,
+        found: &ExistingWorktree<'_>,
+        listing: Lock,
+    ) -> Result<(bool, Vec<SandboxWarning>)> {
+        let mut warnings = Vec::new();
+        let there = found.dir && found.registered;
+        if there && workflow.ready {
+            return Ok((false, warnings));
+        }
+        if found.dir && !found.registered {
+            warnings.push(self.move_orphan(at, &workflow.id).await?);
+        }
+        if !there {
+            let path = format!("worktrees/{}", workflow.id);
+            // Twice: also where a stale entry is locked, which ours are.
+            let force: &[&str] = if found.registered { &["--force", "--force"] } else { &[] };
+            let begins: &[&str] = match &found.branch {
+                Some(_) => &["--lock", "--", &path, &workflow.branch],
+                None => &["--no-track", "-b", &workflow.branch, "--lock", "--", &path, &workflow.base_commit],
+            };
+            let words = [&["worktree", "add", "--quiet", "--no-checkout"], force, begins].concat();
+            found.git.printed(&words).await?;
+        }
+        drop(listing);
+        // Here git would do the same in a process of its own, with everybody else waiting.
+        let mut tree = at.tree(&workflow.id);
+        tree.env.clone_from(&found.git.env);
+        let fills = ["reset", "--hard", "--quiet", "--no-recurse-submodules"];
+        let (filled, sealed) = tokio::join!(tree.printed(&fills), self.seal(at, &workflow.id));
+        filled?;
+        sealed?;
+        records.update(&Workflow { ready: true, ..workflow.clone() })?;
+        Ok((true, warnings))
+    }
+
+    /// The link from the worktree is relative, so that it is right wherever the root is mounted, and the worktree is
+    /// locked, since the link back is not.
+    async fn seal(&self, at: &Workdir, id: &WorkflowId) -> Result<()> {
+        let (dot_git, locked) = (format!("worktrees/{id}/.git"), format!("repo.git/worktrees/{id}/locked"));
+        let link = link_of(id);
+        let (linked, locked) = tokio::join!(at.write(&dot_git, &link), at.write(&locked, "coracle\n"));
+        linked.and(locked)
+    }
+
+    /// A directory that the repository knows nothing of stays, under another name.
+    async fn move_orphan(&self, at: &Workdir, id: &WorkflowId) -> Result<SandboxWarning> {
+        let to = format!("{ORPHANS}/{id}-{}", jiff::Timestamp::now().as_millisecond());
+        let made = at.link.make_dir(at.file(ORPHANS), 0o755, true).await;
+        made.map_err(super::git_in_container::lost)?;
+        let from = format!("worktrees/{id}");
+        at.run(&["mv", "--", &from, &to]).await?.good()?;
+        let message = format!("a directory was in the way that belongs to no worktree; it is `{}/{to}` now", at.root);
+        Ok(SandboxWarning::new("orphan_moved", message))
+    }
+}
+
+/// The content of a worktree's `.git`.
+pub(super) fn link_of(id: &WorkflowId) -> String {
+    format!("gitdir: ../../repo.git/worktrees/{id}\n")
+}
+
+fn worktree_report(
+    at: &Workdir,
+    it: Workflow,
+    created: bool,
+    had_branch: bool,
+    warnings: Vec<SandboxWarning>,
+) -> Worktree {
+    let ports = it.ports();
+    Worktree {
+        path: at.tree_path(&it.id).to_string(),
+        host_path: at.shared.as_ref().map(|dir| dir.join("worktrees").join(it.id.as_str()).display().to_string()),
+        id: it.id,
+        branch: it.branch,
+        base: it.base,
+        base_commit: it.base_commit,
+        created,
+        resumed: created && had_branch,
+        ports: (ports.start, ports.end - 1),
+        compose_project: it.compose_project,
+        warnings,
+    }
+}

@@ -1,0 +1,103 @@
+//! Removes worktrees, after their unsaved work is saved and checked.
+
+use coracle_types::WorkflowId;
+use coracle_types::failure::{Code, Failure, Result};
+use serde::Serialize;
+
+use super::WorktreeManager;
+use super::git_in_container::Workdir;
+use super::item_save::SavedWork;
+use super::save::{WorktreeSave, not_saved};
+use crate::processes::WorktreeProcesses;
+use crate::repository_source::branch_of;
+use crate::workflow_records::Workflow;
+use crate::worktree::remove_request::RemoveRequest;
+
+/// Times that the work is saved, if something is started in the worktree meanwhile.
+const MAX_SAVES: u32 = 3;
+
+/// What was removed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RemovalReport {
+    /// Which workflow.
+    pub id: WorkflowId,
+    /// It was there.
+    pub removed: bool,
+    /// What was saved of it.
+    pub saved: Option<SavedWork>,
+    /// The branch that was checked out, if it stays in the repository inside because git could not save its commits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept_branch: Option<String>,
+    /// Its commits, where they are saved apart from its files. The caller reports them with what else was saved.
+    #[serde(skip)]
+    pub also_saved: Vec<SavedWork>,
+}
+
+impl WorktreeManager {
+    /// Ends what runs in a worktree, saves its unsaved work, then removes it with its branch, and frees its ports. A missing
+    /// worktree is no failure.
+    ///
+    /// # Errors
+    /// `save_failed` and `busy`: nothing was removed; `policy_denied` for `discard` without leave.
+    pub async fn remove(&self, at: &Workdir, id: &WorkflowId, ask: &RemoveRequest) -> Result<RemovalReport> {
+        self.may_discard(ask)?;
+        let records = self.records(at)?;
+        let _lock = records.lock(&format!("workflow-{id}")).await?;
+        let Some(workflow) = records.workflow_to_remove(id, || {
+            let branch = branch_of(&self.settings.branch_prefix, id, None)?;
+            Ok(Workflow::without_record(&at.key, id, branch.to_string()))
+        })?
+        else {
+            let (saved, also_saved) = (None, Vec::new());
+            return Ok(RemovalReport { id: id.clone(), removed: false, saved, kept_branch: None, also_saved });
+        };
+        let save = self.save_at_rest(at, &workflow, ask).await?;
+        let listing = records.lock("worktrees").await?;
+        self.take_away(at, &workflow, save.kept_branch.is_some()).await?;
+        drop(listing);
+        records.forget(id)?;
+        let WorktreeSave { works, kept_branch } = save;
+        let mut works = works.into_iter();
+        let (saved, also_saved) = (works.next(), works.collect());
+        Ok(RemovalReport { id: id.clone(), removed: true, saved, kept_branch, also_saved })
+    }
+
+    /// Ends what runs in a worktree and saves its work, until nothing was started there meanwhile.
+    async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
+        let (link, tree) = (&at.link, at.tree_path(&workflow.id));
+        let processes = WorktreeProcesses { link, agent: at.agent, tree, workflow: &workflow.id };
+        for _ in 0..MAX_SAVES {
+            processes.end().await?;
+            if ask.discard {
+                return Ok(WorktreeSave::default());
+            }
+            let save = self.save(at, workflow, ask).await.map_err(not_saved)?;
+            // What is the same is not saved twice.
+            if !processes.exist().await? {
+                return Ok(save);
+            }
+        }
+        let message = format!("Commands are started in `{}` again and again; nothing was removed.", workflow.id);
+        Err(Failure::new(Code::Busy, message).hint("stop what starts them, then try again"))
+    }
+
+    pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {
+        if ask.discard && !self.settings.allow_discard {
+            let failure = Failure::new(Code::PolicyDenied, "Work is not thrown away here.");
+            return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
+        }
+        Ok(())
+    }
+
+    async fn take_away(&self, at: &Workdir, workflow: &Workflow, keeps_branch: bool) -> Result<()> {
+        let id = &workflow.id;
+        // As the guest removes files, which needs nothing of what git thinks of them.
+        at.remove(&format!("worktrees/{id}")).await?;
+        at.remove(&format!("repo.git/worktrees/{id}")).await?;
+        if keeps_branch {
+            return Ok(());
+        }
+        let deletes = format!("refs/heads/{}", workflow.branch);
+        at.repo().run(&["update-ref", "-d", &deletes]).await.map(drop)
+    }
+}

@@ -139,7 +139,7 @@ fn mask(path: &CStr) -> Result<()> {
         fsconfig_create(&context)?;
         fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY | no_programs())?
     } else {
-        // The host's own: what stands at this path in the new root was made by nobody else than this child.
+        // The host's own: what stands at this path in the new root was made by this child.
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
         clone_tree(c"/dev/null", TreeOptions { attributes, ids: None, recursive: false })?
     };

@@ -43,7 +43,7 @@ impl Holder {
         let failure = (pid < 0).then(last_error);
         drop(signals);
         match (failure, Pid::from_raw(pid)) {
-            // SAFETY: the kernel opened it for this process, and nobody else knows it.
+            // SAFETY: the kernel opened it for this process, which owns it alone.
             (None, Some(pid)) => Ok(Self { pid, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) }, _stack: stack }),
             (failure, _) => Err(failure.unwrap_or(rustix::io::Errno::SRCH).into()),
         }

@@ -115,7 +115,7 @@ pub(crate) fn spawn_watched(plan: &ChildPlan, watched: &SpawnedPidfd) -> Result<
     if let Some(errno) = failed_clone {
         return Err(failure_at(plan, Stage::Clone, errno));
     }
-    // SAFETY: the kernel opened it for this process, and nobody else knows it.
+    // SAFETY: the kernel opened it for this process, which owns it alone.
     let pidfd = watched.take().map(|it| unsafe { OwnedFd::from_raw_fd(it) });
     match (shared.failure, pidfd, Pid::from_raw(shared.pid)) {
         (None, Some(pidfd), Some(pid)) => Ok(FirstProcess { pid, pidfd }),

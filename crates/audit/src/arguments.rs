@@ -3,7 +3,7 @@
 //! **Invariant:** the value of a field is written only if the field is in [`SHOWN`]; of any other field only the size is
 //! written, and never a digest: a reader could try guesses at a digest of a secret.
 
-use coracle_runtime::Excerpt;
+use coracle_types::Excerpt;
 use serde_json::{Map, Value, json};
 
 /// Longer texts are cut.

@@ -17,7 +17,6 @@
 #![warn(missing_docs)]
 
 mod adopt;
-pub mod audit;
 mod clock;
 mod compose_stack;
 mod copy;

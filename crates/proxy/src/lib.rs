@@ -1,13 +1,13 @@
 //! The proxy of one container: its way out to models, to repositories, and to names that are allowed.
 //!
 //! A [`Proxy`] belongs to one container and listens for it alone. Each connection begins with a line that holds the
-//! container's token, put there by its guest. What a container may do is its [`Grants`], replaced as a whole and looked at for
-//! each connection and each request, so that a token that is revoked and a rule that is gone count at once.
+//! container's token, put there by its guest. What a container may do is its [`Grants`](policy::Grants), replaced as a
+//! whole and looked at for each connection and each request, so that a revoked token and a removed rule count at once.
 //!
 //! **Invariant:** without grants, or without a token in them, nothing is allowed.
 //! **Invariant:** no key goes in: it is added on the way out, and taken out of what comes back.
-//! **Invariant:** who is inside learns no address of a provider, and nothing is sent where it was not decided before.
-//! **Invariant:** what it costs is counted here, whatever is said inside.
+//! **Invariant:** a program inside learns no address of a provider, and nothing is sent anywhere before that was decided.
+//! **Invariant:** costs are counted here, whatever a program inside reports.
 //!
 //! ```
 //! use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use coracle_lifecycle::audit::{self, AuditLog};
+use coracle_audit::{AuditLog, arguments};
 use coracle_workspace::Effect;
 use serde_json::{Map, Value, json};
 
@@ -39,7 +39,7 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
         "mouth": frontend,
         "op_id": coracle_runtime::random_hex::<8>(),
         "op": op,
-        "container": args.get("container").or_else(|| args.get("name")).map(audit::name),
+        "container": args.get("container").or_else(|| args.get("name")).map(arguments::name),
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },
     });
     let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
@@ -47,7 +47,7 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
         fields.insert("allowed_by".into(), "person".into());
     }
     let log = AuditLog::new(cx.state()?.audit());
-    let line = with(&fields, json!({ "phase": "intent", "args": audit::args(args) }));
+    let line = with(&fields, json!({ "phase": "intent", "args": arguments::args(args) }));
     log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
         if is_full(&err) {
             return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
@@ -78,7 +78,7 @@ impl Intent {
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
-            fields.insert("container".into(), made.map(audit::name).into());
+            fields.insert("container".into(), made.map(arguments::name).into());
         }
         let more =
             json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });

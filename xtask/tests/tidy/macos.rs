@@ -14,8 +14,9 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 25] = [
+const HOST_CRATES: [&str; 26] = [
     "archive",
+    "audit",
     "cli",
     "client",
     "compose",

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use coracle_lifecycle::audit::{AuditedAct, AuditedActs, ChainBreak, LogFilter, VerifyReport, verify};
+use coracle_audit::history::{AuditedAct, AuditedActs, LogFilter};
+use coracle_audit::{ChainBreak, VerifyReport, verify};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

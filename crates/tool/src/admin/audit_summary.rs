@@ -1,6 +1,7 @@
 //! `audit summary`: what sessions did, in sums.
 
-use coracle_lifecycle::audit::{ActCount, AuditedActs, LogFilter, SessionSummary, summarize};
+use coracle_audit::history::{AuditedActs, LogFilter};
+use coracle_audit::summary::{ActCount, SessionSummary, summarize};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,7 @@ fn amounts(it: &ActCount) -> [String; 5] {
 
 #[cfg(test)]
 mod tests {
-    use coracle_lifecycle::audit::AuditedAct;
+    use coracle_audit::history::AuditedAct;
     use insta::assert_snapshot;
 
     use super::*;

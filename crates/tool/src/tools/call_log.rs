@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_lifecycle::audit;
+use coracle_audit::arguments;
 use coracle_runtime::{Redactor, is_deceptive};
 use serde_json::{Map, Value, json};
 
@@ -59,7 +59,7 @@ fn tool(
     let words: Vec<&str> =
         args.get("command").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
     if let Some((program, rest)) = words.split_first() {
-        event["program"] = audit::program(program).into();
+        event["program"] = arguments::program(program).into();
         event["args_count"] = rest.len().into();
     }
     if let Some(stdout) = value.get("stdout").or_else(|| value.get("output")).and_then(Value::as_str) {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::log::{MAX_LINE, files, private};
+use crate::log::{MAX_LINE, files, private};
 
 /// Which acts are asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,8 +194,8 @@ mod tests {
 
     use serde_json::{Map, Value, json};
 
-    use super::super::log::append;
     use super::{AuditedAct, AuditedActs, LogFilter};
+    use crate::log::append;
 
     fn write(dir: &Path, line: Value) {
         let Value::Object(line) = line else { panic!("an object") };

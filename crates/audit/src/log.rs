@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::rotating_log::append_whole;
+use coracle_host::rotating_log::append_whole;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -205,7 +205,7 @@ mod tests {
             append(dir.path(), line(1), true).unwrap();
         }
         assert_eq!(seq(dir.path()), [Some(before), Some(before + 2)]);
-        assert!(super::super::verify(dir.path()).unwrap().is_ok());
+        assert!(crate::verify(dir.path()).unwrap().is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::AuditedAct;
+use crate::history::AuditedAct;
 
 /// What one session did.
 #[derive(Clone, Debug, Default, Serialize)]

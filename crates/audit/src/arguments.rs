@@ -1,9 +1,9 @@
 //! What a line of the trail shows of a call's arguments.
 //!
-//! **Invariant:** the value of a field is written only if the field is in [`SHOWN`]; of any other field only the size is
+//! **Invariant:** the value of a field is written only if the field is in `SHOWN`; of any other field only the size is
 //! written, and never a digest: a reader could try guesses at a digest of a secret.
 
-use coracle_runtime::Excerpt;
+use coracle_types::Excerpt;
 use serde_json::{Map, Value, json};
 
 /// Longer texts are cut.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::log::{KEPT, MAX_LINE, files, private};
+use crate::log::{KEPT, MAX_LINE, files, private};
 
 /// A trail that is whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -151,8 +151,8 @@ impl Chain {
 mod tests {
     use serde_json::{Map, json};
 
-    use super::super::log::append;
     use super::*;
+    use crate::log::append;
 
     /// A trail of so many lines, and its file.
     fn trail(lines: u64) -> (tempfile::TempDir, PathBuf) {

@@ -1,0 +1,35 @@
+//! The audit log: a line before each act and a line after it, each with the hash of the line before.
+//!
+//! [`AuditLog`] appends, [`verify`] checks the chain, and [`history`] reads acts back. [`arguments`] says what of a call's
+//! arguments a line may show.
+//!
+//! **Invariant:** a line is never changed or removed but with the oldest whole file.
+//! **Invariant:** a line shows no secret: of arguments that may have one it has names or nothing.
+//!
+//! ```
+//! use coracle_audit::{AuditLog, verify};
+//! use serde_json::json;
+//!
+//! #[tokio::main(flavor = "current_thread")]
+//! async fn main() -> std::io::Result<()> {
+//!     let dir = tempfile::tempdir()?;
+//!     let log = AuditLog::new(dir.path().to_owned());
+//!     for phase in ["intent", "outcome"] {
+//!         let line = json!({ "phase": phase, "op": "create" });
+//!         log.append(line.as_object().cloned().unwrap_or_default(), true).await?;
+//!     }
+//!     assert!(verify(dir.path())?.is_ok());
+//!     Ok(())
+//! }
+//! ```
+
+#![warn(missing_docs)]
+
+pub mod arguments;
+pub mod history;
+mod log;
+pub mod summary;
+mod verify;
+
+pub use log::AuditLog;
+pub use verify::{ChainBreak, VerifyReport, verify};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle::{Process, Progress, operations};
+use coracle::{Process, operations};
+use coracle_context::Progress;
 use coracle_runtime::{ContainerId, ContainerName, Handle};
 use serde_json::{Value, json};
 

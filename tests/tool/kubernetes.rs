@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle::{CallInput, Process};
+use coracle_context::{Frontend, Host, Options};
 use coracle_kube_api::{Fault, FaultRule, KubeApi};
 use coracle_runtime::EngineKind;
 use futures_util::future::join_all;

@@ -1,6 +1,7 @@
 //! The facade for Rust programs, in this process.
 
-use coracle::{Client, Code, ContainerOptions, Frontend, Host, Options, Process};
+use coracle::{Client, ContainerOptions, Process};
+use coracle_context::{Code, Frontend, Host, Options};
 use serde_json::json;
 
 use super::{Tool, with_tool};

@@ -111,8 +111,9 @@ fn scalar(schema: &Value, text: &str) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use coracle::document::{Document, Render};
-    use coracle::{Context, Effect, Failure, Operation, OperationEntry, Script, Seconds};
+    use coracle::{Effect, Operation, OperationEntry};
+    use coracle_context::document::{Document, Render};
+    use coracle_context::{Context, Failure, Script, Seconds};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::{Value, json};

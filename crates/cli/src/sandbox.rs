@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::{Failure, Host, Options, sandbox};
+use coracle::sandbox;
+use coracle_context::{Failure, Host, Options};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::json;
 

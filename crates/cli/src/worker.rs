@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::ArgMatches;
-use coracle::document::sanitize;
+use coracle::Effect;
 use coracle::sandbox::{self, Task};
-use coracle::{Context, Effect, Failure, Host, Options, audit};
+use coracle_context::document::sanitize;
+use coracle_context::{Context, Failure, Host, Options, audit};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
 

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::Effect;
 use coracle::sandbox::{self, Sandboxes};
 use coracle::worktree;
-use coracle::{Code, Effect, Failure, Host, Options, audit};
+use coracle_context::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::worktree::{CreateRequest, Worktree};

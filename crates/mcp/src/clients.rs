@@ -240,7 +240,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use coracle::{Frontend, Host, Options, Process};
+    use coracle::Process;
+    use coracle_context::{Frontend, Host, Options};
     use coracle_runtime::{ContainerName, FakeRuntime};
     use rmcp::transport::streamable_http_server::SessionManager;
     use tokio::time::sleep;

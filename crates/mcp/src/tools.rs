@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use coracle::config::Toolset;
-use coracle::suggest::nearest;
 use coracle::tools::{CLASSIC, given, reaches_out};
-use coracle::{Context, OperationEntry, Process, operations, tool_schema};
+use coracle::{OperationEntry, Process, operations, tool_schema};
+use coracle_context::Context;
+use coracle_context::config::Toolset;
+use coracle_context::suggest::nearest;
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use coracle::Code;
-use coracle::{Failure, OperationEntry, Process, operations, tools};
+use coracle::{OperationEntry, Process, operations, tools};
+use coracle_context::Code;
+use coracle_context::Failure;
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,8 @@ mod openapi;
 mod request;
 mod stdio;
 
-use coracle::{Failure, Process, maintenance};
+use coracle::{Process, maintenance};
+use coracle_context::Failure;
 use coracle_transport::{Http, Session};
 use tokio_util::task::TaskTracker;
 

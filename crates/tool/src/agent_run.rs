@@ -4,6 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_context::config::{Provider, ProviderKind};
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::Lock;
 use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
@@ -13,9 +16,6 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::coding_agents::{AgentStart, CodingAgent};
-use crate::config::{Provider, ProviderKind};
-use crate::context::Context;
-use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::sandbox::run::{is_listed, what_is_left};
 use crate::sandbox::{ensure_key, opened};

@@ -3,19 +3,19 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use coracle_context::config::Toolset;
+use coracle_context::context::{Context, Frontend, Options};
+use coracle_context::failure::Failure;
+use coracle_context::host::Host;
+use coracle_context::host_identity::secrets_of;
+use coracle_context::progress::Progress;
 use coracle_lifecycle::ClockReading;
 use coracle_runtime::{ProcessId, Redactor};
 use coracle_sandbox::SandboxRegistry;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Toolset;
-use crate::context::{Context, Frontend, Options};
-use crate::failure::Failure;
 use crate::forwards::Forwards;
-use crate::host::Host;
-use crate::host_identity::secrets_of;
-use crate::progress::Progress;
 use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, EndLimits, SessionTools};
 use crate::shells::Shells;

@@ -15,6 +15,11 @@ mod strict;
 
 use std::collections::BTreeMap;
 
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::document::word;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::strict::USER;
 use coracle_images::Pull;
 use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
@@ -24,12 +29,7 @@ use coracle_runtime::{
     PolicyRefusal, Port, Problem, Protocol,
 };
 
-use crate::config::Config;
-use crate::context::Context;
-use crate::document::word;
-use crate::failure::{Code, Failure};
 use crate::requests::Create;
-use crate::strict::USER;
 
 pub(crate) use self::clone_source::CloneSource;
 pub(crate) use self::env::{no_secret, resolve as plain_env};

@@ -1,6 +1,7 @@
 //! Files of a container, as the user who runs its commands.
 
-use coracle::{Code, Failure, PersonSession, Process};
+use coracle::{PersonSession, Process};
+use coracle_context::{Code, Failure};
 use coracle_runtime::link::protocol::{FileEntry, FileKind, FileRef, UserSpec};
 use coracle_runtime::{ContainerPath, Handle, Link};
 use coracle_transport::HttpResponse;

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::humanize::image_label;
 use coracle::operations::{ContainerRow, List, ListResponse, OtherRow, StatusOf, StatusResponse};
-use coracle::{Code, Failure, Process, READ_AT_ONCE};
+use coracle::{Process, READ_AT_ONCE};
+use coracle_context::humanize::image_label;
+use coracle_context::{Code, Failure};
 use coracle_runtime::Handle;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Code, Context, Effect, Failure, Process, audit};
+use coracle::{Effect, Process};
+use coracle_context::{Code, Context, Failure, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::ExecStatus;
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};

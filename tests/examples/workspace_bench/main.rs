@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Frontend, Host, Options, Process};
+use coracle::Process;
+use coracle_context::{Frontend, Host, Options};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -9,7 +9,8 @@ mod checks;
 mod fixture;
 mod newer;
 
-use coracle::{CallInput, Frontend, Process};
+use coracle::{CallInput, Process};
+use coracle_context::Frontend;
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,7 @@
 //! Records of a session: its event log, and the block for a system prompt.
 
-use coracle::{Context, Frontend, Host, Options, Process};
+use coracle::Process;
+use coracle_context::{Context, Frontend, Host, Options};
 use serde_json::{Map, Value, json};
 
 use super::{Agent, Person, configured, in_session, with_agent};

@@ -12,7 +12,8 @@ mod shell;
 mod strict;
 mod trust;
 
-use coracle::{Frontend, Host, Options, Process};
+use coracle::Process;
+use coracle_context::{Frontend, Host, Options};
 use coracle_runtime::EngineKind;
 use serde_json::{Map, Value};
 

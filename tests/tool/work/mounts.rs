@@ -48,7 +48,7 @@ impl Agent<'_> {
     }
 }
 
-fn answer(done: Result<impl serde::Serialize, coracle::Failure>) -> Value {
+fn answer(done: Result<impl serde::Serialize, coracle_context::Failure>) -> Value {
     match done {
         Ok(done) => {
             let mut answer = serde_json::to_value(done).unwrap();

@@ -14,11 +14,12 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 21] = [
+const HOST_CRATES: [&str; 22] = [
     "archive",
     "cli",
     "client",
     "compose",
+    "context",
     "host",
     "images",
     "jobs",

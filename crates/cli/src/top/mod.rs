@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use coracle::operations::{ContainerRow, Destroy, ExecCancel, ExecPoll, Jobs, List, StatusOf, StatusResponse};
-use coracle::{Failure, Host, Options, Process, READ_AT_ONCE};
+use coracle::{Process, READ_AT_ONCE};
+use coracle_context::{Failure, Host, Options};
 use coracle_runtime::{Handle, JobId};
 use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;

@@ -1,16 +1,16 @@
 //! `run packages`: packages that the snippets of all sessions can use.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, joined};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::count;
 use coracle_lifecycle::SharedPackage;
 use coracle_runtime::{EngineKind, VolumeName};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, joined};
-use crate::failure::Failure;
-use crate::humanize::count;
 use crate::session_tools::packages::{self, AddPackagesResponse, ClearPackagesResponse};
 
 /// Fetch packages, with what they need.
@@ -112,8 +112,9 @@ impl Render for ClearPackagesResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
+
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn packages_are_shown_as_they_were_requested() {

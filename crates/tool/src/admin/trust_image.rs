@@ -1,13 +1,13 @@
 //! `images trust`: a changed image is accepted under its name.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::Failure;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::failure::Failure;
 use crate::image_build::{TrustedImage, trust};
 
 /// Accept the image that a name stands for now, after it changed.

@@ -1,16 +1,16 @@
 //! `workspace`: the containers of the session and the files in them, as the person sees them.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, ProgramOutput, Render, StyledText, word};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::count;
 use coracle_workspace::{FileDiff, SkippedFile};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, ProgramOutput, Render, StyledText, word};
-use crate::failure::Failure;
-use crate::humanize::count;
 use crate::session_tools::{self, ApplyResponse, DiffResponse, ExportResponse};
 
 /// Show the containers of the session.

@@ -6,10 +6,10 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use coracle_context::config::ProviderKind;
 use coracle_runtime::{Command, ImageRef};
 
 pub use self::table::ALL;
-use crate::config::ProviderKind;
 
 /// What an agent sends in place of a key.
 const PLACEHOLDER: &str = "coracle-proxy-adds-the-key";
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn each_agent_has_a_profile_of_its_name() {
         let names: Vec<_> = ALL.iter().map(|it| it.name).collect();
-        assert_eq!(names, crate::config::AGENT_PROFILES);
+        assert_eq!(names, coracle_context::config::AGENT_PROFILES);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The rows: packages and variables of each agent, as its release of 2026 takes them.
 
+use coracle_context::config::ProviderKind;
+
 use super::{CodingAgent, ProviderAccess};
-use crate::config::ProviderKind;
 
 /// Variables of agents that take Anthropic's usual ones.
 const fn anthropic(env: &'static [(&'static str, &'static str)]) -> ProviderAccess {

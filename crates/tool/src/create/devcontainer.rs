@@ -5,6 +5,9 @@
 
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::warning::Warning;
 use coracle_provision::{ReportItem, StepReport, UserRequest};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::DirHandle;
@@ -17,13 +20,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::provision::ProvisionRun;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, MountArg, PortArg};
 use crate::resolve::{Request, copyable, host_path};
 use crate::sandbox::devcontainer::{BuildFiles, JudgedFile, bind, judge, local_env, searched, unmet};
-use crate::warning::Warning;
 
 /// Where the workspace is, unless the call or the file says otherwise.
 const WORKSPACE: &str = "/workspace";

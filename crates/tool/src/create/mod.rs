@@ -18,6 +18,12 @@ mod user_content;
 
 use std::time::Instant;
 
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Failure, root_refused};
+use coracle_context::git_programs;
+use coracle_context::humanize::millis;
+use coracle_context::strict;
 use coracle_lifecycle::{Creation, NewRecord, find_network};
 use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
@@ -30,17 +36,11 @@ pub(crate) use self::response::{CreateResponse, LimitsAnswer, ServiceAnswer};
 pub(crate) use self::source::CreateSource;
 use self::source::ResolvedSource;
 use self::steps::{CreateInput, Creations};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::engines::Backend;
-use crate::failure::{Failure, root_refused};
-use crate::git_programs;
-use crate::humanize::millis;
 use crate::maintenance::upkeep;
 use crate::requests::Create;
 use crate::resolve::{self, CreateFrom, Request};
 use crate::schema::result_schema;
-use crate::strict;
 use crate::target::{Access, check_session as allowed_to};
 
 impl Operation for Create {

@@ -7,6 +7,13 @@ use std::path::Path;
 use coracle_compose::{
     AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
 };
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::git_programs;
+use coracle_context::guest::shares_files;
+use coracle_context::warning::Warning;
 use coracle_images::BaseRequest;
 use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_provision::StepReport;
@@ -15,15 +22,8 @@ use coracle_runtime::{
     NetworkName, NetworkRequest, ProjectName, Protocol, StackSource,
 };
 
-use crate::config::CrossSession;
-use crate::context::Context;
-use crate::engines::Backend;
-use crate::failure::{Code, Failure};
-use crate::git_programs;
-use crate::guest::shares_files;
 use crate::image_build::fetch_settings;
 use crate::resolve::{NewStack, Request, StackRequest};
-use crate::warning::Warning;
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -339,10 +339,10 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
     use coracle_runtime::ProjectName;
 
     use super::built;
-    use crate::context::Context;
 
     #[test]
     fn r04_a_service_is_not_built_as_the_image_of_snippets() {

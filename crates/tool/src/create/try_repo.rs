@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity::user_git;
 use coracle_images::detect::{DetectedProfile, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
@@ -10,9 +13,6 @@ use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{HostGit as _, Remote};
 use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::host_identity::user_git;
 use crate::resolve::{RepoScan, Request, TryRepo, copy_request};
 
 /// A top directory with more names is not looked at any further.

@@ -1,5 +1,7 @@
 //! Dotfiles, repositories, files and commands: what the caller brings into a container.
 
+use coracle_context::failure::Failure;
+use coracle_context::requested::Requested;
 use coracle_provision::{
     Dotfiles, FileToPut, InlineFile, ProtectedBinds, RepoSource, Setup, SetupCommand, StepReport, config_files,
     dotfiles, dotfiles_inline, repos, setup,
@@ -8,8 +10,6 @@ use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use super::provision::ProvisionRun;
 use super::{local_repo, try_repo};
-use crate::failure::Failure;
-use crate::requested::Requested;
 use crate::requests::Content;
 use crate::resolve::{CloneSource, PathInside, Repo};
 

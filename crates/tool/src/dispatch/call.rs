@@ -1,11 +1,11 @@
 //! A call from its text to its answer, whatever the front end.
 
+use coracle_context::document::Render;
+use coracle_context::failure::Failure;
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
 use super::{AnswerShape, CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
-use crate::document::Render;
-use crate::failure::Failure;
 use crate::process::Process;
 
 /// What a caller sent.
@@ -113,16 +113,16 @@ impl ParsedCall {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::arg_types::{Name, Script, Seconds};
+    use coracle_context::context::{ConfigSource, Context, Frontend};
+    use coracle_context::failure::Failure;
     use insta::assert_snapshot;
     use schemars::JsonSchema;
     use serde::Deserialize;
     use serde_json::{Value, json};
 
     use super::{CallInput, execute};
-    use crate::arg_types::{Name, Script, Seconds};
-    use crate::context::{ConfigSource, Context, Frontend};
     use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
-    use crate::failure::Failure;
     use crate::process::Process;
 
     /// Runs.

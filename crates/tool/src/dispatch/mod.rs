@@ -3,6 +3,8 @@
 //! Reading goes text → object (`parse`) → the operation and its fields (`fields`) → typed arguments (`deserialize`), and
 //! everything that is wrong is told at once.
 
+#[cfg(test)]
+mod audited_fields;
 mod call;
 mod deserialize;
 mod fields;
@@ -21,14 +23,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
 
-use crate::config::Toolset;
-use crate::context::{Context, Frontend};
-use crate::document::Render;
-use crate::failure::Failure;
 use crate::process::Process;
-use crate::warning::Warning;
-use crate::{audit, schema};
+use crate::schema;
 
+use coracle_context::audit;
+use coracle_context::config::Toolset;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::document::Render;
+use coracle_context::failure::Failure;
+use coracle_context::warning::Warning;
 pub use coracle_workspace::Effect;
 
 pub(crate) use self::call::ParsedCall;

@@ -1,12 +1,12 @@
 //! The users that an image knows.
 
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::Failure;
 use coracle_lifecycle::Creation;
 use coracle_provision::Accounts;
 use coracle_runtime::{Capabilities, ContainerName, CreateSpec, Image, PatternSet, Policy, admit, random_hex};
 
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::Failure;
 use crate::resolve;
 
 /// Reads them from a container of the image that is never started, and removes the container.

@@ -3,6 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::config::NetworkGrant;
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host_identity::trusted_certificates;
+use coracle_context::requested::Requested;
+use coracle_context::{container_guest, session_env};
 use coracle_images::{
     Base, BuildContainer, BuildContainers, BuildOptions, BuildReport, CommandReport, OnFailure, Recipe, run_recipe,
 };
@@ -17,14 +24,7 @@ use coracle_runtime::{
 
 use super::ResolvedImage;
 use super::builder::Builder;
-use crate::config::NetworkGrant;
-use crate::context::Context;
-use crate::engines::Backend;
-use crate::failure::{Code, Failure};
-use crate::host_identity::trusted_certificates;
-use crate::requested::Requested;
 use crate::resolve::Request;
-use crate::{container_guest, session_env};
 
 /// Creates build containers by `lifecycle`. The last one is kept in `creation`, so that a caller can undo it that gives
 /// the build up.

@@ -1,5 +1,10 @@
 //! What `images` needs of the configuration and of the host to build an image.
 
+use coracle_context::config;
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::requested::Requested;
 use coracle_images::cache::Cache;
 use coracle_images::profile::Profile;
 use coracle_images::{Bootstrap, BuildFailure, FetchSettings, ImageBuilder, ImageRequest, Recipe};
@@ -8,11 +13,6 @@ use coracle_provision::certs::ExtraCertificates;
 
 use super::build_containers::LifecycleContainers;
 use super::{NamedImage, elsewhere};
-use crate::config;
-use crate::context::Context;
-use crate::engines::Backend;
-use crate::failure::{Code, Failure};
-use crate::requested::Requested;
 
 /// The settings of one build.
 pub(super) struct Builder<'c, 'a> {

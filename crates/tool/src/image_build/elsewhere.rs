@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::Failure;
+use coracle_context::requested::Requested;
 use coracle_images::{BuildOutcome, ImageOrigin, ImageRequest};
 use coracle_provision::certs::ExtraCertificates;
 use coracle_runtime::labels::Signer;
@@ -10,10 +14,6 @@ use coracle_runtime::{Capability, EngineKind, Error, Image};
 
 use super::build_containers::LifecycleContainers;
 use super::builder::Builder;
-use crate::context::Context;
-use crate::engines::{Backend, Ready};
-use crate::failure::Failure;
-use crate::requested::Requested;
 
 /// Whether an engine gets its images from elsewhere.
 pub(super) fn is_needed(ready: &Ready) -> bool {

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::requested::Requested;
+use coracle_context::strict::USER;
 use coracle_images::{ImageRequest, OwnedDirectory, Pull, digest_of, profile};
 use coracle_runtime::{Ids, ImageRef};
 
 use super::NamedImage;
 use super::builder::{self, build};
-use crate::context::Context;
-use crate::engines::{Backend, Ready};
-use crate::failure::{Code, Failure};
-use crate::requested::Requested;
-use crate::strict::USER;
 
 /// The same image under the same name, where these directories are the user's, and the user is known.
 pub(crate) async fn owned(

@@ -2,6 +2,13 @@
 
 use std::time::Instant;
 
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity;
+use coracle_context::humanize::image_label;
+use coracle_context::requested::Requested;
+use coracle_context::warning::Warning;
 use coracle_images::cache::CachedImage;
 use coracle_images::{Base, BuildFailure, BuildOutcome, ImageOrigin, ImageRequest, Recipe};
 use coracle_lifecycle::Creation;
@@ -14,14 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::build_containers::LifecycleContainers;
 use super::builder::{self, Builder};
 use super::elsewhere;
-use crate::context::Context;
-use crate::engines::Backend;
-use crate::failure::Failure;
-use crate::host_identity;
-use crate::humanize::image_label;
-use crate::requested::Requested;
 use crate::resolve::Request;
-use crate::warning::Warning;
 
 /// The image of a container, with its part of the report.
 pub(crate) struct ResolvedImage {

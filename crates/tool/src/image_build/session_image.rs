@@ -1,5 +1,11 @@
 //! The image of a session's container: the local one, the registry's, or one that is built.
 
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host_identity::trusted_certificates;
+use coracle_context::requested::Requested;
+use coracle_context::strict;
 use coracle_images::ImageRequest;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{self, Profile, session_images};
@@ -10,13 +16,7 @@ use serde::Serialize;
 use super::builder::{self, Builder, build, cache};
 use super::elsewhere;
 use crate::coding_agents;
-use crate::context::Context;
-use crate::engines::{Backend, Ready};
-use crate::failure::{Code, Failure};
-use crate::host_identity::trusted_certificates;
 use crate::preflight::ensure_ready;
-use crate::requested::Requested;
-use crate::strict;
 
 /// An image, and the name it was found under.
 pub(crate) struct NamedImage {
@@ -130,7 +130,7 @@ pub(crate) async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&Image
 
 /// The registry's image; if none answers, and the image is our own default, one that has what the tools need.
 async fn workspace(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
-    let is_default = *image == crate::config::Workspace::default().image;
+    let is_default = *image == coracle_context::config::Workspace::default().image;
     let failure = match fetched(cx, backend, image).await {
         Err(failure) if is_default && matches!(failure.code, Code::PullFailed | Code::PullTimeout) => failure,
         fetched => return fetched,
@@ -176,10 +176,10 @@ async fn build_named(
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
     use coracle_runtime::ImageRef;
 
     use super::not_for_snippets;
-    use crate::context::Context;
 
     #[test]
     fn r04_no_tool_gives_another_image_the_name_of_that_of_snippets() {

@@ -1,17 +1,17 @@
 //! `create_network`: containers that find each other by name.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::egress;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{NetworkOwner, NewNetwork};
 use coracle_runtime::NetworkName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::egress;
-use crate::failure::{Code, Failure};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session};
 use jiff::Timestamp;
@@ -102,12 +102,13 @@ impl Render for CreateNetworkResponse {
 mod tests {
     use std::sync::Arc;
 
+    use coracle_context::Context;
+    use coracle_context::config::{Config, NetworkGrant, Preset};
     use coracle_runtime::LabelNamespace;
     use serde_json::{Value, json};
 
-    use crate::config::{Config, NetworkGrant, Preset};
     use crate::process::Process;
-    use crate::{CallInput, Context, execute, operations};
+    use crate::{CallInput, execute, operations};
 
     #[tokio::test]
     async fn a_name_that_a_network_of_a_sandbox_could_have_is_refused() {

@@ -1,15 +1,15 @@
 //! `fork`: a container made from another as that is now.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::failure::{Code, Failure};
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
 use crate::snapshot::SnapshotSource;

@@ -21,12 +21,12 @@ mod snapshots;
 mod status;
 mod wait_healthy;
 
+use coracle_context::context::Context;
+use coracle_context::removal::removing;
 use coracle_runtime::RecordId;
 
 use crate::commands;
-use crate::context::Context;
 use crate::dispatch::OperationEntry;
-use crate::removal::removing;
 use crate::terminals;
 
 pub use self::destroy::{Destroy, DestroyResponse};

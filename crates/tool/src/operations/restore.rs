@@ -1,15 +1,15 @@
 //! `restore`: a container made from a snapshot.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::create::{CreateResponse, CreateSource, create};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::failure::Failure;
 use crate::preflight::ensure_ready;
 use crate::requests::{Create, without_image};
 use crate::snapshot::snapshots;

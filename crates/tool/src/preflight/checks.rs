@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use coracle_context::config::Engine;
+use coracle_context::failure::Failure;
+use coracle_context::guest;
+use coracle_context::host_system::{MissingPrerequisite, guidance};
 use coracle_runtime::{EngineInfo, EngineKind};
 use serde::Serialize;
 
 use super::facts::PreflightFacts;
-use crate::config::Engine;
-use crate::failure::Failure;
-use crate::guest;
-use crate::host_system::{MissingPrerequisite, guidance};
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -337,12 +337,12 @@ fn unverified(facts: &PreflightFacts) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::host_system::System;
     use coracle_runtime::Error;
     use insta::assert_snapshot;
 
     use super::super::facts::SkippedEngine;
     use super::*;
-    use crate::host_system::System;
 
     fn info() -> EngineInfo {
         EngineInfo {

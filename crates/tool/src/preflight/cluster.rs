@@ -1,10 +1,10 @@
 //! Checks of a cluster: its namespace, and what the account may do there.
 
+use coracle_context::context::Context;
+use coracle_context::engines::ClusterFacts;
 use coracle_runtime::{EngineInfo, EngineKind};
 
 use super::checks::{Check, Status};
-use crate::context::Context;
-use crate::engines::ClusterFacts;
 
 /// None for another engine.
 pub(super) async fn checks(cx: &Context, engine: Option<&EngineInfo>) -> Vec<Check> {

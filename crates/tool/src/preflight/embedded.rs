@@ -1,13 +1,13 @@
 //! Checks of the embedded engine: what the machine offers it, what that means, and what mends it.
 
+use coracle_context::engines::obstacles::{NO_OVERLAY, OLD_OVERLAY, namespaces_detail, no_upper};
+use coracle_context::host_system::System;
 use coracle_engine::OciRuntime;
 use coracle_engine::preflight::{DataDirectory, FileSystemSupport, IdRanges, Overlay, Readiness, UserNamespaces};
 use coracle_runtime::IsolationKind;
 use coracle_runtime::host::find_program::find_program;
 
 use super::checks::{Check, Status};
-use crate::engines::obstacles::{NO_OVERLAY, OLD_OVERLAY, namespaces_detail, no_upper};
-use crate::host_system::System;
 
 /// All of them.
 pub(super) fn checks(found: &Readiness, system: &System) -> Vec<Check> {

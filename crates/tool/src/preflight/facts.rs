@@ -2,17 +2,17 @@
 
 use std::path::PathBuf;
 
+use coracle_context::config::Engine;
+use coracle_context::context::Context;
+use coracle_context::engines::{Choice, data_dir};
+use coracle_context::failure::Failure;
+use coracle_context::host_identity::trusted_path;
+use coracle_context::host_system::System;
 use coracle_lifecycle::Store;
 use coracle_runtime::host::find_program::find_program_in;
 use coracle_runtime::{EngineInfo, EngineKind, Error};
 
 use super::checks::Check;
-use crate::config::Engine;
-use crate::context::Context;
-use crate::engines::{Choice, data_dir};
-use crate::failure::Failure;
-use crate::host_identity::trusted_path;
-use crate::host_system::System;
 
 /// Everything that the checks look at.
 #[derive(Clone, Debug)]
@@ -97,7 +97,7 @@ impl PreflightFacts {
         if is_embedded {
             let found = coracle_engine::preflight::Readiness::inspect(&data_dir(&cx.config, &cx.host));
             self.of_engine = checks(&found, &self.system);
-            let runtime = crate::engines::runtime(&cx.config);
+            let runtime = coracle_context::engines::runtime(&cx.config);
             self.of_engine.extend(runtime.map(|it| oci_runtime(it, &found, &self.system)));
             self.of_engine.push(isolation(&found, runtime));
         }

@@ -6,6 +6,13 @@ mod cluster;
 mod embedded;
 mod facts;
 
+use coracle_context::config::{Engine, Preset};
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, Symbol, word};
+use coracle_context::engines::{Choice, Ready};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host_system;
+use coracle_context::humanize::count;
 use coracle_runtime::{Capability, EngineInfo, EngineKind};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,13 +20,6 @@ use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
 use self::facts::PreflightFacts;
-use crate::config::{Engine, Preset};
-use crate::context::Context;
-use crate::document::{Document, Render, StyledText, Symbol, word};
-use crate::engines::{Choice, Ready};
-use crate::failure::{Code, Failure};
-use crate::host_system;
-use crate::humanize::count;
 use jiff::Timestamp;
 
 /// The answer of `preflight`.
@@ -147,7 +147,8 @@ fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
     let kept = |limit: &str| engine.is_some_and(|it| !it.ignored_limits.iter().any(|ignored| ignored == limit));
     Capabilities {
         exec: there,
-        guest: engine.is_some_and(|it| it.kind == EngineKind::Fake || crate::guest::embedded(&it.arch).is_some()),
+        guest: engine
+            .is_some_and(|it| it.kind == EngineKind::Fake || coracle_context::guest::embedded(&it.arch).is_some()),
         commit: can(Capability::Commit),
         // Those of the embedded engine are the kernel's own, which only root may make.
         networks: engine.is_some_and(|it| it.kind != EngineKind::Embedded || !it.rootless),
@@ -205,7 +206,7 @@ mod tests {
         ];
         let dir = tempfile::tempdir().unwrap();
         let response = verdict(&Context::for_tests(dir.path()), checks, None);
-        insta::assert_snapshot!(crate::document::rendered(&response, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&response, "2026-11-21T12:30:00Z"), @r"
         ✓ runtime installed  docker
         ! guest              none
         ✗ daemon running     no answer

@@ -4,11 +4,10 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_context::arg_types::inline_schema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-
-use crate::arg_types::inline_schema;
 
 /// A larger one is copied in.
 const MAX_BYTES: usize = 1 << 20;

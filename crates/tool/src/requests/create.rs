@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::arg_types::{Name, Pairs, Passthrough, Script, Size, pairs};
+use coracle_context::config::Pull;
 use coracle_images::profile::Purpose;
 use coracle_provision::UserRequest;
 use coracle_runtime::{Access, ByteSize, ContainerName, ContainerPath, ImageRef, ProjectName, Protocol};
@@ -11,8 +13,6 @@ use serde_json::Value;
 
 use super::content::Content;
 use super::short_forms;
-use crate::arg_types::{Name, Pairs, Passthrough, Script, Size, pairs};
-use crate::config::Pull;
 
 /// Make a container: the image, the person's working directory, limits, ports, setup commands; answered with a report of
 /// what was done and seen to work.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_runtime::{GitRules, GitUrl};
 
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;
-use crate::context::Context;
-use crate::failure::Failure;
 
 /// A URL, or a directory that may be copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +56,9 @@ fn directory(text: &str, cx: &Context) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::failure::Code;
+
     use super::*;
-    use crate::failure::Code;
 
     #[test]
     fn directories_are_told_from_urls_and_lie_where_they_may() {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::failure::{Code, Failure};
 use serde_json::Value;
-
-use crate::failure::{Code, Failure};
 
 /// Words in a name that say its value is a secret.
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
@@ -76,7 +75,7 @@ mod tests {
 
     fn check(env: serde_json::Value) -> Result<String, String> {
         let env = serde_json::from_value(env).unwrap();
-        let told = |it: crate::failure::Failure| format!("{}: {}", it.code.word(), it.message);
+        let told = |it: coracle_context::failure::Failure| format!("{}: {}", it.code.word(), it.message);
         let env = resolve(&Some(env)).and_then(|it| no_secret(&it, "leave it out").map(|()| it));
         env.map(|it| format!("{it:?}")).map_err(told)
     }

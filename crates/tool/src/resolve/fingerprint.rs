@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use serde_json::Value;
 
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::requests::Create;
 
 /// Keyed digests of the fields that were given: plain hashes of secrets would let who reads the record try guesses.

@@ -3,13 +3,13 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use coracle_context::context::Context;
+use coracle_context::warning::Warning;
 use coracle_provision::ReportItem;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{Access, ContainerPath, Mount, shell_word};
 
 use super::host_paths::mountable;
-use crate::context::Context;
-use crate::warning::Warning;
 
 /// A file that names a directory is no longer.
 const MAX_POINTER: u64 = 4096;

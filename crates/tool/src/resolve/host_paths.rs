@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest, Record};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, PolicyRefusal};
-
-use crate::context::Context;
-use crate::failure::Failure;
 
 /// `~/…` is below the home, and what is relative lies in the working directory.
 pub fn host_path(text: &str, cx: &Context) -> PathBuf {

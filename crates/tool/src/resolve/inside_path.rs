@@ -1,8 +1,7 @@
 //! Paths inside, as a call gives them.
 
+use coracle_context::failure::Failure;
 use coracle_runtime::ContainerPath;
-
-use crate::failure::Failure;
 
 /// A path inside: what it begins at may only be known once the container is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

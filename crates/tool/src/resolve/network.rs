@@ -1,9 +1,8 @@
 //! The network of a call, and names for its hosts file.
 
+use coracle_context::config::{Config, NetworkGrant};
+use coracle_context::failure::Failure;
 use coracle_runtime::{HostEntry, NetworkName, NetworkRequest};
-
-use crate::config::{Config, NetworkGrant};
-use crate::failure::Failure;
 
 /// Without a word it is `bridge`, or `none` where the person grants no way out.
 pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::suggest;
 use coracle_images::Recipe;
 use coracle_images::detect::DetectedProfile;
 use coracle_images::packages::PackageName;
@@ -11,11 +15,7 @@ use coracle_runtime::{GitRules, GitUrl};
 use super::CreateFrom;
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;
-use crate::config::Config;
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::requests::Create;
-use crate::suggest;
 
 /// The profile of a container.
 #[derive(Debug)]

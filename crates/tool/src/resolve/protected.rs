@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use coracle_context::failure::Failure;
 use coracle_provision::ProtectedBinds;
 use coracle_runtime::{Access, ContainerPath, Mount, PolicyRefusal, Problem, leads_to_protected};
 
 use super::inside_path::PathInside;
-use crate::failure::Failure;
 use crate::requests::Content;
 
 /// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or

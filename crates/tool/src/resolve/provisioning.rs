@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::arg_types::Passthrough;
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::requested::Requested;
 use coracle_provision::env::EnvRequest;
 use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, PolicyRefusal, Problem};
 
 use super::clone_source::CloneSource;
 use super::inside_path::PathInside;
 use super::profile::ResolvedProfile;
-use crate::arg_types::Passthrough;
-use crate::config::Config;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::requested::Requested;
 use crate::requests::{Content, Create, RepoArg};
 
 /// Everything that is put in.

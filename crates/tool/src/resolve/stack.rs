@@ -4,12 +4,12 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use coracle_compose::{ComposeFile, ReadError, read};
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerName, PolicyRefusal, ProjectName, random_hex};
 
 use super::host_path;
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::requests::Create;
 
 /// A larger file is no Compose file.

@@ -1,6 +1,10 @@
 //! What `policy = "strict"` has no place for in a `create`. All of it is told at once, before anything is
 //! made: nothing that was asked for is left out in silence.
 
+use coracle_context::arg_types::Passthrough;
+use coracle_context::config::Config;
+use coracle_context::failure::Failure;
+use coracle_context::strict::{TMP, USER, WORKSPACE};
 use coracle_provision::UserRequest;
 use coracle_provision::env::is_plain;
 use coracle_runtime::{
@@ -10,11 +14,7 @@ use serde_json::Value;
 
 use super::inside_path::PathInside;
 use super::network;
-use crate::arg_types::Passthrough;
-use crate::config::Config;
-use crate::failure::Failure;
 use crate::requests::Create;
-use crate::strict::{TMP, USER, WORKSPACE};
 
 /// Room in `/tmp`.
 const TMP_SIZE: ByteSize = ByteSize::mib(512);

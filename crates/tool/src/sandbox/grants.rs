@@ -3,6 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_context::config::{self, SandboxNetwork, SandboxProfile};
+use coracle_context::context::Context;
+use coracle_context::egress;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host_identity::trusted_path;
 use coracle_runtime::host::git::IsolatedGit;
 use coracle_runtime::{GitRules, GitUrl};
 use coracle_sandbox::proxy::{
@@ -12,11 +17,6 @@ use coracle_sandbox::{ProfileName, proxy};
 
 use super::key::ProviderKey;
 use crate::coding_agents;
-use crate::config::{self, SandboxNetwork, SandboxProfile};
-use crate::context::Context;
-use crate::egress;
-use crate::failure::{Code, Failure};
-use crate::host_identity::trusted_path;
 
 /// What sandboxes of a profile may do, but for their tokens.
 /// `repository` is the sandbox's own, which git reaches unless another is named.

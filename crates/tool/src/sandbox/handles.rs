@@ -5,6 +5,12 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::sync::Arc;
 
+use coracle_context::config::{SandboxNetwork, SandboxProfile};
+use coracle_context::context::Context;
+use coracle_context::document::joined;
+use coracle_context::egress::{self, HostCertificates};
+use coracle_context::failure::{Code, Failure, slot_failure};
+use coracle_context::host_identity::trusted_path;
 use coracle_lifecycle::SlotError;
 use coracle_runtime::Ids;
 use coracle_sandbox::proxy::{GitRules, PROXY_ENV, ROUTES_ENV};
@@ -20,12 +26,6 @@ use super::identity::git_identity;
 use super::plan::Plan;
 use super::{devcontainer, sandboxes, usual_profile};
 use crate::coding_agents;
-use crate::config::{SandboxNetwork, SandboxProfile};
-use crate::context::Context;
-use crate::document::joined;
-use crate::egress::{self, HostCertificates};
-use crate::failure::{Code, Failure, slot_failure};
-use crate::host_identity::trusted_path;
 use crate::preflight::ensure_ready;
 
 /// The sandboxes of a process, for one call.

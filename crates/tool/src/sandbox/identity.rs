@@ -1,12 +1,11 @@
 //! Who commits in a sandbox: the person, as `create` forwards it.
 
+use coracle_context::context::Context;
+use coracle_context::host_identity::user_git;
 use coracle_provision::git::Identity;
 use coracle_runtime::host::git::HostGit as _;
 use coracle_sandbox::GitIdentity;
 use coracle_sandbox::worktree::Author;
-
-use crate::context::Context;
-use crate::host_identity::user_git;
 
 /// The identity of this host's git, or a fallback: without one, commits inside fail. The text is its configuration.
 pub(super) async fn git_identity(cx: &Context) -> (GitIdentity, String) {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{SlotInfo, SlotKey, SlotRole};
 use coracle_runtime::ContainerStatus;
 use coracle_sandbox::{Domain, ProfileName, SandboxDir, SandboxKey, WorkflowId, key_of_session, session_of};
@@ -10,8 +12,6 @@ use serde::Serialize;
 
 use super::{sandboxes, worktrees};
 use crate::coding_agents;
-use crate::context::Context;
-use crate::failure::{Failure, slot_failure};
 use crate::sandbox::usual_profile;
 
 /// A sandbox of which something is left.

@@ -4,13 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use coracle_context::config;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::printed_keys::key_of;
 use coracle_runtime::Secret;
 use coracle_sandbox::proxy::KeySource;
-
-use crate::config;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::printed_keys::key_of;
 
 /// Where it is.
 #[derive(Clone, Debug)]

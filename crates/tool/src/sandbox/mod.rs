@@ -13,15 +13,15 @@ mod teardown;
 
 use std::path::PathBuf;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+
 pub use self::handles::Sandboxes;
 pub(crate) use self::handles::{apply_devcontainer, open, open_to_remove, worktrees};
 pub(crate) use self::inventory::{SandboxRow, known, overview};
 pub use self::run::{Task, ensure_key, model, opened, work};
 pub(crate) use self::teardown::{complete, expire, teardown, teardown_all};
 use coracle_sandbox::ProfileName;
-
-use crate::context::Context;
-use crate::failure::Failure;
 
 /// Where each sandbox has a directory of its own.
 pub(crate) fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {

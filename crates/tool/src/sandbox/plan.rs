@@ -5,6 +5,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use coracle_context::config::{Config, SandboxNetwork, SandboxProfile};
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::{container_guest, egress, git_programs, strict};
 use coracle_lifecycle::{ContainerTemplate, GuestProgram};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
@@ -16,13 +21,9 @@ use coracle_sandbox::devcontainer::{DevcontainerState, MountKind, MountRequest};
 use coracle_sandbox::worktree::{READ_ONLY, SharedDir};
 
 use super::devcontainer;
-use crate::config::{Config, SandboxNetwork, SandboxProfile};
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, owned, sandbox_image};
 use crate::preflight::ensure_ready;
-use crate::{container_guest, egress, git_programs, resolve, strict};
+use crate::resolve;
 
 /// Where files lie inside.
 const ROOT: &str = "/workspace";

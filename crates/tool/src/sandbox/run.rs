@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use coracle_context::config::{Provider, ProviderKind};
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::count;
+use coracle_context::suggest;
 use coracle_lifecycle::Lock;
 use coracle_runtime::random_hex;
 use coracle_sandbox::driver::{AgenticRequest, Event};
@@ -17,11 +22,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::key::ProviderKey;
 use super::{apply_devcontainer, open};
-use crate::config::{Provider, ProviderKind};
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::humanize::count;
-use crate::suggest;
 
 /// How often a run looks for a request to cancel it.
 const LOOKS: Duration = Duration::from_millis(300);
@@ -323,12 +323,12 @@ pub async fn opened(cx: &Context, sandbox: &SandboxHandle, id: &WorkflowId) -> R
 mod tests {
     use std::sync::Arc;
 
+    use coracle_context::config::Config;
+    use coracle_context::context::Context;
+    use coracle_context::failure::{Code, Failure, HintReader};
     use coracle_sandbox::ProfileName;
 
     use super::model;
-    use crate::config::Config;
-    use crate::context::Context;
-    use crate::failure::{Code, Failure, HintReader};
 
     fn check(models: &str, named: Option<&str>) -> Result<String, Failure> {
         let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::context::Context;
+use coracle_context::context::Context;
 
 /// A URL, or the whole path of a directory. What is relative begins at the working directory, which is also meant when
 /// nothing was said.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{ClockReading, EndReason, Lock, SlotKey, SlotRole};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::worktree::{RemoveRequest, SavedWork};
@@ -14,8 +16,6 @@ use futures_util::stream::{self, StreamExt as _};
 
 use super::inventory::{KnownSandbox, known};
 use super::{Sandboxes, open_to_remove};
-use crate::context::Context;
-use crate::failure::{Failure, slot_failure};
 
 /// So many at once.
 const AT_ONCE: usize = 4;
@@ -170,7 +170,9 @@ async fn save(
     cx.call.progress.message(format!("saving what only sandbox {} has", sandbox.key)).await;
     let open = match open_to_remove(cx, sandbox).await {
         // That container is gone, and the next one has the same files.
-        Err(failure) if failure.code == crate::failure::Code::SandboxNotReady => open_to_remove(cx, sandbox).await?,
+        Err(failure) if failure.code == coracle_context::failure::Code::SandboxNotReady => {
+            open_to_remove(cx, sandbox).await?
+        }
         opened => opened?,
     };
     let request = RemoveRequest { save_to: sandbox.save_to()?, discard: false, salvage_ignored: false };

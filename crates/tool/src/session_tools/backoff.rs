@@ -3,10 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::millis;
 use tokio::time::Instant;
-
-use crate::failure::{Code, Failure};
-use crate::humanize::millis;
 
 /// Between one failed pull and the next attempt; the last one counts for all that follow.
 const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
@@ -53,8 +52,9 @@ impl PullBackoff {
 mod tests {
     use std::time::Duration;
 
+    use coracle_context::failure::{Code, Failure};
+
     use super::PullBackoff;
-    use crate::failure::{Code, Failure};
 
     #[tokio::test(start_paused = true)]
     async fn w03_failed_pulls_are_spaced_and_a_good_one_forgets_them() {

@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_context::config::{Config, ProxyNetwork, ProxyTransport};
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::{container_guest, egress, git_programs, strict, workspace_mounts};
 use coracle_images::stand_in::Contents;
 use coracle_lifecycle::ContainerTemplate;
 use coracle_runtime::{
@@ -15,13 +20,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::{packages, session_egress};
-use crate::config::{Config, ProxyNetwork, ProxyTransport};
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
-use crate::{container_guest, egress, git_programs, strict, workspace_mounts};
 
 /// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
 /// a type or a field here replaces every container.

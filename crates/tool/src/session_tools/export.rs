@@ -1,5 +1,10 @@
 //! What became of the workspace, for the person: compared, packed, or applied to the host.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure, slot_failure};
+use coracle_context::git_programs;
+use coracle_context::new_file::NewFile;
+use coracle_context::workspace_mounts::ROOT;
 use coracle_lifecycle::SessionContainers;
 use coracle_runtime::archive::transfer::Limits;
 use coracle_runtime::link::protocol::workspace::FileDigest;
@@ -10,11 +15,6 @@ use coracle_workspace::{
 use serde::Serialize;
 
 use super::provider::Provider;
-use crate::context::Context;
-use crate::failure::{Code, Failure, slot_failure};
-use crate::git_programs;
-use crate::new_file::NewFile;
-use crate::workspace_mounts::ROOT;
 
 /// What changed in a workspace.
 #[derive(Debug, Serialize)]

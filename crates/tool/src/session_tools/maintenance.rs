@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use coracle_context::audit::automatic_removal;
+use coracle_context::container_guest;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{
     ClockReading, EndOptions, EndReason, EndedSession, GuestProgram, SAVE_TIME, SaveLimits, SavePolicy,
     SessionContainers,
 };
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
-
-use crate::audit::automatic_removal;
-use crate::container_guest;
-use crate::context::{Context, Frontend};
-use crate::failure::{Failure, slot_failure};
 
 /// How long ends may take.
 #[derive(Clone, Copy, Debug)]

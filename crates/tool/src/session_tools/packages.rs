@@ -1,5 +1,8 @@
 //! Packages that the snippets of all sessions share: only a person adds or removes them.
 
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::{Code, Failure};
 use coracle_images::profile::session_images::{Manager, shared_packages};
 use coracle_images::{Base, BuildReport, ImageOrigin};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
@@ -7,9 +10,6 @@ use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
 use coracle_workspace::SlotRole;
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::engines::{Backend, Ready};
-use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, build_into_volumes, resolve_image};
 use crate::preflight::ensure_ready;
 

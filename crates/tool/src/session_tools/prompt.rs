@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
+use coracle_context::config::{HostMount, MountMode};
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::workspace_mounts;
 use coracle_runtime::Baseline;
 use coracle_workspace::SlotRole;
 use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, prompt as render_prompt, unavailable};
 
 use super::container_spec::Plan;
-use crate::config::{HostMount, MountMode};
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::preflight::ensure_ready;
-use crate::workspace_mounts;
 
 /// What a model is told of the session's workspace, or why it has none. Makes nothing.
 pub async fn prompt(cx: &Context) -> String {

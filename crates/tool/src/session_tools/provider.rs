@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_context::context::Context;
+use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{ContainerTemplate, Reason, SessionContainers, SlotError, SlotKey, SlotRole};
 use coracle_runtime::{ByteSize, ContainerId, Link, failure};
 use coracle_workspace::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, Warning};
@@ -13,8 +15,6 @@ use super::backoff::PullBackoff;
 use super::container_spec::{Plan, template};
 use super::maintenance::{EndLimits, recover};
 use super::session_egress::SessionEgress;
-use crate::context::Context;
-use crate::failure::{Failure, slot_failure};
 
 /// The provider of one call.
 #[derive(Clone, Debug)]
@@ -46,7 +46,11 @@ impl Provider {
         let cx = &self.cx;
         let settings = |role| {
             let plan = Plan::for_person(role, cx);
-            let code = if role == SlotRole::Run { Some(crate::strict::code_dir(cx, &cx.call.session)?) } else { None };
+            let code = if role == SlotRole::Run {
+                Some(coracle_context::strict::code_dir(cx, &cx.call.session)?)
+            } else {
+                None
+            };
             Ok::<_, Failure>(RoleSettings {
                 spec_hash: plan.hash(),
                 user: plan.user,

@@ -4,6 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_context::config::{Config, Egress, ProxyNetwork};
+use coracle_context::context::Context;
+use coracle_context::egress::{self, HostCertificates};
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::{ContainerId, Ids, Link};
 use coracle_sandbox::proxy::{Grants, PROXY_ENV, Tokens};
 use coracle_sandbox::{
@@ -13,10 +17,6 @@ use coracle_sandbox::{
 use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;
-use crate::config::{Config, Egress, ProxyNetwork};
-use crate::context::Context;
-use crate::egress::{self, HostCertificates};
-use crate::failure::{Code, Failure};
 
 /// What keeps a container's way out.
 pub(super) struct SessionEgress {

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use coracle_context::config::{self, TimeoutAction};
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity::{search_path, trusted_path};
 use coracle_lifecycle::Record;
 use coracle_runtime::host::find_program::find_program_in;
 use coracle_workspace::{
@@ -12,10 +16,6 @@ use coracle_workspace::{
 };
 
 use super::provider::Provider;
-use crate::config::{self, TimeoutAction};
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::host_identity::{search_path, trusted_path};
 
 /// What the tools of a session work with, from call to call.
 #[derive(Clone, Debug)]
@@ -132,11 +132,11 @@ fn preload(configured: &config::Preload, cx: &Context) -> Preload {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::config;
+    use coracle_context::context::Context;
     use coracle_workspace::{Language, Mode};
 
     use super::mode;
-    use crate::config;
-    use crate::context::Context;
 
     fn configured(command: &[&str]) -> coracle_workspace::Preload {
         let command = command.iter().map(|it| (*it).to_owned()).collect();

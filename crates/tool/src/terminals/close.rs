@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use coracle_context::failure::Failure;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::schema::result_schema;
 

@@ -1,5 +1,6 @@
 //! `workflow_apply`: the work of a workflow into the checkout that it began from.
 
+use coracle_context::failure::Failure;
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport};
 use schemars::JsonSchema;
@@ -7,7 +8,6 @@ use serde::Deserialize;
 
 use super::{OpenWorkflow, has_ended};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::{CheckoutRequest, Workflow};
 

@@ -1,12 +1,12 @@
 //! `workflow_cancel`: an agent is told to stop.
 
+use coracle_context::failure::Failure;
 use coracle_sandbox::RunState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
 

@@ -1,12 +1,12 @@
 //! `workflow_diff`: what a workflow changed, for the agent that started it.
 
+use coracle_context::failure::Failure;
 use coracle_sandbox::worktree::{Diff, DiffOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OpenWorkflow;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::worktree::Workflow;
 

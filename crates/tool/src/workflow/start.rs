@@ -1,5 +1,8 @@
 //! `workflow_start`: another agent begins to work.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::progress::Progress;
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::worktree::{CreateRequest, SetupRequest, Worktree};
@@ -8,11 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::{Code, Failure};
 use crate::process::Process;
-use crate::progress::Progress;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
 use crate::sandbox::source::source;

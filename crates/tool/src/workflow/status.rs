@@ -1,5 +1,6 @@
 //! `workflow_status`: how an agent's work stands.
 
+use coracle_context::failure::Failure;
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::{ProfileName, RunState, SandboxLiveness};
 use jiff::Timestamp;
@@ -9,7 +10,6 @@ use serde_json::Value;
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::open;
 use crate::worktree::Workflow;

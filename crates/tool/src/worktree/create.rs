@@ -1,5 +1,9 @@
 //! `worktree_create`: a repository's worktree in the sandbox of a workflow.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, word};
+use coracle_context::failure::Failure;
+use coracle_context::strict;
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::devcontainer::CommandRan;
@@ -9,14 +13,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, word};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
 use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
-use crate::strict;
 use jiff::Timestamp;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,

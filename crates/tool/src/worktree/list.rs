@@ -1,5 +1,8 @@
 //! `worktree_list`: the worktrees of all workflows.
 
+use coracle_context::document::{Column, Document, Render, StyledText, joined};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::ago;
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::WorktreeStatus;
 use coracle_sandbox::{
@@ -11,9 +14,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, joined};
-use crate::failure::Failure;
-use crate::humanize::ago;
 use crate::process::Process;
 use crate::sandbox::{open, sandboxes};
 use jiff::Timestamp;

@@ -15,14 +15,14 @@ pub(crate) use self::create::create_for_agent;
 use std::path::Path;
 use std::sync::Arc;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_sandbox::worktree::SourceChanges;
 use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::context::Context;
 use crate::dispatch::OperationEntry;
-use crate::failure::{Code, Failure};
 use crate::process::Process;
 use crate::sandbox::opened;
 

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::Failure;
 use coracle_sandbox::worktree::{RemovalReport, RemoveRequest, SavedWork};
 use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
 use schemars::JsonSchema;
@@ -10,8 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
 use crate::process::Process;
 use crate::sandbox::open_to_remove;
 use jiff::Timestamp;

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::archive::transfer::Writer;
 use coracle_runtime::host::tree::{DirHandle, Node};
 use coracle_sandbox::WorktreeManager;
@@ -12,7 +13,6 @@ use coracle_sandbox::worktree::{CommitFile, CommitFileKind, PackPaths, RepoCommi
 use sha2::{Digest as _, Sha256};
 
 use super::image::{MAX_CONTEXT, missing};
-use crate::failure::{Code, Failure};
 
 /// Directories within each other.
 const DEEPEST: usize = 64;

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_context::config::DevcontainerFile;
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::Creation;
 use coracle_provision::UserRequest;
 use coracle_runtime::{Ids, Limits};
@@ -14,10 +18,6 @@ use super::build_files::BuildFiles;
 use super::image::DevcontainerImage;
 use super::judge::{JudgedFile, judge, searched, unmet};
 use super::{local_env, setting};
-use crate::config::DevcontainerFile;
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 use crate::image_build::{accounts, draft};
 use crate::preflight::ensure_ready;
 use crate::sandbox::Sandboxes;

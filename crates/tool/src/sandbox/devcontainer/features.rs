@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::Image;
 use coracle_sandbox::SandboxWarning;
 use coracle_sandbox::devcontainer::{Artifact, Feature, FeatureFile, feature_file, is_kept_out};
@@ -10,8 +12,6 @@ use serde_json::json;
 
 use super::fetch::{FetchedFeature, fetch};
 use super::image::{DevcontainerImage, DockerfileRequest, ImageContext, by_key, content, files_of, missing};
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 
 /// What runs a feature's script. Its options are in a file, so nothing of them is read by a shell that is no value.
 /// Whose homes they are is known by the image alone.

@@ -3,15 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use coracle_context::config::Pull;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::archive::transfer::{Limits, Unpack};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::devcontainer::{Artifact, Registries, lock_file};
 use flate2::read::GzDecoder;
-
-use crate::config::Pull;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
 
 /// Bytes of a feature's description.
 const MAX_TEXT: u64 = 1 << 20;

@@ -6,6 +6,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_context::config::BuildNetwork;
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
 use coracle_images::{DockerfileImages, digest_of};
 use coracle_runtime::archive::transfer::{Limits, Writer, unpack};
 use coracle_runtime::host::fs::HostPath;
@@ -21,10 +25,6 @@ use serde_json::{Value, json};
 use super::build_files::BuildFiles;
 use super::features::{FeatureInstall, FeatureSource, of_registry, tool, with_features};
 use super::local_env;
-use crate::config::BuildNetwork;
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 use crate::image_build::{NamedImage, sandbox_image};
 
 /// Of a Dockerfile, and of what a feature says of itself.

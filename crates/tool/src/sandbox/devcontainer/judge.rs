@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
 use coracle_sandbox::devcontainer::{
@@ -13,10 +17,6 @@ use coracle_sandbox::worktree::CommitFileKind;
 use super::build_files::BuildFiles;
 use super::image::{DevcontainerImage, ImageContext, Recipe, build, missing, recipe};
 use super::refusal::refused;
-use crate::config::Config;
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
 use crate::resolve::protected;
 use crate::sandbox::plan::{Bind, bind};
 

@@ -15,6 +15,9 @@ mod refusal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use coracle_context::config::{DevcontainerFile, SandboxProfile};
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_sandbox::SandboxDir;
 use coracle_sandbox::devcontainer::DevcontainerState;
 
@@ -23,9 +26,6 @@ pub(crate) use self::choose::{WorkflowOrigin, afresh, chosen};
 pub(super) use self::image::image_of;
 pub(crate) use self::judge::{JudgedFile, judge, searched, unmet};
 pub(crate) use super::plan::bind;
-use crate::config::{DevcontainerFile, SandboxProfile};
-use crate::context::Context;
-use crate::failure::Failure;
 
 /// The file that a sandbox was made with, unless the person wants none.
 pub(super) fn load(

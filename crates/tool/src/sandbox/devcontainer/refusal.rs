@@ -1,10 +1,9 @@
 //! A devcontainer.json that is refused, with the lines of the configuration that would allow it.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Failure, SETTINGS};
 use coracle_sandbox::devcontainer::{ALLOWED_FEATURES, DeniedProperty, refused as refused_file};
 use serde_json::json;
-
-use crate::context::Context;
-use crate::failure::{Failure, SETTINGS};
 
 /// All refusals as one failure. If the list of features is among the reasons, the hint has its new line.
 pub(super) fn refused(cx: &Context, refusals: &[DeniedProperty]) -> Failure {

@@ -1,8 +1,9 @@
 //! Converts arguments of the command line to the object of a call.
 
 use clap::ArgMatches;
+use coracle::OperationEntry;
 use coracle::schema::Arguments;
-use coracle::{OperationEntry, shorthand};
+use coracle_prepare::shorthand;
 use serde_json::{Map, Value};
 
 use super::operation_args::{COMMAND, as_word, is, words};

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::sandbox;
 use coracle_context::{Failure, Host, Options};
+use coracle_prepare::sandbox;
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::json;
 

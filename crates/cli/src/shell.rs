@@ -147,9 +147,10 @@ impl Terminal {
 mod tests {
     use std::sync::Arc;
 
-    use coracle::{CallInput, Process, execute};
+    use coracle::{CallInput, execute};
     use coracle_context::Frontend;
     use coracle_context::config::{Config, Preset};
+    use coracle_prepare::Process;
     use coracle_runtime::FakeRuntime;
     use serde_json::json;
 

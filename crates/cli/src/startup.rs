@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use coracle::Process;
 use coracle_context::{Failure, Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_transport::Http;
 
 use super::{logging, signals};

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::ArgMatches;
 use coracle::Effect;
-use coracle::sandbox::{self, Task};
 use coracle_context::document::sanitize;
 use coracle_context::{Context, Failure, Host, Options, audit};
+use coracle_prepare::sandbox::{self, Task};
 use coracle_sandbox::{ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::Effect;
-use coracle::sandbox::{self, Sandboxes};
 use coracle::worktree;
 use coracle_context::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
+use coracle_prepare::sandbox::{self, Sandboxes};
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::worktree::{CreateRequest, Worktree};
 use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};

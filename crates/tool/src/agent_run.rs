@@ -8,6 +8,10 @@ use coracle_context::config::{Provider, ProviderKind};
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::Lock;
+use coracle_prepare::coding_agents::{AgentStart, CodingAgent};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::run::{is_listed, what_is_left};
+use coracle_prepare::sandbox::{ensure_key, opened};
 use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport, Commit, CreateRequest, Worktree};
@@ -15,10 +19,6 @@ use coracle_sandbox::{OpenSandbox, ProfileName, RunRecord, RunRecords, RunState,
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::coding_agents::{AgentStart, CodingAgent};
-use crate::process::Process;
-use crate::sandbox::run::{is_listed, what_is_left};
-use crate::sandbox::{ensure_key, opened};
 use crate::worktree::{AgentWorktree, CheckoutRequest, create_for_agent};
 
 /// How often a run looks for a request to cancel it.

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use coracle_context::failure::Failure;
 use coracle_context::progress::{Event, Progress};
+use coracle_prepare::process::Process;
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value};
 
 use crate::dispatch::{self, CallInput, CallResponse, OperationEntry};
-use crate::process::Process;
 use crate::tools;
 
 /// Events that are still on their way when the answer is there may take this long.
@@ -76,9 +76,9 @@ async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use coracle_context::context::Context;
+    use coracle_prepare::process::Process;
 
     use super::run_with_events;
-    use crate::process::Process;
 
     #[tokio::test]
     async fn a_panic_is_answered() {

@@ -30,28 +30,17 @@
 
 pub mod admin;
 pub mod agent_run;
-pub mod coding_agents;
 mod commands;
 mod create;
 mod dispatch;
 mod facade;
-mod forwards;
 pub mod frontend;
-mod image_build;
 mod last_seen;
 pub mod maintenance;
 pub mod operations;
 mod person_session;
 pub mod person_terminal;
-mod preflight;
-mod process;
 mod protected_paths;
-mod requests;
-mod resolve;
-pub mod sandbox;
-pub mod session_tools;
-mod shells;
-pub mod shorthand;
 mod snapshot;
 mod target;
 mod terminals;
@@ -61,16 +50,15 @@ mod workflow;
 pub mod worktree;
 
 pub use coracle_context::{Code, Failure, Frontend, Host, Options};
+pub use coracle_prepare::Process;
 pub use coracle_runtime::Input;
 pub use coracle_workspace::arguments as schema;
-pub use create::step_block;
+pub use create::{CreateResponse, step_block};
 pub use dispatch::{
     Audience, CallInput, CallResponse, Effect, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields,
-    execute, parse_message, parse_object, tool_schema,
+    execute, execute_request, parse_message, parse_object, query, tool_schema,
 };
 pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};
 pub use person_session::PersonSession;
-pub use process::Process;
-pub use resolve::{copyable, host_path};
 pub use target::{Access, check_policy, stopped};
 pub use usage::{READ_AT_ONCE, UsageReading, read_usage};

@@ -197,7 +197,7 @@ impl SnapshotSource {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
         let progress = cx.call.progress.clone();
         let snapshots = snapshots(cx, &store)?;
-        crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
+        coracle_prepare::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name.0, name.1, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let container = runtime.inspect(&self.id()?.into()).await?;

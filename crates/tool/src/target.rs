@@ -211,10 +211,10 @@ mod tests {
 
     use coracle_context::config::{Config, Preset};
     use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::process::Process;
     use coracle_runtime::fake::Verb;
     use coracle_runtime::{ContainerId, FakeRuntime};
 
-    use crate::process::Process;
     use crate::{CallInput, execute, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {

@@ -28,15 +28,15 @@ impl Agent<'_> {
     }
 
     async fn apply(&self, protected: bool) -> Value {
-        answer(coracle::session_tools::apply(&self.process.context, protected).await)
+        answer(coracle_prepare::session_tools::apply(&self.process.context, protected).await)
     }
 
     async fn diff(&self) -> Value {
-        answer(coracle::session_tools::diff(&self.process.context).await)
+        answer(coracle_prepare::session_tools::diff(&self.process.context).await)
     }
 
     async fn export(&self, file: &str) -> Value {
-        answer(coracle::session_tools::export(&self.process.context, file).await)
+        answer(coracle_prepare::session_tools::export(&self.process.context, file).await)
     }
 
     /// The call that makes the workspace, which has to fail: its answer. Nothing is left then.

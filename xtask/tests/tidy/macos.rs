@@ -14,7 +14,7 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 22] = [
+const HOST_CRATES: [&str; 23] = [
     "archive",
     "cli",
     "client",
@@ -25,6 +25,7 @@ const HOST_CRATES: [&str; 22] = [
     "jobs",
     "lifecycle",
     "mcp",
+    "prepare",
     "protocol",
     "provision",
     "runtime",

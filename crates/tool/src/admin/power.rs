@@ -181,11 +181,12 @@ mod tests {
 
     use coracle_context::config::{Config, Preset};
     use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::Process;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
     use serde_json::{Value, json};
 
-    use crate::{CallInput, Process, admin, execute, operations};
+    use crate::{CallInput, admin, execute, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Cli).unwrap().with_fake(fake.clone())

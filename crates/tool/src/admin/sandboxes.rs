@@ -3,6 +3,8 @@
 use coracle_context::document::{Column, Document, Render, joined, optional, word};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::{ago, count};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::{self, SandboxRow, Sandboxes};
 use coracle_sandbox::provider::TeardownReport;
 use coracle_sandbox::{ProfileName, SandboxKey, SandboxWarning, WorkflowId};
 use jiff::Timestamp;
@@ -10,8 +12,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
-use crate::sandbox::{self, SandboxRow, Sandboxes};
 
 /// A shorter beginning of a key is taken for a mistake.
 const SHORTEST: usize = 4;

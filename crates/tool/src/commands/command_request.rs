@@ -7,12 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use coracle_context::arg_types::{Name, Pairs, Script, Seconds, pairs};
 use coracle_context::failure::Failure;
 use coracle_lifecycle::ExecContext;
+use coracle_prepare::resolve::plain_env;
 use coracle_runtime::{Exec, Handle};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::resolve::plain_env;
 
 /// A call takes at most this much input.
 const MAX_BYTES: usize = 4 << 20;

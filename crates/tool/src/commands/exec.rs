@@ -15,6 +15,7 @@ use coracle_context::model_text::CommandText;
 use coracle_context::redaction;
 use coracle_context::warning::Warning;
 use coracle_lifecycle::Record;
+use coracle_prepare::resolve::no_secret;
 use coracle_runtime::{
     AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, ExecTarget, Exit, Handle, Ids, Input, JobId,
     LimitKind, Redactor,
@@ -28,7 +29,6 @@ use super::command_request::CommandRequest;
 use super::job::Encoding;
 use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::protected_paths;
-use crate::resolve::no_secret;
 use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, reach_inside};
 use jiff::Timestamp;

@@ -8,11 +8,11 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::session_env::start_main;
 use coracle_jobs::{JobState, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
+use coracle_prepare::resolve::MainRequest;
 use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId, PortTarget};
 
 use super::provision::{PATH, ProvisionRun};
-use crate::resolve::MainRequest;
 
 /// A program that did not end by then has started.
 const STARTS_WITHIN: Duration = Duration::from_millis(300);
@@ -205,12 +205,12 @@ fn environment(image: &Image) -> impl Iterator<Item = (String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
-    use crate::process::Process;
 
     #[test]
     fn no_secret_of_a_main_program_is_remembered() {

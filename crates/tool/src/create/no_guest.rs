@@ -6,13 +6,13 @@ use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::requested::Requested;
 use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
+use coracle_prepare::resolve::Request;
 use coracle_provision::{Setup, SetupCommand, Status, StepReport, setup};
 use coracle_runtime::ExecTarget;
 
 use super::devcontainer::DevcontainerPlan;
 use super::provision::PutIn;
 use super::report::ReportBuilder;
-use crate::resolve::Request;
 
 /// A container without a guest that is filled.
 pub(super) struct NoGuest<'a> {

@@ -13,6 +13,8 @@ use coracle_context::warning::Warning;
 use coracle_context::warning::to_review;
 use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{ManagedContainer, Record, Review, hint};
+use coracle_prepare::image_build::{ImageSource, ResolvedImage};
+use coracle_prepare::resolve::{GitOutside, Request};
 use coracle_provision::Report;
 use coracle_runtime::{
     Capability, Container, ContainerName, ContainerPath, ContainerStatus, Health, Ids, JobId, Limits, ProjectName,
@@ -27,12 +29,10 @@ use super::provision::PutIn;
 use super::source::ForkSource;
 use super::stack::StackUp;
 use crate::commands::connect_command;
-use crate::image_build::{ImageSource, ResolvedImage};
-use crate::resolve::{GitOutside, Request};
 
 /// The answer.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
-pub(crate) struct CreateResponse {
+pub struct CreateResponse {
     #[schemars(with = "String")]
     pub(super) container: ContainerName,
     pub(super) container_id: String,

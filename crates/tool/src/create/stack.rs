@@ -16,14 +16,13 @@ use coracle_context::guest::shares_files;
 use coracle_context::warning::Warning;
 use coracle_images::BaseRequest;
 use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
+use coracle_prepare::image_build::fetch_settings;
+use coracle_prepare::resolve::{NewStack, Request, StackRequest};
 use coracle_provision::StepReport;
 use coracle_runtime::{
     Access, Capability, ContainerPath, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, Mount,
     NetworkName, NetworkRequest, ProjectName, Protocol, StackSource,
 };
-
-use crate::image_build::fetch_settings;
-use crate::resolve::{NewStack, Request, StackRequest};
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -73,7 +72,7 @@ pub(super) async fn prepare(
 /// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
 fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
     let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
-    names.iter().flatten().try_for_each(|it| crate::image_build::not_for_snippets(cx, it))
+    names.iter().flatten().try_for_each(|it| coracle_prepare::image_build::not_for_snippets(cx, it))
 }
 
 /// Compose's own words about a file are worth telling; that it is missing is another matter.

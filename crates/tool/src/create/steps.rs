@@ -6,6 +6,8 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::{HostIdentity, IdentityRequest};
 use coracle_context::{container_guest, session_env, workspace_mounts};
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
+use coracle_prepare::image_build::{self, ResolvedImage};
+use coracle_prepare::resolve::{self, GitOutside, MainRequest, Request};
 use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Workspace, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
@@ -19,9 +21,7 @@ use super::response::{CreateOutcome, CreateResponse};
 use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, policy, strict_spec};
-use crate::image_build::{self, ResolvedImage};
 use crate::protected_paths;
-use crate::resolve::{self, GitOutside, MainRequest, Request};
 
 /// What is undone if the call fails.
 pub(super) struct Creations<'c, 'a> {

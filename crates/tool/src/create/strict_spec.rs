@@ -9,11 +9,11 @@ use coracle_context::strict::{self, TMP, USER, WORKSPACE};
 use coracle_context::warning::Warning;
 use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
+use coracle_prepare::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
 use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{ByteSize, ContainerPath, CreateSpec, Link, Tmpfs};
 
 use super::steps::StartSpec;
-use crate::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
 
 /// Room in the home.
 const HOME_SIZE: ByteSize = ByteSize::mib(1024);

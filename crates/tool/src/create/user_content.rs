@@ -2,6 +2,8 @@
 
 use coracle_context::failure::Failure;
 use coracle_context::requested::Requested;
+use coracle_prepare::requests::Content;
+use coracle_prepare::resolve::{CloneSource, PathInside, Repo};
 use coracle_provision::{
     Dotfiles, FileToPut, InlineFile, ProtectedBinds, RepoSource, Setup, SetupCommand, StepReport, config_files,
     dotfiles, dotfiles_inline, repos, setup,
@@ -10,8 +12,6 @@ use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use super::provision::ProvisionRun;
 use super::{local_repo, try_repo};
-use crate::requests::Content;
-use crate::resolve::{CloneSource, PathInside, Repo};
 
 impl ProvisionRun<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {

@@ -2,11 +2,11 @@
 
 use coracle_context::document::Render;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
 use super::{AnswerShape, CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
-use crate::process::Process;
 
 /// What a caller sent.
 #[derive(Clone, Debug)]
@@ -116,6 +116,7 @@ mod tests {
     use coracle_context::arg_types::{Name, Script, Seconds};
     use coracle_context::context::{ConfigSource, Context, Frontend};
     use coracle_context::failure::Failure;
+    use coracle_prepare::process::Process;
     use insta::assert_snapshot;
     use schemars::JsonSchema;
     use serde::Deserialize;
@@ -123,7 +124,6 @@ mod tests {
 
     use super::{CallInput, execute};
     use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
-    use crate::process::Process;
 
     /// Runs.
     #[derive(Debug, Deserialize, JsonSchema)]

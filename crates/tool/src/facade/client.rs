@@ -4,6 +4,7 @@ use coracle_context::context::{Frontend, Options};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host::Host;
 use coracle_context::progress::Progress;
+use coracle_prepare::process::Process;
 use coracle_runtime::Input;
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::answers::CallFields;
 use super::container::{ClientContainer, ContainerOptions};
 use crate::dispatch::ParsedCall;
 use crate::operations;
-use crate::process::Process;
 use crate::tools;
 
 /// A session with the engine and the configuration of this machine. Clones are the same session; calls run at once.

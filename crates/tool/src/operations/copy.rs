@@ -11,6 +11,7 @@ use coracle_context::git_programs;
 use coracle_context::humanize::{bytes, count};
 use coracle_context::progress::Amount;
 use coracle_lifecycle::{CopyAmount, CopyMeter, CopyReport, CopyRequest, copy_in, copy_out};
+use coracle_prepare::resolve::{container_path, copy_request, copyable, host_path};
 use coracle_runtime::archive::transfer::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, Handle};
@@ -20,7 +21,6 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::dispatch::{Effect, Operation};
-use crate::resolve::{container_path, copy_request, copyable, host_path};
 use crate::schema::result_schema;
 use crate::target::reach_running;
 use jiff::Timestamp;

@@ -49,7 +49,7 @@ impl Operation for CreateNetwork {
         if !internal {
             leads_out(cx)?;
         }
-        let ready = crate::preflight::ensure_ready(cx).await?;
+        let ready = coracle_prepare::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, owner: NetworkOwner::Session(session), internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         check_session(cx, network.session.as_deref().unwrap_or_default(), &network.name, Access::Use)?;
@@ -104,10 +104,10 @@ mod tests {
 
     use coracle_context::Context;
     use coracle_context::config::{Config, NetworkGrant, Preset};
+    use coracle_prepare::process::Process;
     use coracle_runtime::LabelNamespace;
     use serde_json::{Value, json};
 
-    use crate::process::Process;
     use crate::{CallInput, execute, operations};
 
     #[tokio::test]

@@ -188,6 +188,7 @@ pub(super) fn outcome(already_gone: bool, detail: &str) -> &'static str {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use coracle_runtime::{FakeRuntime, ImageRef, NetworkAttachment, admit};
@@ -195,13 +196,12 @@ pub(super) mod tests {
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
-    use crate::process::Process;
 
     /// A container that runs and was adopted.
     pub(in crate::operations) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
         let found = fake.find_images(std::slice::from_ref(&image)).await.unwrap();
-        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
+        let spec = coracle_prepare::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
         let spec = admit(spec, &cx.policy().unwrap())
             .unwrap()
             .with_image(found[0].id.clone(), NetworkAttachment::EngineDefault);

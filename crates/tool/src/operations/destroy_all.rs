@@ -215,13 +215,13 @@ impl Render for DestroyAllResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
     use crate::operations::destroy::tests::adopted;
-    use crate::process::Process;
 
     #[tokio::test]
     async fn what_was_adopted_is_forgotten_and_not_counted() {

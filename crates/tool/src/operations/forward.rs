@@ -5,6 +5,8 @@ use coracle_context::context::{Context, Frontend};
 use coracle_context::document::{Document, Render};
 use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::enter;
+use coracle_prepare::forwards::{ForwardTarget, MAX_FORWARDS};
+use coracle_prepare::process::Process;
 use coracle_runtime::link::{PortForward, forward_port, join_port};
 use coracle_runtime::{ContainerName, ExecTarget, Handle, Ids, PolicyRefusal, Problem, RecordId};
 use coracle_sandbox::WorkflowId;
@@ -16,8 +18,6 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::dispatch::{Effect, Operation};
-use crate::forwards::{ForwardTarget, MAX_FORWARDS};
-use crate::process::Process;
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
 use crate::workflow::{has_workflow, workflow_sandbox};
@@ -251,12 +251,12 @@ impl Render for ForwardResponse {
 #[cfg(test)]
 mod tests {
     use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::process::Process;
     use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use serde_json::json;
 
     use super::MAX_FORWARDS;
-    use crate::process::Process;
     use crate::{CallInput, execute, operations};
 
     #[tokio::test]

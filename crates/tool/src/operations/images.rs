@@ -6,12 +6,12 @@ use coracle_context::failure::Failure;
 use coracle_context::humanize::{ago, bytes};
 use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;
+use coracle_prepare::image_build::cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::dispatch::{Effect, Operation};
-use crate::image_build::cache;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 

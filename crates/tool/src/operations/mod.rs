@@ -39,7 +39,7 @@ pub use crate::commands::{ExecCancel, ExecCancelResponse, ExecPoll, ExecPollResp
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<preflight::Preflight>(),
-    OperationEntry::for_operation::<crate::requests::Create>(),
+    OperationEntry::for_operation::<coracle_prepare::requests::Create>(),
     OperationEntry::for_operation::<commands::Exec>(),
     OperationEntry::for_operation::<commands::ExecInteractiveHint>(),
     OperationEntry::for_operation::<commands::ExecBackground>(),

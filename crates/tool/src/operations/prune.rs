@@ -8,6 +8,8 @@ use coracle_context::failure::Failure;
 use coracle_context::humanize::bytes;
 use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
+use coracle_prepare::image_build::cache;
+use coracle_prepare::session_tools;
 use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -15,9 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
-use crate::image_build::cache;
 use crate::schema::result_schema;
-use crate::session_tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images.

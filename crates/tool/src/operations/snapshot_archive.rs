@@ -13,6 +13,8 @@ use coracle_context::humanize::bytes;
 use coracle_context::progress::Amount;
 use coracle_images::snapshot::ArchivedSnapshot;
 use coracle_lifecycle::{HostFile, HostFileRules};
+use coracle_prepare::image_build::not_for_snippets;
+use coracle_prepare::resolve::{copyable, host_path};
 use coracle_runtime::SnapshotName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -21,8 +23,6 @@ use serde_json::Value;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::dispatch::{Effect, Operation};
-use crate::image_build::not_for_snippets;
-use crate::resolve::{copyable, host_path};
 use crate::schema::result_schema;
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;

@@ -395,7 +395,7 @@ mod tests {
     async fn a_record_adds_what_was_created_and_the_steps_that_failed() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path()).with_fake(coracle_runtime::FakeRuntime::new());
-        let process = crate::Process::new(cx);
+        let process = coracle_prepare::Process::new(cx);
         let call = async |call: Value| {
             let input = crate::CallInput::Object(call.as_object().cloned().unwrap());
             crate::execute(crate::operations::ALL, &process, input).await

@@ -2,6 +2,7 @@
 
 use coracle_context::arg_types::Seconds;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -9,7 +10,6 @@ use serde_json::Value;
 
 use super::{ShellResponse, find, until};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Wait until a shell prints what matches `pattern`, and answer all up to it. `reason` is `match`, `timeout` (the output so

@@ -2,13 +2,13 @@
 
 use coracle_context::arg_types::{Seconds, inline_schema};
 use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find, until};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Type into a shell, and answer what it prints until it is silent for a moment. `reason` is `quiet`, `timeout` or `ended`.

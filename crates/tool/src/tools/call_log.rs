@@ -5,12 +5,12 @@ use std::time::Duration;
 use coracle_context::event_log::EventLog;
 use coracle_context::humanize::millis;
 use coracle_lifecycle::audit;
+use coracle_prepare::process::Process;
 use coracle_runtime::{Redactor, is_deceptive};
 use serde_json::{Map, Value, json};
 
 use super::chosen_container;
 use crate::dispatch::{CallResponse, OperationEntry};
-use crate::process::Process;
 
 /// Characters of a preview.
 const PREVIEW: usize = 200;

@@ -6,6 +6,7 @@ use coracle_context::arg_types::Name;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::{redaction, warning};
 use coracle_lifecycle::Record;
+use coracle_prepare::process::Process;
 use coracle_runtime::{ExecTarget, Handle, Redactor};
 use coracle_workspace::{SessionHandle, Warning, Workspace};
 use schemars::JsonSchema;
@@ -13,7 +14,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::dispatch::{CallResponse, Problems, SharedFields, read_any};
-use crate::process::Process;
 use crate::schema::{self, Arguments};
 use crate::target::{CommandTarget, reach_inside};
 

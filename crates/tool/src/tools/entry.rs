@@ -3,6 +3,7 @@
 use coracle_context::config::Toolset;
 use coracle_context::failure::{self, Failure};
 use coracle_context::model_text;
+use coracle_prepare::process::Process;
 use coracle_runtime::Handle;
 use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Workspace, with_notes};
 use schemars::JsonSchema;
@@ -14,7 +15,6 @@ use super::shell_output::ShellOutput;
 use crate::dispatch::{
     AnswerShape, Audience, CallResponse, OperationEntry, PreparedCall, Problems, SharedFields, read_any,
 };
-use crate::process::Process;
 use crate::schema;
 
 type Arguments = Map<String, Value>;

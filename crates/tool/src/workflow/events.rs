@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coracle_context::arg_types::Seconds;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_sandbox::RunState;
 use coracle_workspace::Alias;
 use schemars::JsonSchema;
@@ -13,7 +14,6 @@ use tokio::time::{Instant, sleep};
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Events of one answer.

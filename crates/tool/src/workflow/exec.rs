@@ -2,6 +2,7 @@
 
 use coracle_context::arg_types::{Script, Seconds};
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::{Exec, Exit};
 use coracle_sandbox::worktree::CreateRequest;
 use schemars::JsonSchema;
@@ -10,7 +11,6 @@ use serde::Deserialize;
 use super::OpenWorkflow;
 use crate::commands::{ExecResponse, check_command, inline_bytes, limits, sandbox_response};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Run a command in the worktree of a workflow, as its agent, also while that works. A command that fails is a successful

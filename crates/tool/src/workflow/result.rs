@@ -2,6 +2,7 @@
 
 use coracle_context::failure::Failure;
 use coracle_context::warning::Warning;
+use coracle_prepare::process::Process;
 use coracle_sandbox::RunState;
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::{Commit, StrayCommits};
@@ -12,7 +13,6 @@ use serde_json::Value;
 
 use super::{OpenWorkflow, find, has_ended};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// What came of a workflow that ended: the agent's answer, its branch with the commits, and what it used.

@@ -1,6 +1,8 @@
 //! `workflow_status`: how an agent's work stands.
 
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::open;
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::{ProfileName, RunState, SandboxLiveness};
 use jiff::Timestamp;
@@ -10,8 +12,6 @@ use serde_json::Value;
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
-use crate::sandbox::open;
 use crate::worktree::Workflow;
 
 /// How a workflow stands: whether its agent works, and what it used.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::git_programs;
+use coracle_prepare::process::Process;
 use coracle_sandbox::SandboxHandle;
 use coracle_sandbox::worktree::{ApplyMode, ApplyReport, ApplyRequest};
 use schemars::JsonSchema;
@@ -12,7 +13,6 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]

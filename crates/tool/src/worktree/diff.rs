@@ -2,6 +2,7 @@
 
 use coracle_context::arg_types::Size;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::ByteSize;
 use coracle_sandbox::worktree::DiffOptions;
 use schemars::JsonSchema;
@@ -9,7 +10,6 @@ use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]

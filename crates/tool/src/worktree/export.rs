@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::bytes;
+use coracle_prepare::process::Process;
 use coracle_runtime::host::fs::sync_entry;
 use coracle_runtime::host::temporary;
 use coracle_runtime::host::tree_sweep::sweep_path;
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 use jiff::Timestamp;
 
 /// Write what a workflow did to a file of this host.

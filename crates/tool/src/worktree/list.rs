@@ -3,6 +3,8 @@
 use coracle_context::document::{Column, Document, Render, StyledText, joined};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::ago;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::{open, sandboxes};
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::worktree::WorktreeStatus;
 use coracle_sandbox::{
@@ -14,8 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
-use crate::sandbox::{open, sandboxes};
 use jiff::Timestamp;
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only

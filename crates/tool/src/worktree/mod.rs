@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::opened;
 use coracle_sandbox::worktree::SourceChanges;
 use coracle_sandbox::{OpenSandbox, ProfileName, SandboxHandle, WorkflowId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::dispatch::OperationEntry;
-use crate::process::Process;
-use crate::sandbox::opened;
 
 /// The operations, in the order in which a workflow meets them.
 pub static ALL: &[OperationEntry] = &[

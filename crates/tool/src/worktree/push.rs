@@ -1,13 +1,13 @@
 //! `worktree_push`: the commits of a workflow to its remote.
 
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_sandbox::worktree::{PushReport, PushRequest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
 
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::open_to_remove;
 use coracle_sandbox::worktree::{RemovalReport, RemoveRequest, SavedWork};
 use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval, WorkflowId};
 use schemars::JsonSchema;
@@ -12,8 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
-use crate::process::Process;
-use crate::sandbox::open_to_remove;
 use jiff::Timestamp;
 
 /// An agent that was told to stop has so long.

@@ -2,6 +2,7 @@
 
 use coracle_context::config::Toolset;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_workspace::{Alias, Effect};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -9,7 +10,6 @@ use serde_json::{Map, Value, json};
 
 use super::inner_call::InnerCall;
 use crate::dispatch::{AnswerShape, Audience, OperationEntry, PreparedCall, Problems, SharedFields, read_any};
-use crate::process::Process;
 use crate::schema;
 
 /// A small tool: its fields are its arguments, their comments the documentation that a model pays for.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use coracle_context::arg_types::{Name, Script, Seconds};
 use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
 use coracle_runtime::{Command, Handle, JobId};
 use coracle_workspace::{Effect, EvaluatePython};
 use schemars::JsonSchema;
@@ -17,7 +18,6 @@ use crate::commands::{
     CommandRequest, Exec, ExecBackground, ExecCancel, JobRead, JobWait, Jobs, OnTimeout, OutputSelection, PortRequest,
     RestCall, WaitCondition, WaitConditions,
 };
-use crate::process::Process;
 
 /// Time that a call waits. Clients give up after a minute, and the command goes on as a job.
 const WAIT: Seconds = Seconds(Duration::from_secs(50));
@@ -221,10 +221,10 @@ impl AgentTool for PythonTool {
 #[cfg(test)]
 mod tests {
     use coracle_context::context::Context;
+    use coracle_prepare::process::Process;
     use serde_json::{Map, Value, json};
 
     use super::{AgentTool, Handle, InnerCall, JobTool, OnTimeout, ShellTool, WAIT};
-    use crate::process::Process;
 
     /// The operation that a tool calls, or why it calls none.
     fn callee<T: AgentTool>(arguments: Value) -> Result<&'static str, String> {

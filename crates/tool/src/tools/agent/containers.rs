@@ -2,6 +2,7 @@
 
 use coracle_context::arg_types::Name;
 use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::Handle;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,7 +12,6 @@ use super::AgentTool;
 use super::help;
 use super::inner_call::{ContainerChoice, InnerCall};
 use crate::operations::{Destroy, Forward};
-use crate::process::Process;
 use crate::schema::{self, Arguments};
 
 /// Reach a server inside: answers a URL on this host. Example: {"port": 8000}

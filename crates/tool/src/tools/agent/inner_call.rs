@@ -3,6 +3,7 @@
 use coracle_context::document::Render;
 use coracle_context::failure::Failure;
 use coracle_context::model_text::push_line;
+use coracle_prepare::process::Process;
 use coracle_runtime::{ContainerName, Handle};
 use serde_json::{Map, Value, json};
 
@@ -12,7 +13,6 @@ use super::super::entry::prepared_tool;
 use super::machine;
 use crate::dispatch::{CallResponse, Operation, OperationEntry, ParsedCall};
 use crate::operations;
-use crate::process::Process;
 
 /// What a small tool does.
 pub(super) enum InnerCall {

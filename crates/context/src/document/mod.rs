@@ -200,6 +200,7 @@ impl Block {
 
 /// What a document says at noon of a day, for tests of renderings.
 #[cfg(any(test, feature = "testing"))]
+#[expect(clippy::unwrap_used, reason = "only tests call it")]
 pub fn rendered(response: &impl Render, now: &str) -> String {
     response.render(now.parse().unwrap()).to_string()
 }

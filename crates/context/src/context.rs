@@ -372,7 +372,7 @@ impl Context {
     }
 
     /// A process whose things all lie below one directory, with a fake engine.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(all(target_os = "linux", any(test, feature = "testing")))]
     #[expect(clippy::unwrap_used, reason = "only tests call it")]
     pub fn for_tests(dir: &std::path::Path) -> Self {
         let context = Self::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap();

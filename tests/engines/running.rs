@@ -298,7 +298,7 @@ async fn on_real_engines(check: CaseCheck<'_>) {
 /// The guest that `coracle` carries, as a file. Tests are processes of their own, and share it.
 pub(crate) fn guest_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let guest = coracle::guest::embedded(arch)
+    let guest = coracle_context::guest::embedded(arch)
         .expect("this build of coracle carries no guest: run `cargo xtask guest`, then build the tests anew");
     guest.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
 }
@@ -306,7 +306,7 @@ pub(crate) fn guest_program() -> PathBuf {
 /// The worker that `coracle` carries, as a file.
 pub(crate) fn worker_program() -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let worker = coracle::guest::embedded_worker(arch)
+    let worker = coracle_context::guest::embedded_worker(arch)
         .expect("this build of coracle carries no worker: run `cargo xtask guest`, then build the tests anew");
     worker.place(&std::env::temp_dir().join("coracle-test-guest")).unwrap()
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use coracle::{Process, Progress, operations};
+use coracle::operations;
+use coracle_context::Progress;
+use coracle_prepare::Process;
 use coracle_runtime::{ContainerId, ContainerName, Handle};
 use serde_json::{Value, json};
 

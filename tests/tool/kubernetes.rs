@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle::CallInput;
+use coracle_context::{Frontend, Host, Options};
 use coracle_kube_api::{Fault, FaultRule, KubeApi};
+use coracle_prepare::Process;
 use coracle_runtime::EngineKind;
 use futures_util::future::join_all;
 use serde_json::{Value, json};

@@ -94,7 +94,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle::CallInput;
+use coracle_context::{Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_runtime::{EngineKind, Secret};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;

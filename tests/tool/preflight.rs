@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle::CallInput;
+use coracle_context::{Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_runtime::fake::Verb;
 use coracle_runtime::{EngineKind, FakeRuntime};
 use serde_json::{Value, json};

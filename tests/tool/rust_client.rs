@@ -1,6 +1,8 @@
 //! The facade for Rust programs, in this process.
 
-use coracle::{Client, Code, ContainerOptions, Frontend, Host, Options, Process};
+use coracle::{Client, ContainerOptions};
+use coracle_context::{Code, Frontend, Host, Options};
+use coracle_prepare::Process;
 use serde_json::json;
 
 use super::{Tool, with_tool};

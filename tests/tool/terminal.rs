@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle::{CallInput, Frontend};
+use coracle::CallInput;
+use coracle_context::Frontend;
 use coracle_runtime::{Exit, fake::Reply};
 use serde_json::{Value, json};
 

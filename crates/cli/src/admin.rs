@@ -1,7 +1,8 @@
 //! Operations for the user only, as subcommands.
 
 use clap::{Arg, ArgAction, ArgMatches, Command, builder::TypedValueParser as _, value_parser};
-use coracle::{OperationEntry, Seconds, admin};
+use coracle::{OperationEntry, admin};
+use coracle_context::Seconds;
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use coracle::Effect;
 use coracle::agent_run::{self, AgentExit, AgentReport, AgentTask, PreparedAgent};
-use coracle::coding_agents;
-use coracle::document::sanitize;
 use coracle::worktree::AgentWorktree;
-use coracle::{Code, Context, Effect, Failure, Host, Options, Process, audit};
+use coracle_context::document::sanitize;
+use coracle_context::{Code, Context, Failure, Host, Options, audit};
+use coracle_prepare::Process;
+use coracle_prepare::coding_agents;
 use coracle_runtime::{Exec, Exit, random_hex};
 use coracle_sandbox::OpenSandbox;
 use coracle_types::{ProfileName, WorkflowId};

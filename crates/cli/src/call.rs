@@ -3,9 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use coracle::{
-    CallInput, Event, Failure, Frontend, Host, MAX_BYTES, Options, Process, frontend, operations, tool_schema,
-};
+use coracle::{CallInput, MAX_BYTES, frontend, operations, tool_schema};
+use coracle_context::{Event, Failure, Frontend, Host, Options};
+use coracle_prepare::Process;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;

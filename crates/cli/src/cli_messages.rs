@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use coracle::config::Toolset;
-use coracle::failure::HintReader;
 use coracle::schema::Arguments;
-use coracle::{Failure, OperationEntry, admin, tools};
+use coracle::{OperationEntry, admin, tools};
 use coracle::{operations, worktree};
+use coracle_context::Failure;
+use coracle_context::config::Toolset;
+use coracle_context::failure::HintReader;
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value};
 
@@ -184,7 +185,7 @@ mod tests {
     fn tools_of_the_workspace_are_named_as_they_are_typed() {
         let told = |tool: &str, code: &str, message: &str| {
             let entry = tools::ALL.iter().find(|it| it.name == tool).unwrap();
-            let answer = json!({ "code": code, "message": message, "hint": coracle::failure::tool_hint(code) });
+            let answer = json!({ "code": code, "message": message, "hint": coracle_context::failure::tool_hint(code) });
             let told = super::for_people_of_tool(entry, answer.as_object().unwrap());
             format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())
         };

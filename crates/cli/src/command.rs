@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
-use coracle::config::{Engine, Toolset};
 use coracle::{Audience, OperationEntry, tools};
+use coracle_context::config::{Engine, Toolset};
 
 use super::named_commands::NamedCommands;
 use super::operation_args::{COMMAND, callable, option, word};

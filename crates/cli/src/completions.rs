@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
-use coracle::Failure;
+use coracle_context::Failure;
 
 use super::exit;
 use super::stdio::write_stdout;

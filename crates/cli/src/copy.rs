@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::{Code, Failure, Host, Options, operations};
+use coracle::operations;
+use coracle_context::{Code, Failure, Host, Options};
 use serde_json::{Map, Value, json};
 
 use super::exit;

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 
-use coracle::document::shell_word;
-use coracle::{Code, Failure, Process};
+use coracle_context::document::shell_word;
+use coracle_context::{Code, Failure};
+use coracle_prepare::Process;
 use serde_json::{Map, Value};
 
 use super::exit;

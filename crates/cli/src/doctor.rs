@@ -5,8 +5,10 @@
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::config::{Config, Engine};
-use coracle::{CallInput, CallResponse, Failure, Host, Options, Process, execute, operations};
+use coracle::{CallInput, CallResponse, execute, operations};
+use coracle_context::config::{Config, Engine};
+use coracle_context::{Failure, Host, Options};
+use coracle_prepare::Process;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

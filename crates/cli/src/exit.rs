@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use coracle::{Code, Failure};
+use coracle_context::{Code, Failure};
 use serde_json::{Map, Value};
 
 use super::{cli_messages, render, signals, stdio};

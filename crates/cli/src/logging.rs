@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Debug};
 
-use coracle::config::Level;
-use coracle::document::sanitize;
-use coracle::{Context, Frontend};
+use coracle_context::config::Level;
+use coracle_context::document::sanitize;
+use coracle_context::{Context, Frontend};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};

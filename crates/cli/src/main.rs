@@ -65,8 +65,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::config::{Config, Engine, Toolset};
-use coracle::{Failure, Frontend, Host, Options, Process, operations};
+use coracle::operations;
+use coracle_context::config::{Config, Engine, Toolset};
+use coracle_context::{Failure, Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_transport::Http;
 use serde_json::Value;
 

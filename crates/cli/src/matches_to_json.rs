@@ -1,8 +1,9 @@
 //! Converts arguments of the command line to the object of a call.
 
 use clap::ArgMatches;
+use coracle::OperationEntry;
 use coracle::schema::Arguments;
-use coracle::{OperationEntry, shorthand};
+use coracle_prepare::shorthand;
 use serde_json::{Map, Value};
 
 use super::operation_args::{COMMAND, as_word, is, words};
@@ -111,8 +112,9 @@ fn scalar(schema: &Value, text: &str) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
-    use coracle::document::{Document, Render};
-    use coracle::{Context, Effect, Failure, Operation, OperationEntry, Script, Seconds};
+    use coracle::{Effect, Operation, OperationEntry};
+    use coracle_context::document::{Document, Render};
+    use coracle_context::{Context, Failure, Script, Seconds};
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
     use serde_json::{Value, json};

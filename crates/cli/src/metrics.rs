@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches};
-use coracle::{Context, Failure};
+use coracle_context::{Context, Failure};
 #[cfg(feature = "metrics")]
 use coracle_telemetry::{Metrics, MetricsServer};
 #[cfg(feature = "metrics")]

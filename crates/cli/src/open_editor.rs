@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::{Code, Failure, Host, Options, person_terminal};
+use coracle::person_terminal;
+use coracle_context::{Code, Failure, Host, Options};
 use coracle_runtime::Handle;
 use coracle_runtime::host::process::{Invocation, exit_of};
 use coracle_ssh::HOST_SUFFIX;

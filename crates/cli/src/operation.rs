@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command};
-use coracle::{Audience, Failure, Host, Options, Process, operations};
+use coracle::{Audience, operations};
+use coracle_context::{Failure, Host, Options};
+use coracle_prepare::Process;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 

@@ -1,7 +1,8 @@
 //! An operation with its fields, and flags of the command line.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use coracle::{CallInput, CallResponse, OperationEntry, Process, frontend};
+use coracle::{CallInput, CallResponse, OperationEntry, frontend};
+use coracle_prepare::Process;
 use serde_json::{Map, Value};
 
 use super::matches_to_json;

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use coracle::document::{Block, ProgramOutput};
-use coracle::{CallResponse, Event, Host, OperationEntry, step_block};
+use coracle::{CallResponse, OperationEntry, step_block};
+use coracle_context::document::{Block, ProgramOutput};
+use coracle_context::{Event, Host};
 use coracle_runtime::Stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle::{Code, Failure, Host};
+use coracle_context::{Code, Failure, Host};
 use coracle_runtime::host::fs::replace_as;
 use coracle_runtime::host::temporary;
 use coracle_runtime::host::tree_sweep::sweep_path;

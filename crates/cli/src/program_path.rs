@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle::{Failure, Host};
+use coracle_context::{Failure, Host};
 
 /// This program's name.
 pub(super) const NAME: &str = "coracle";

@@ -10,8 +10,8 @@ use std::time::Duration;
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
-use coracle::document::sanitize as plain;
-use coracle::humanize::{duration, millis};
+use coracle_context::document::sanitize as plain;
+use coracle_context::humanize::{duration, millis};
 use serde_json::{Map, Value};
 
 pub(crate) use self::layout::Layout;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use coracle::document::sanitize;
-use coracle::{Context, Event, Host, Progress};
+use coracle_context::document::sanitize;
+use coracle_context::{Context, Event, Host, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::render;

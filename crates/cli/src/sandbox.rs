@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::{Failure, Host, Options, sandbox};
+use coracle_context::{Failure, Host, Options};
+use coracle_prepare::sandbox;
 use coracle_types::{ProfileName, WorkflowId};
 use serde_json::json;
 

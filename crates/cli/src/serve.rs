@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use clap::ArgMatches;
-use coracle::config::Toolset;
-use coracle::{Failure, Frontend, Host, Options, Process};
+use coracle_context::config::Toolset;
+use coracle_context::{Failure, Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_transport::Http;
 
 use super::{exit, logging, metrics, render, signals, startup};

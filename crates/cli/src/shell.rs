@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use clap::ArgMatches;
 use coracle::person_terminal::{enter, guest_link};
-use coracle::{Code, Context, Effect, Failure, Host, Options, Script, audit, operations};
+use coracle::{Effect, operations};
+use coracle_context::{Code, Context, Failure, Host, Options, Script, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, on_terminal};
 use coracle_runtime::{ContainerPath, Error, Handle};
 use serde_json::{Map, Value, json};
@@ -146,8 +147,10 @@ impl Terminal {
 mod tests {
     use std::sync::Arc;
 
-    use coracle::config::{Config, Preset};
-    use coracle::{CallInput, Frontend, Process, execute};
+    use coracle::{CallInput, execute};
+    use coracle_context::Frontend;
+    use coracle_context::config::{Config, Preset};
+    use coracle_prepare::Process;
     use coracle_runtime::FakeRuntime;
     use serde_json::json;
 

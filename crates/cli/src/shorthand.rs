@@ -1,6 +1,6 @@
 //! Checks short forms for clap: items such as `8080:80`, and `KEY=VALUE`.
 
-use coracle::shorthand::form;
+use coracle_prepare::shorthand::form;
 
 /// Reports an invalid item to clap.
 pub(super) fn check_item(field: &str, text: &str) -> Result<String, String> {

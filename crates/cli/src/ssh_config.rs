@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::{Code, Context, Failure, Host, Options, person_terminal};
+use coracle::person_terminal;
+use coracle_context::{Code, Context, Failure, Host, Options};
 use coracle_lifecycle::{Record, Role};
 use coracle_runtime::Handle;
 use coracle_ssh::{ClientConfig, HostEntry, SshKeys, container_of_host, serve as serve_client};

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::ArgMatches;
-use coracle::{Failure, Frontend, Host, Options, Process};
+use coracle_context::{Failure, Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_transport::Http;
 
 use super::{logging, signals};

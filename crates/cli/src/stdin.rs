@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle::{Code, Context, Failure, OperationEntry};
+use coracle::OperationEntry;
+use coracle_context::{Code, Context, Failure};
 use coracle_runtime::Input;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Map, Value};

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 
-use coracle::{Code, Failure};
+use coracle_context::{Code, Failure};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Standard output instead of a path of the host.

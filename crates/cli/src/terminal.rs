@@ -2,7 +2,7 @@
 
 use std::io;
 
-use coracle::Failure;
+use coracle_context::Failure;
 use coracle_runtime::link::Link;
 use coracle_runtime::{Chunk, Exec, Exit, Input, TerminalSize};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};

@@ -128,7 +128,7 @@ impl<'a> TimingReport<'a> {
 fn text_of(span: &SpanRecord) -> String {
     let outcome = span.outcome.as_deref().unwrap_or("withdrawn");
     let outcome = (outcome != "ok").then(|| format!("({outcome})"));
-    let object = span.object.as_ref().map(|it| coracle::document::sanitize(short(it)));
+    let object = span.object.as_ref().map(|it| coracle_context::document::sanitize(short(it)));
     let parts = [span.engine.clone(), Some(span.name.clone()), object, outcome];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

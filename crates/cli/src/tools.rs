@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::ArgMatches;
-use coracle::{CallResponse, Code, Failure, Host, OperationEntry, Options, Process, frontend, tools};
+use coracle::{CallResponse, OperationEntry, frontend, tools};
+use coracle_context::{Code, Failure, Host, Options};
+use coracle_prepare::Process;
 use coracle_workspace::RunCode;
 use serde_json::{Map, Value, json};
 

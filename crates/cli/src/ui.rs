@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{ArgMatches, Command};
-use coracle::{Failure, Frontend, Host, Options};
+use coracle_context::{Failure, Frontend, Host, Options};
 use coracle_transport::Http;
 
 use super::operation_args::option;

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use coracle::{Code, Failure, operations, suggest};
+use coracle::operations;
+use coracle_context::{Code, Failure, suggest};
 use serde_json::{Map, Value};
 
 use super::command::command;

@@ -6,9 +6,10 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use clap::ArgMatches;
-use coracle::document::sanitize;
-use coracle::sandbox::{self, Task};
-use coracle::{Context, Effect, Failure, Host, Options, audit};
+use coracle::Effect;
+use coracle_context::document::sanitize;
+use coracle_context::{Context, Failure, Host, Options, audit};
+use coracle_prepare::sandbox::{self, Task};
 use coracle_types::{ProfileName, WorkflowId};
 use serde_json::{Map, Value, json};
 

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::sandbox::{self, Sandboxes};
+use coracle::Effect;
 use coracle::worktree;
-use coracle::{Code, Effect, Failure, Host, Options, audit};
+use coracle_context::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
+use coracle_prepare::sandbox::{self, Sandboxes};
 use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::{OpenSandbox, SandboxHandle};
 use coracle_types::{ProfileName, WorkflowId};

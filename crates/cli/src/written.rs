@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::ArgMatches;
-use coracle::{Context, Failure, OperationEntry};
+use coracle::OperationEntry;
+use coracle_context::{Context, Failure};
 use coracle_workspace::{Tool as _, WriteFile};
 use serde_json::{Map, Value};
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::Process;
+use coracle_prepare::Process;
 use coracle_runtime::ContainerName;
 use coracle_transport::{LEAVING, Session, SessionLease, StreamGuard};
 use futures_util::{Stream, StreamExt as _};
@@ -240,7 +240,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use coracle::{Frontend, Host, Options, Process};
+    use coracle_context::{Frontend, Host, Options};
+    use coracle_prepare::Process;
     use coracle_runtime::{ContainerName, FakeRuntime};
     use rmcp::transport::streamable_http_server::SessionManager;
     use tokio::time::sleep;

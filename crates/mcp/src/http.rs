@@ -7,7 +7,8 @@
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use coracle::{Code, Failure, Options, Process};
+use coracle_context::{Code, Failure, Options};
+use coracle_prepare::Process;
 use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Token, refusal, unauthorized};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming as Body};
@@ -147,7 +148,7 @@ fn refused(fault: &MessageError) -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
-    use coracle::Options;
+    use coracle_context::Options;
 
     use super::{Http, check};
 

@@ -13,7 +13,9 @@ mod tools;
 
 use std::sync::Arc;
 
-use coracle::{Context, Failure, Process, maintenance};
+use coracle::maintenance;
+use coracle_context::{Context, Failure};
+use coracle_prepare::Process;
 use coracle_transport::{Http, LEAVING, Session};
 use rmcp::ServiceExt;
 use tokio_util::task::TaskTracker;

@@ -2,7 +2,8 @@
 //!
 //! **Invariant:** whatever a client sends as one message is answered, unless it is news or an answer itself.
 
-use coracle::{Code, MAX_BYTES};
+use coracle::MAX_BYTES;
+use coracle_context::Code;
 use coracle_transport::MessageScan;
 use hyper::StatusCode;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest};

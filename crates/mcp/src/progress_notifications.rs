@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use coracle::Event;
-use coracle::document::is_deceptive;
+use coracle_context::Event;
+use coracle_context::document::is_deceptive;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::{Peer, RoleServer};
 use tokio::sync::mpsc;
@@ -92,7 +92,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use coracle::Event;
+    use coracle_context::Event;
     use coracle_runtime::{Chunk, Stream};
     use serde_json::json;
 

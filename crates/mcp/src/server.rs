@@ -3,7 +3,9 @@
 use std::iter;
 use std::sync::Arc;
 
-use coracle::{CallInput, CallResponse, Event, Failure, Process, Progress, frontend, operations};
+use coracle::{CallInput, CallResponse, frontend, operations};
+use coracle_context::{Event, Failure, Progress};
+use coracle_prepare::Process;
 use coracle_transport::{Session, SessionLease};
 use hyper::http::request::Parts;
 use rmcp::model::{

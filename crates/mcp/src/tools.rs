@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use coracle::config::Toolset;
-use coracle::suggest::nearest;
 use coracle::tools::{CLASSIC, given, reaches_out};
-use coracle::{Context, OperationEntry, Process, operations, tool_schema};
+use coracle::{OperationEntry, operations, tool_schema};
+use coracle_context::Context;
+use coracle_context::config::Toolset;
+use coracle_context::suggest::nearest;
+use coracle_prepare::Process;
 use coracle_workspace::Effect;
 use rmcp::model::{Tool, ToolAnnotations};
 use serde_json::json;
@@ -39,7 +41,7 @@ impl Tools {
         let cx = &process.context;
         let listed = has_classic.then(containers).into_iter().chain(others.iter().map(|it| describe(it, cx))).collect();
         let has_agent_data = cx.config.mcp.structured_content;
-        Self { listed, has_classic, has_agent_data, on_host: coracle::session_tools::runs_on_host(cx), others }
+        Self { listed, has_classic, has_agent_data, on_host: coracle_prepare::session_tools::runs_on_host(cx), others }
     }
 
     /// Whether answers of the tool have their data beside the text. A tool with a schema of its answers has to.

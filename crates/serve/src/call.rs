@@ -1,7 +1,9 @@
 //! A call from its request to its answer, with events on the way.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use coracle::{CallInput, Event, Input, Process, Progress, frontend};
+use coracle::{CallInput, Input, frontend};
+use coracle_context::{Event, Progress};
+use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tokio::sync::mpsc;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use coracle::Code;
-use coracle::{Failure, OperationEntry, Process, operations, tools};
+use coracle::{OperationEntry, operations, tools};
+use coracle_context::Code;
+use coracle_context::Failure;
+use coracle_prepare::Process;
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]

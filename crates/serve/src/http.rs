@@ -9,7 +9,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use coracle::{CallInput, Code, Failure, MAX_BYTES, Process, parse_object};
+use coracle::{CallInput, MAX_BYTES, parse_object};
+use coracle_context::{Code, Failure};
+use coracle_prepare::Process;
 use coracle_transport::{Http, HttpResponse, HttpService, LEAVING, PATIENCE, Session, Token, refusal, refuse_stranger};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};

@@ -14,7 +14,9 @@ mod openapi;
 mod request;
 mod stdio;
 
-use coracle::{Failure, Process, maintenance};
+use coracle::maintenance;
+use coracle_context::Failure;
+use coracle_prepare::Process;
 use coracle_transport::{Http, Session};
 use tokio_util::task::TaskTracker;
 

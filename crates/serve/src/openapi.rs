@@ -1,6 +1,7 @@
 //! The OpenAPI document, derived from the types of operations and tools.
 
-use coracle::{OperationEntry, Process, schema};
+use coracle::{OperationEntry, schema};
+use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 
 use crate::catalog::Catalog;

@@ -13,7 +13,8 @@
 //! bytes; a frame of 0 bytes ends the input. The client may send [`INPUT_ROOM`](crate::input::INPUT_ROOM) bytes, and as much
 //! more as events `input` with their field `room` say. With `binary` the standard output of a call comes in frames.
 
-use coracle::{Code, Failure, MAX_BYTES, parse_message};
+use coracle::{MAX_BYTES, parse_message};
+use coracle_context::{Code, Failure};
 use coracle_transport::MessageScan;
 use serde_json::{Map, Value};
 

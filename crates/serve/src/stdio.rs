@@ -7,7 +7,9 @@ use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::{CallInput, Code, Event, Failure, Process};
+use coracle::CallInput;
+use coracle_context::{Code, Event, Failure};
+use coracle_prepare::Process;
 use coracle_transport::{LEAVING, Session};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc, oneshot};

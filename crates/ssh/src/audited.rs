@@ -1,6 +1,7 @@
 //! The trail of what a connection does.
 
-use coracle::{Context, Effect, Failure, PersonSession, audit};
+use coracle::{Effect, PersonSession};
+use coracle_context::{Context, Failure, audit};
 use serde_json::{Map, Value, json};
 
 /// Announces an act on a container; the act is not done when this fails.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use coracle::Failure;
+use coracle_context::Failure;
 
 use crate::keys::{HOST_KEY_ALIAS, SshKeys};
 

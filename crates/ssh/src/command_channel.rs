@@ -5,7 +5,8 @@ use std::future::ready;
 use std::pin::pin;
 use std::sync::Arc;
 
-use coracle::{Context, Failure, PersonSession};
+use coracle::PersonSession;
+use coracle_context::{Context, Failure};
 use coracle_runtime::link::protocol::paths::PROGRAM;
 use coracle_runtime::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
 use russh::server::{Handle, Msg};

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle::{Context, Failure, PersonSession, operations};
+use coracle::{PersonSession, operations};
+use coracle_context::{Context, Failure};
 use coracle_runtime::{Handle as ContainerHandle, TerminalSize};
 use russh::keys::PublicKey;
 use russh::server::{

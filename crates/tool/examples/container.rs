@@ -1,6 +1,7 @@
 //! A container in three lines. The image is the first argument, else that of the purpose `python`.
 
-use coracle::{Container, ContainerOptions, Failure};
+use coracle::{Container, ContainerOptions};
+use coracle_context::Failure;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {

@@ -4,7 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_context::config::{Provider, ProviderKind};
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::Lock;
+use coracle_prepare::coding_agents::{AgentStart, CodingAgent};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::run::{is_listed, what_is_left};
+use coracle_prepare::sandbox::{ensure_key, opened};
 use coracle_runtime::{Exec, random_hex};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
@@ -14,13 +21,6 @@ use coracle_worktrees::create::{CreateRequest, Worktree};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::coding_agents::{AgentStart, CodingAgent};
-use crate::config::{Provider, ProviderKind};
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::sandbox::run::{is_listed, what_is_left};
-use crate::sandbox::{ensure_key, opened};
 use crate::worktree::{AgentWorktree, CheckoutRequest, create_for_agent};
 
 /// How often a run looks for a request to cancel it.

@@ -4,13 +4,13 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::time::Duration;
 
+use coracle_context::failure::Failure;
+use coracle_context::progress::{Event, Progress};
+use coracle_prepare::process::Process;
 use futures_util::FutureExt as _;
 use serde_json::{Map, Value};
 
 use crate::dispatch::{self, CallInput, CallResponse, OperationEntry};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::progress::{Event, Progress};
 use crate::tools;
 
 /// Events that are still on their way when the answer is there may take this long.
@@ -75,9 +75,10 @@ async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
+    use coracle_prepare::process::Process;
+
     use super::run_with_events;
-    use crate::context::Context;
-    use crate::process::Process;
 
     #[tokio::test]
     async fn a_panic_is_answered() {

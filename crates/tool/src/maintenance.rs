@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use coracle_context::audit::automatic_removal;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::removal::removing;
 use coracle_lifecycle::{reap, reconcile};
-
-use crate::audit::automatic_removal;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::removal::removing;
 
 /// How often a server does it.
 const EVERY: Duration = Duration::from_secs(600);

@@ -1,10 +1,10 @@
 //! The guest of a container, for a protocol that a person's own programs speak.
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_lifecycle::{ExecContext, Record};
 use coracle_runtime::{Capability, Command, ContainerPath, Error, Exec, ExecTarget, Handle, Ids, Link};
 
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::target::{CommandTarget, reach_inside};
 
 /// A container that is reached by its guest, and how commands run there.

@@ -1,11 +1,11 @@
 //! A person's way to a terminal in a container, for `coracle shell`, `coracle attach` and the page.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{ManagedContainer, Record, find};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Capability, Error, ExecTarget, Handle, Ids};
 
-use crate::context::Context;
-use crate::failure::{Code, Failure};
 use crate::target::{Access, check_policy, stopped};
 
 /// A running container that a person may enter, of every session.

@@ -1,10 +1,9 @@
 //! What commands inside meet at protected paths of a bound directory, said before and after they meet it.
 
+use coracle_context::warning::Warning;
 use coracle_lifecycle::{Record, read_only_paths};
 use coracle_provision::ReportItem;
 use coracle_runtime::{ExecOutput, Exit};
-
-use crate::warning::Warning;
 
 /// Paths that a sentence names; the rest is counted.
 const NAMED: usize = 3;

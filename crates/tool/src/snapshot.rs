@@ -5,6 +5,13 @@ mod secrets;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::bytes;
+use coracle_context::strict;
+use coracle_context::warning::Warning;
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, SnapshotOrigin, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
@@ -17,16 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::{Code, Failure};
-use crate::humanize::bytes;
 use crate::schema::result_schema;
-use crate::strict;
 use crate::target::{Access, CommandTarget, check_session, reach_inside};
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// The beginning of names by which a layer of an image says that a file is removed.
@@ -197,7 +197,7 @@ impl SnapshotSource {
         let (store, runtime, record) = (cx.store()?, &*self.runtime, &self.record);
         let progress = cx.call.progress.clone();
         let snapshots = snapshots(cx, &store)?;
-        crate::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
+        coracle_prepare::image_build::not_for_snippets(cx, &snapshots.reference(&name.0))?;
         let place = snapshots.place(runtime, name.0, name.1, &move |text: &str| progress.note(text)).await?;
         let _alone = store.lock(&record.name).await?;
         let container = runtime.inspect(&self.id()?.into()).await?;
@@ -294,7 +294,7 @@ mod tests {
             detail: String::new(),
             warnings: Vec::new(),
         };
-        insta::assert_snapshot!(crate::document::rendered(&kept, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&kept, "2026-11-21T12:30:00Z"), @r"
         base has the files of web
           image  coracle-snapshot:base
           size   1 MiB

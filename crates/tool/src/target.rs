@@ -1,5 +1,10 @@
 //! Resolves the `container` of a call to a container that this session may use.
 
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure, StoppedContainer};
+use coracle_context::session_env;
+use coracle_context::warning::{Warning, replaced_mounts};
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::{
     ExecContext, ManagedContainer, Record, Role, enter, find, guided_session, may_be_root, restart,
@@ -7,12 +12,6 @@ use coracle_lifecycle::{
 };
 use coracle_provision::UserRequest;
 use coracle_runtime::{Container, ExecTarget, Handle, Ids, PolicyRefusal, Problem};
-
-use crate::config::CrossSession;
-use crate::context::Context;
-use crate::failure::{Code, Failure, StoppedContainer};
-use crate::session_env;
-use crate::warning::{Warning, replaced_mounts};
 
 /// What a call does with a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +91,7 @@ fn root_may_enter(found: &ManagedContainer) -> Result<(), Failure> {
     if service && writes && !found.runtime.endpoint().rootless {
         let message =
             "a container without a guest that writes to mounts and does not run as root is not entered as root";
-        return Err(crate::failure::root_refused("root.exec", message));
+        return Err(coracle_context::failure::root_refused("root.exec", message));
     }
     Ok(())
 }
@@ -109,7 +108,7 @@ pub(crate) struct CommandTarget {
 /// nor by its socket, nor by the engine's exec.
 pub(crate) async fn reach_inside(cx: &Context, handle: &Handle, as_root: bool) -> Result<CommandTarget, Failure> {
     if as_root && !cx.config.security.allow_root {
-        return Err(crate::failure::root_refused("root.exec", "commands as root are not granted"));
+        return Err(coracle_context::failure::root_refused("root.exec", "commands as root are not granted"));
     }
     let store = cx.store()?;
     if let Some((mut record, link)) = enter(cx.engines(), &store, cx.links(), handle).await? {
@@ -210,12 +209,13 @@ mod tests {
 
     use serde_json::{Map, Value, json};
 
+    use coracle_context::config::{Config, Preset};
+    use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::process::Process;
     use coracle_runtime::fake::Verb;
     use coracle_runtime::{ContainerId, FakeRuntime};
 
-    use crate::config::{Config, Preset};
-    use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
+    use crate::{CallInput, execute, operations};
 
     async fn call(cx: &Context, operation: &str, more: Value) -> Map<String, Value> {
         let mut call = json!({ "operation": operation, "container": "usual" });

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::ContainerUsage;
 use futures_util::stream::{self, StreamExt as _};
 
 use crate::commands::running;
-use crate::context::Context;
-use crate::failure::Failure;
 use crate::operations::list;
 
 /// A container is left without its usage after this long: the others are read all the same.

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle::{Context, Process, Progress, operations, session_tools};
+use coracle::operations;
+use coracle_context::{Context, Progress};
+use coracle_prepare::{Process, session_tools};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

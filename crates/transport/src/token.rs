@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use coracle::Failure;
+use coracle_context::Failure;
 use ctutils::CtEq;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;

@@ -1,6 +1,8 @@
 //! Operations as the page calls them.
 
-use coracle::{CallInput, Code, Event, Failure, OperationEntry, Process, admin, frontend, operations, tools, worktree};
+use coracle::{CallInput, OperationEntry, admin, frontend, operations, tools, worktree};
+use coracle_context::{Code, Event, Failure};
+use coracle_prepare::Process;
 use coracle_runtime::ContainerName;
 use serde::Deserialize;
 use serde_json::{Map, Value};

@@ -20,7 +20,8 @@ mod usage_log;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
-use coracle::{Failure, Process};
+use coracle_context::Failure;
+use coracle_prepare::Process;
 use coracle_transport::{Http, LEAVING, Token};
 
 use self::access::PageAccess;

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use coracle::{Code, Event, Failure, MAX_BYTES, Process};
+use coracle::MAX_BYTES;
+use coracle_context::{Code, Event, Failure};
+use coracle_prepare::Process;
 use coracle_transport::{HttpResponse, HttpService, PATIENCE, refusal};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Bytes, Incoming};

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle::humanize::image_label;
 use coracle::operations::{ContainerRow, List, ListResponse, OtherRow, StatusOf, StatusResponse};
-use coracle::{Code, Failure, Process, READ_AT_ONCE};
+use coracle::{READ_AT_ONCE, query};
+use coracle_context::humanize::image_label;
+use coracle_context::{Code, Failure};
+use coracle_prepare::Process;
 use coracle_runtime::Handle;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
@@ -228,7 +230,7 @@ impl HistoryState {
 
 /// Lists the containers, with what each uses.
 async fn inspect(process: &Process) -> Machines {
-    let ListResponse { containers, others, as_of, unverified, .. } = Box::pin(process.read(List {})).await?;
+    let ListResponse { containers, others, as_of, unverified, .. } = Box::pin(query(process, List {})).await?;
     let machines = futures_util::stream::iter(containers).map(|row| async {
         let status = if row.running { status(process, &row.name).await } else { None };
         let usage = status.as_ref().and_then(|status| status.usage.as_ref());
@@ -251,7 +253,7 @@ async fn inspect(process: &Process) -> Machines {
 
 async fn status(process: &Process, name: &str) -> Option<StatusResponse> {
     let request = StatusOf { container: Handle::parse(name).ok()?, health_check: None };
-    timeout(STATUS_TIMEOUT, Box::pin(process.read(request))).await.ok()?.ok()
+    timeout(STATUS_TIMEOUT, Box::pin(query(process, request))).await.ok()?.ok()
 }
 
 /// What a page shows for an engine that has not answered yet.

@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 
+use coracle::Effect;
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Code, Context, Effect, Failure, Process, audit};
+use coracle_context::{Code, Context, Failure, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
+use coracle_prepare::Process;
 use coracle_runtime::link::protocol::ExecStatus;
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
 use coracle_runtime::{Handle, JobId, TerminalSize};

@@ -156,7 +156,7 @@ impl Answering {
 /// The guest that `coracle` carries, as a file.
 pub(crate) fn guest(at: &Path) -> PathBuf {
     let arch = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    coracle::guest::embedded(arch).expect("`cargo xtask guest` was before the build").place(at).unwrap()
+    coracle_context::guest::embedded(arch).expect("`cargo xtask guest` was before the build").place(at).unwrap()
 }
 
 /// As the tool makes link directories.

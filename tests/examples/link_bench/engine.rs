@@ -156,7 +156,7 @@ impl Maker {
         let runtime: Arc<dyn ContainerRuntime> = Arc::new(connect(dialect, &dir));
         let image = busybox::ensure(&*runtime).await.unwrap();
         let found = runtime.find_images(&[ImageRef::parse(IMAGE).unwrap()]).await.unwrap();
-        let guest = coracle::guest::embedded(&found[0].arch).expect("`cargo xtask guest` was before the build");
+        let guest = coracle_context::guest::embedded(&found[0].arch).expect("`cargo xtask guest` was before the build");
         let program = guest.place(&dir.path().join("guest")).unwrap();
         Self { dialect, runtime, image, program, dir }
     }

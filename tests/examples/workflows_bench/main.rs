@@ -17,7 +17,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{CallInput, Frontend, Host, Options, Process};
+use coracle::CallInput;
+use coracle_context::{Frontend, Host, Options};
+use coracle_prepare::Process;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use coracle::{Frontend, Host, Options, Process};
+use coracle_context::{Frontend, Host, Options};
+use coracle_prepare::Process;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -64,7 +65,7 @@ async fn main() {
         for (case, way, times) in agent.rounds(rounds, &mut load).await {
             series.push(json!({ "case": case, "way": way, "engine": engine, "ns": times }));
         }
-        coracle::session_tools::end(&agent.process.context).await.unwrap();
+        coracle_prepare::session_tools::end(&agent.process.context).await.unwrap();
         let memory = agent.serves(program);
         sizes.push(json!({ "name": "mcp", "engine": engine, "kib": [memory.now] }));
         sizes.push(json!({ "name": "mcp at most", "engine": engine, "kib": [memory.most] }));
@@ -241,7 +242,7 @@ impl Drop for Agent {
     fn drop(&mut self) {
         // A session that has ended has nothing more; one of a measurement that failed has its container.
         let ended = tokio::task::block_in_place(|| {
-            tokio::runtime::Handle::current().block_on(coracle::session_tools::end(&self.process.context))
+            tokio::runtime::Handle::current().block_on(coracle_prepare::session_tools::end(&self.process.context))
         });
         if let Err(failure) = ended {
             eprintln!("the session did not end: {failure:?}");

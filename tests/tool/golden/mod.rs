@@ -18,7 +18,8 @@ pub(super) mod worktrees;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle::{CallInput, OperationEntry, Process};
+use coracle::{CallInput, OperationEntry};
+use coracle_prepare::Process;
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use insta::assert_snapshot;

@@ -108,7 +108,7 @@ async fn removed(it: &Recording<'_>) {
 
 /// The end of the session, which saves what is in it.
 async fn ended(it: &Recording<'_>) {
-    let ended = coracle::session_tools::end(&it.process.context).await.unwrap();
+    let ended = coracle_prepare::session_tools::end(&it.process.context).await.unwrap();
     it.note("the session ends", "(the connection closes)", &format!("{:#}", serde_json::Value::Object(ended)));
     it.tool("it has ended", "ls", json!({})).await;
 }
@@ -131,7 +131,7 @@ async fn commands_of_a_session_answer_as_before() {
         let agent = &it.in_session("agent-1");
         shell(agent).await;
         snippets(agent).await;
-        coracle::session_tools::end(&agent.process.context).await.unwrap();
+        coracle_prepare::session_tools::end(&agent.process.context).await.unwrap();
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use coracle::{Context, Frontend, Host, Options};
+use coracle_context::{Context, Frontend, Host, Options};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 

@@ -82,7 +82,7 @@ impl Client<'_> {
         // The same container: another specification would have replaced it.
         assert_eq!((&read["workspace"]["generation"], &read["warnings"]), (&1.into(), &json!([])), "{read:#}");
         self.check_pinned_image().await;
-        let ended = coracle::session_tools::end(&session.context).await.unwrap();
+        let ended = coracle_prepare::session_tools::end(&session.context).await.unwrap();
         assert_eq!(ended["success"], true, "{ended:#?}");
         assert_eq!(ended["saved"][0]["files"], 1, "{ended:#?}");
     }

@@ -9,7 +9,9 @@ mod checks;
 mod fixture;
 mod newer;
 
-use coracle::{CallInput, Frontend, Process};
+use coracle::CallInput;
+use coracle_context::Frontend;
+use coracle_prepare::Process;
 use coracle_runtime::fake::LOCAL_IMAGE;
 use coracle_runtime::{ContainerName, FakeRuntime};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,7 @@
 //! Records of a session: its event log, and the block for a system prompt.
 
-use coracle::{Context, Frontend, Host, Options, Process};
+use coracle_context::{Context, Frontend, Host, Options};
+use coracle_prepare::Process;
 use serde_json::{Map, Value, json};
 
 use super::{Agent, Person, configured, in_session, with_agent};
@@ -19,7 +20,7 @@ impl Agent<'_> {
 }
 
 async fn prompt(cx: &Context) -> String {
-    coracle::session_tools::prompt(cx).await
+    coracle_prepare::session_tools::prompt(cx).await
 }
 
 fn events(log: &str) -> Vec<Value> {

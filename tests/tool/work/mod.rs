@@ -12,7 +12,8 @@ mod shell;
 mod strict;
 mod trust;
 
-use coracle::{Frontend, Host, Options, Process};
+use coracle_context::{Frontend, Host, Options};
+use coracle_prepare::Process;
 use coracle_runtime::EngineKind;
 use serde_json::{Map, Value};
 
@@ -101,7 +102,7 @@ impl<'a> Agent<'a> {
     }
 
     pub(super) async fn end(&self) -> Map<String, Value> {
-        coracle::session_tools::end(&self.process.context).await.unwrap()
+        coracle_prepare::session_tools::end(&self.process.context).await.unwrap()
     }
 
     pub(super) async fn call(&self, name: &str, arguments: Value) -> Value {

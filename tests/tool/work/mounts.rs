@@ -28,15 +28,15 @@ impl Agent<'_> {
     }
 
     async fn apply(&self, protected: bool) -> Value {
-        answer(coracle::session_tools::apply(&self.process.context, protected).await)
+        answer(coracle_prepare::session_tools::apply(&self.process.context, protected).await)
     }
 
     async fn diff(&self) -> Value {
-        answer(coracle::session_tools::diff(&self.process.context).await)
+        answer(coracle_prepare::session_tools::diff(&self.process.context).await)
     }
 
     async fn export(&self, file: &str) -> Value {
-        answer(coracle::session_tools::export(&self.process.context, file).await)
+        answer(coracle_prepare::session_tools::export(&self.process.context, file).await)
     }
 
     /// The call that makes the workspace, which has to fail: its answer. Nothing is left then.
@@ -48,7 +48,7 @@ impl Agent<'_> {
     }
 }
 
-fn answer(done: Result<impl serde::Serialize, coracle::Failure>) -> Value {
+fn answer(done: Result<impl serde::Serialize, coracle_context::Failure>) -> Value {
     match done {
         Ok(done) => {
             let mut answer = serde_json::to_value(done).unwrap();

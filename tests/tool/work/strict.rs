@@ -108,10 +108,12 @@ async fn what_was_copied_in_is_compared_and_brought_back() {
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("a.txt"), "one\n").unwrap();
         assert_eq!(printed(agent, "cat a.txt; echo two >>a.txt; echo new >b.txt").await, "one\n");
-        let diff = serde_json::to_value(coracle::session_tools::diff(&agent.process.context).await.unwrap()).unwrap();
+        let diff =
+            serde_json::to_value(coracle_prepare::session_tools::diff(&agent.process.context).await.unwrap()).unwrap();
         assert_eq!(diff["count"], 2, "{diff:#}");
         let applied =
-            serde_json::to_value(coracle::session_tools::apply(&agent.process.context, false).await.unwrap()).unwrap();
+            serde_json::to_value(coracle_prepare::session_tools::apply(&agent.process.context, false).await.unwrap())
+                .unwrap();
         assert_eq!(applied["count"], 2, "{applied:#}");
         assert_eq!(std::fs::read_to_string(dir.join("a.txt")).unwrap(), "one\ntwo\n");
         assert_eq!(std::fs::read_to_string(dir.join("b.txt")).unwrap(), "new\n");

@@ -14,12 +14,13 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 26] = [
+const HOST_CRATES: [&str; 28] = [
     "archive",
     "audit",
     "cli",
     "client",
     "compose",
+    "context",
     "devcontainer",
     "host",
     "http",
@@ -27,6 +28,7 @@ const HOST_CRATES: [&str; 26] = [
     "jobs",
     "lifecycle",
     "mcp",
+    "prepare",
     "protocol",
     "provision",
     "proxy",

@@ -11,8 +11,8 @@ const LIFTING: &[&str] = &[
     "crates/guest/src/main.rs",
     "crates/guest/src/os/main_program.rs",
     "crates/host/src/process.rs",
-    "crates/tool/build.rs",
-    "crates/tool/src/host.rs",
+    "crates/context/build.rs",
+    "crates/context/src/host.rs",
     "crates/worker/src/main.rs",
     "xtask/src/sh.rs",
 ];

@@ -41,18 +41,18 @@ const REVEALING: &[(&str, usize)] = &[
     // The lines of a key, to look for them in files.
     ("crates/provision/src/ssh.rs", 1),
     // The search path, and the address of a proxy.
-    ("crates/tool/src/host_identity.rs", 1),
-    ("crates/tool/src/image_build/build_containers.rs", 1),
+    ("crates/context/src/host_identity.rs", 1),
+    ("crates/prepare/src/image_build/build_containers.rs", 1),
     // Where traces are sent, and as whose.
-    ("crates/tool/src/host.rs", 1),
+    ("crates/context/src/host.rs", 1),
     // The address of a proxy, and what programs with logins are started with.
-    ("crates/tool/src/engines/embedded.rs", 1),
+    ("crates/context/src/engines/embedded.rs", 1),
     // The user's `KUBECONFIG`: a list of files.
-    ("crates/tool/src/engines/kubernetes.rs", 1),
-    ("crates/tool/src/engines/logins.rs", 1),
+    ("crates/context/src/engines/kubernetes.rs", 1),
+    ("crates/context/src/engines/logins.rs", 1),
     // What the user's own git is started with, and what a record has of a token.
-    ("crates/tool/src/sandbox/handles.rs", 1),
-    ("crates/tool/src/sandbox/devcontainer/mod.rs", 1),
+    ("crates/prepare/src/sandbox/handles.rs", 1),
+    ("crates/prepare/src/sandbox/devcontainer/mod.rs", 1),
     ("crates/sandbox/src/container/sandbox_container.rs", 2),
     ("crates/sandbox/src/container/startup/steps.rs", 1),
 ];

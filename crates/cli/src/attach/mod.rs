@@ -7,8 +7,9 @@ mod screen;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use coracle::Effect;
 use coracle::person_terminal::{enter, guest_link, may_join_root};
-use coracle::{Code, Context, Effect, Failure, Host, Options, audit};
+use coracle_context::{Code, Context, Failure, Host, Options, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_runtime::link::protocol::{ExecStatus, TerminalInfo};
 use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};

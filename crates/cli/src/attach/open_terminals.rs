@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use coracle::document::{Column, Document, StyledText};
-use coracle::humanize::ago;
-use coracle::{Code, Context, Failure};
+use coracle_context::document::{Column, Document, StyledText};
+use coracle_context::humanize::ago;
+use coracle_context::{Code, Context, Failure};
 use coracle_runtime::link::protocol::TerminalInfo;
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle::Host;
+use coracle_context::Host;
 
 /// The format of a client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -300,7 +300,7 @@ mod tests {
         for client in ALL {
             let entry = snippet(client, "coracle");
             assert!(page.contains(&format!("\n{entry}\n```")), "{}: {entry}", client.name);
-            let host = coracle::Host::below(std::path::Path::new("/home/kim"));
+            let host = coracle_context::Host::below(std::path::Path::new("/home/kim"));
             let file = client.file(&host);
             let name = file.file_name().unwrap().to_str().unwrap();
             assert!(page.contains(client.title.trim_end_matches(" CLI")) && page.contains(name), "{}", file.display());

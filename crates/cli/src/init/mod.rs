@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::config::Config;
-use coracle::{Code, Failure, Host, Options};
+use coracle_context::config::Config;
+use coracle_context::{Code, Failure, Host, Options};
 
 use self::clients::McpClient;
 use self::entry::{EntryPlan, ServerProgram};

@@ -84,7 +84,7 @@ fn plain(text: &str) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
-    use coracle::config::Config;
+    use coracle_context::config::Config;
 
     use super::{PAGE, configuration, plain};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anstyle::Style as Colour;
-use coracle::document::{Block, Document, DurationPlace, Span, Style, StyledText, Symbol};
-use coracle::humanize::{duration, millis};
+use coracle_context::document::{Block, Document, DurationPlace, Span, Style, StyledText, Symbol};
+use coracle_context::humanize::{duration, millis};
 use textwrap::WordSplitter::NoHyphenation;
 
 use super::table::{self, View};
@@ -130,7 +130,7 @@ fn letter(mark: Symbol) -> &'static str {
 mod tests {
     use std::time::Duration;
 
-    use coracle::document::{Block, Document, StyledText, Symbol};
+    use coracle_context::document::{Block, Document, StyledText, Symbol};
 
     use super::Layout;
     use crate::render::bare;

@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 
 use comfy_table::{Table, presets};
-use coracle::document::Column;
+use coracle_context::document::Column;
 
 /// Minimum width of a column.
 const NARROWEST: usize = 8;

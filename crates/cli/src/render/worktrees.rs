@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{DIM, NAME, facts, list_of, plain, text};
-use coracle::humanize::ago;
+use coracle_context::humanize::ago;
 
 /// The commits of a workflow, one per line.
 pub(super) fn log(answer: &Value, now: Timestamp) -> String {

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle::Host;
-use coracle::host_system::{PACKAGES, system};
+use coracle_context::Host;
+use coracle_context::host_system::{PACKAGES, system};
 use coracle_runtime::cli::conf;
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};

@@ -12,8 +12,8 @@ use std::io::{self, BufRead as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use coracle::host_system::{MissingPrerequisite, guidance, system};
-use coracle::{Code, Failure, Host};
+use coracle_context::host_system::{MissingPrerequisite, guidance, system};
+use coracle_context::{Code, Failure, Host};
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::fs::replace_as;
 use coracle_runtime::host::process::{Invocation, exit_of};

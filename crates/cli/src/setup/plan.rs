@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle::host_system::System;
+use coracle_context::host_system::System;
 use toml::Table;
 
 /// The facts of the machine that the plan depends on.
@@ -203,7 +203,7 @@ fn free_range(subuid: &str, subgid: &str) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use coracle::host_system::PACKAGES;
+    use coracle_context::host_system::PACKAGES;
     use insta::assert_snapshot;
 
     use super::*;

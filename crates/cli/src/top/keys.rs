@@ -1,6 +1,6 @@
 //! Keys of `top`.
 
-use coracle::Failure;
+use coracle_context::Failure;
 
 use crate::keyboard::Keyboard;
 

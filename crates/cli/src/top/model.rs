@@ -1,8 +1,8 @@
 //! The state of `top`, and its text. Pure.
 
-use coracle::document::{Column, sanitize};
-use coracle::humanize::{ago, bytes};
 use coracle::operations::{ContainerRow, JobRow, OtherRow, StatusResponse};
+use coracle_context::document::{Column, sanitize};
+use coracle_context::humanize::{ago, bytes};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

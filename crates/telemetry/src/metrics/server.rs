@@ -7,7 +7,8 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle::{Context, Failure, UsageReading};
+use coracle::UsageReading;
+use coracle_context::{Context, Failure};
 use coracle_transport::{Http, HttpResponse, HttpService, Listener, Token, refusal, refuse_stranger};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};

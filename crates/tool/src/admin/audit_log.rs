@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use coracle_audit::history::{AuditedAct, AuditedActs, LogFilter};
 use coracle_audit::{ChainBreak, VerifyReport, verify};
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, optional};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::{count, duration, to_second};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, optional};
-use crate::failure::{Code, Failure};
-use crate::humanize::{count, duration, to_second};
 
 /// Acts that are shown without `newest`.
 const NEWEST: u32 = 50;
@@ -180,11 +180,11 @@ fn unreadable(err: &std::io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
     use insta::assert_snapshot;
     use serde_json::json;
 
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn a_line_has_who_did_what_to_what_and_how_it_went() {

@@ -2,16 +2,16 @@
 
 use coracle_audit::history::{AuditedActs, LogFilter};
 use coracle_audit::summary::{ActCount, SessionSummary, summarize};
+use coracle_context::context::Context;
+use coracle_context::document::{Block, Column, Document, DocumentTable, Render, StyledText};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{count, duration};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::audit_log::{read, seconds};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Block, Column, Document, DocumentTable, Render, StyledText};
-use crate::failure::Failure;
-use crate::humanize::{count, duration};
 
 /// Acts that are summed up; each is held in memory, with about a kilobyte.
 const MOST: usize = 100_000;
@@ -105,10 +105,10 @@ fn amounts(it: &ActCount) -> [String; 5] {
 #[cfg(test)]
 mod tests {
     use coracle_audit::history::AuditedAct;
+    use coracle_context::document::rendered;
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::document::rendered;
 
     fn act(session: &str, operation: &str) -> AuditedAct {
         AuditedAct {

@@ -2,19 +2,19 @@
 
 use std::fs::File;
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::engines::CopySource;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::bytes;
+use coracle_context::new_file::NewFile;
 use coracle_runtime::{Image, ImageRef};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::verify_images::require_embedded;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::engines::CopySource;
-use crate::failure::{Code, Failure};
-use crate::humanize::bytes;
-use crate::new_file::NewFile;
 
 /// Copy an image of Docker or Podman, or of a file, to the embedded engine.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,17 +1,16 @@
 //! `run packages`: packages that the snippets of all sessions can use.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render};
+use coracle_context::failure::Failure;
 use coracle_lifecycle::SharedPackage;
+use coracle_prepare::session_tools::packages::{self, AddPackagesResponse, ClearPackagesResponse};
 use coracle_runtime::{EngineKind, VolumeName};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, joined};
-use crate::failure::Failure;
-use crate::humanize::count;
-use crate::session_tools::packages::{self, AddPackagesResponse, ClearPackagesResponse};
 
 /// Fetch packages, with what they need.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -30,14 +29,6 @@ impl Operation for AddPackages {
 
     async fn run(self, cx: &Context) -> Result<AddPackagesResponse, Failure> {
         Box::pin(packages::add(cx, &self.language, &self.packages)).await
-    }
-}
-
-impl Render for AddPackagesResponse {
-    fn render(&self, _: Timestamp) -> Document {
-        let names = joined(self.added.iter().map(|it| &it.asked));
-        let all = count(self.packages.len() as u64, "package", "packages");
-        Document::line(format!("added {names}; snippets can use {all}"))
     }
 }
 
@@ -102,18 +93,11 @@ impl Operation for ClearPackages {
     }
 }
 
-impl Render for ClearPackagesResponse {
-    fn render(&self, _: Timestamp) -> Document {
-        let removed = count(self.removed.len() as u64, "package", "packages");
-        let left = if self.in_use { "; containers in use keep them until their next call" } else { "" };
-        Document::line(format!("{removed} removed{left}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
+
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn packages_are_shown_as_they_were_requested() {

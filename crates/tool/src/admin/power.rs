@@ -1,20 +1,20 @@
 //! `start`, `stop` and `adopt`: containers that run, have stopped, or were made outside Coracle.
 
+use coracle_context::arg_types::{Name, Seconds};
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::count;
+use coracle_context::warning::Warning;
 use coracle_lifecycle::{ManagedContainer, find};
 use coracle_runtime::{Capability, ContainerId, ContainerName, ContainerRuntime, Handle};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::arg_types::{Name, Seconds};
 use crate::commands;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::failure::Failure;
-use crate::humanize::count;
 use crate::target::{Access, check_policy, start_again};
-use crate::warning::Warning;
 
 /// Start a container of yours that has stopped.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -179,12 +179,14 @@ impl Render for AdoptContainerResponse {
 mod tests {
     use std::path::Path;
 
+    use coracle_context::config::{Config, Preset};
+    use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::Process;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
     use serde_json::{Value, json};
 
-    use crate::config::{Config, Preset};
-    use crate::{CallInput, Context, Frontend, Host, Options, Process, admin, execute, operations};
+    use crate::{CallInput, admin, execute, operations};
 
     fn context(dir: &Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Cli).unwrap().with_fake(fake.clone())

@@ -1,5 +1,10 @@
 //! `sandbox`: the sandboxes of all workflows.
 
+use coracle_context::document::{Column, Document, Render, joined, optional, word};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::{ago, count};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::{self, SandboxRow, Sandboxes};
 use coracle_sandbox::SandboxKey;
 use coracle_sandbox::provider::TeardownReport;
 use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
@@ -8,11 +13,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, joined, optional, word};
-use crate::failure::{Code, Failure};
-use crate::humanize::{ago, count};
-use crate::process::Process;
-use crate::sandbox::{self, SandboxRow, Sandboxes};
 
 /// A shorter beginning of a key is taken for a mistake.
 const SHORTEST: usize = 4;
@@ -170,8 +170,9 @@ impl Render for ReviewSandboxResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
+
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn removed_sandboxes_and_saves_are_lines() {

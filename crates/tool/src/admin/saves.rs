@@ -3,6 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, StyledText, shell_word};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{ago, bytes, count};
+use coracle_context::suggest;
+use coracle_context::warning::Warning;
 use coracle_lifecycle::{
     Commits, ExecContext, RestoreTarget, RestoredItem, Save, SavedKind, StoreError, guided_session,
     session as plain_session,
@@ -12,14 +18,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, shell_word};
-use crate::failure::Failure;
-use crate::humanize::{ago, bytes, count};
-use crate::suggest;
 use crate::target::reach_running;
-use crate::warning::Warning;
 
 /// List what was saved of containers that are gone.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -220,11 +220,11 @@ fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
     use coracle_runtime::archive::transfer::SkippedEntry;
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn saves_are_a_table() {

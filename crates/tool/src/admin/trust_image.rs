@@ -1,14 +1,12 @@
 //! `images trust`: a changed image is accepted under its name.
 
-use jiff::Timestamp;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_prepare::image_build::{TrustedImage, trust};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::failure::Failure;
-use crate::image_build::{TrustedImage, trust};
 
 /// Accept the image that a name stands for now, after it changed.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -24,16 +22,5 @@ impl Operation for TrustImage {
 
     async fn run(self, cx: &Context) -> Result<TrustedImage, Failure> {
         trust(cx, &self.image).await
-    }
-}
-
-impl Render for TrustedImage {
-    fn render(&self, _: Timestamp) -> Document {
-        let Self { image, id, before } = self;
-        Document::line(match before {
-            Some(before) if before == id => format!("{image} is {id}, as before"),
-            Some(before) => format!("{image} is {id} from now on; it was {before}"),
-            None => format!("{image} is {id} from now on"),
-        })
     }
 }

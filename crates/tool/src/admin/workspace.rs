@@ -1,17 +1,15 @@
 //! `workspace`: the containers of the session and the files in them, as the person sees them.
 
-use coracle_workspace::{FileDiff, SkippedFile};
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::Failure;
+use coracle_prepare::session_tools::{self, ApplyResponse, DiffResponse, ExportResponse};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, ProgramOutput, Render, StyledText, word};
-use crate::failure::Failure;
-use crate::humanize::count;
-use crate::session_tools::{self, ApplyResponse, DiffResponse, ExportResponse};
 
 /// Show the containers of the session.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -104,19 +102,6 @@ impl Operation for DiffWorkspace {
     }
 }
 
-impl Render for DiffResponse {
-    fn render(&self, _: Timestamp) -> Document {
-        let patch: String = self.files.iter().filter_map(|it| it.diff.as_deref()).collect();
-        let omitted = self.files.iter().filter_map(|FileDiff { path, change, note, .. }| {
-            let (change, path) = (word(change), path.escape_debug());
-            note.map(|note| format!("{change} `{path}`: no difference is shown: {note}").into())
-        });
-        let notes = omitted.chain(skipped(&self.passed_over)).collect();
-        let output = ProgramOutput::Patch(patch.trim_end_matches('\n').to_owned());
-        Document { notes, ..Document::of_output(output) }
-    }
-}
-
 /// Pack all files of the workspace into an archive.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct ExportWorkspace {
@@ -132,14 +117,6 @@ impl Operation for ExportWorkspace {
     async fn run(self, cx: &Context) -> Result<ExportResponse, Failure> {
         cx.call.progress.message("packing the workspace").await;
         cx.unless_cancelled(session_tools::export(cx, &self.file)).await
-    }
-}
-
-impl Render for ExportResponse {
-    fn render(&self, _: Timestamp) -> Document {
-        let (files, bytes) = (count(self.files, "file", "files"), count(self.bytes, "byte", "bytes"));
-        let document = Document::line(format!("{files}, {bytes} in {}", self.path));
-        Document { notes: skipped(&self.passed_over).collect(), ..document }
     }
 }
 
@@ -159,59 +136,5 @@ impl Operation for ApplyWorkspace {
     async fn run(self, cx: &Context) -> Result<ApplyResponse, Failure> {
         cx.call.progress.message("writing the changes to this host").await;
         session_tools::apply(cx, self.protected).await
-    }
-}
-
-impl Render for ApplyResponse {
-    fn render(&self, _: Timestamp) -> Document {
-        let lines = self.files.iter().map(|it| {
-            let change = format!("{:<8}", word(it.change));
-            StyledText::new().dim(change).plain(format!(" {}", it.path.escape_debug()))
-        });
-        let document = match self.files.len() as u64 {
-            0 => Document::line("Nothing to bring back."),
-            files => {
-                Document::default().and_lines(lines).then(format!("Brought back {}.", count(files, "file", "files")))
-            }
-        };
-        let protected = self.protected.iter().map(|it| {
-            let rest = format!(" `{}`: a protected name; `--protected` takes it along", it.escape_debug());
-            StyledText::new().doubtful("not brought back").plain(rest)
-        });
-        Document { notes: protected.chain(skipped(&self.passed_over)).collect(), ..document }
-    }
-}
-
-fn skipped(files: &[SkippedFile]) -> impl Iterator<Item = StyledText> {
-    files.iter().map(|SkippedFile { path, reason }| {
-        StyledText::new().dim("passed over").plain(format!(" `{}`: {reason}", path.escape_debug()))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use coracle_workspace::{AppliedFile, ChangeKind};
-    use insta::assert_snapshot;
-
-    use super::*;
-
-    #[test]
-    fn applied_and_skipped_files_are_lines() {
-        let file = |path: &str, change| AppliedFile { path: path.into(), change };
-        let applied = ApplyResponse {
-            files: vec![file("a.py", ChangeKind::Changed), file("b\n", ChangeKind::Deleted)],
-            count: 2,
-            protected: vec![".git/config".into()],
-            passed_over: vec![SkippedFile { path: "l".into(), reason: "it is a link" }],
-        };
-        let document = applied.render(Timestamp::now());
-        let notes = document.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        assert_snapshot!(format!("{document}\n{notes}"), @r"
-        changed  a.py
-        deleted  b\n
-        Brought back 2 files.
-        not brought back `.git/config`: a protected name; `--protected` takes it along
-        passed over `l`: it is a link
-        ");
     }
 }

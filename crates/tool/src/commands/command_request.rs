@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_context::arg_types::{Name, Pairs, Script, Seconds, pairs};
+use coracle_context::failure::Failure;
 use coracle_lifecycle::ExecContext;
+use coracle_prepare::resolve::plain_env;
 use coracle_runtime::{Exec, Handle};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
-use crate::failure::Failure;
-use crate::resolve::plain_env;
 
 /// A call takes at most this much input.
 const MAX_BYTES: usize = 4 << 20;

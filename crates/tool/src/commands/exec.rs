@@ -5,7 +5,17 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_context::arg_types::{Script, Seconds, Size};
+use coracle_context::config::Config;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::document::{Document, ProgramOutput, Render, StyledText, optional};
+use coracle_context::failure::{Code, Failure, StoppedContainer};
+use coracle_context::humanize::{duration, millis};
+use coracle_context::model_text::CommandText;
+use coracle_context::redaction;
+use coracle_context::warning::Warning;
 use coracle_lifecycle::Record;
+use coracle_prepare::resolve::no_secret;
 use coracle_runtime::{
     AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, ExecTarget, Exit, Handle, Ids, Input, JobId,
     LimitKind, Redactor,
@@ -17,20 +27,10 @@ use serde_json::Value;
 use super::TIMED_OUT;
 use super::command_request::CommandRequest;
 use super::job::Encoding;
-use crate::arg_types::{Script, Seconds, Size};
-use crate::config::Config;
-use crate::context::{Context, Frontend};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::document::{Document, ProgramOutput, Render, StyledText, optional};
-use crate::failure::{Code, Failure, StoppedContainer};
-use crate::humanize::{duration, millis};
-use crate::model_text::CommandText;
 use crate::protected_paths;
-use crate::redaction;
-use crate::resolve::no_secret;
 use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, reach_inside};
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code`

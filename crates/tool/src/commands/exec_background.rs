@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::Seconds;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::Failure;
 use coracle_jobs::StartedJob;
 use coracle_runtime::{Command, ContainerName, ExecLimits, Input, JobId};
 use schemars::JsonSchema;
@@ -10,11 +14,7 @@ use serde_json::Value;
 
 use super::command_request::CommandRequest;
 use super::job::{GuestTarget, reach_guest, remember, time};
-use crate::arg_types::Seconds;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::document::{Document, Render};
-use crate::failure::Failure;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 

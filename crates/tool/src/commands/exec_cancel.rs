@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::{Name, Seconds};
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::Failure;
 use coracle_jobs::{CancelReport, JobState};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
@@ -9,11 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::job::{outcome, reach_guest, signal};
-use crate::arg_types::{Name, Seconds};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 
@@ -97,8 +97,11 @@ mod tests {
         let job_id = JobId::parse("0123abcd").unwrap();
         let (state, tree_ended) = (JobState::Cancelled, Some(true));
         let mut ended = ExecCancelResponse { job_id, cancelled: true, state, exit_code, signal, tree_ended };
-        assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd ended");
+        assert_eq!(coracle_context::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd ended");
         (ended.cancelled, ended.state, ended.exit_code) = (false, JobState::Exited, Some(3));
-        assert_eq!(crate::document::rendered(&ended, "2026-11-21T12:30:00Z"), "0123abcd had ended already: exited 3");
+        assert_eq!(
+            coracle_context::document::rendered(&ended, "2026-11-21T12:30:00Z"),
+            "0123abcd had ended already: exited 3"
+        );
     }
 }

@@ -1,5 +1,9 @@
 //! `exec_interactive_hint`: how a person gets a terminal in a container.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::{Failure, root_refused};
 use coracle_lifecycle::hint;
 use coracle_runtime::{Handle, Ids};
 use schemars::JsonSchema;
@@ -7,11 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::connect_command::connect_command;
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::failure::{Failure, root_refused};
 use crate::schema::result_schema;
 use crate::target::reach_running;
 use jiff::Timestamp;

@@ -1,5 +1,10 @@
 //! `exec_poll`: a look at a job.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, ProgramOutput, Render};
+use coracle_context::failure::Failure;
+use coracle_context::redaction;
 use coracle_jobs::{JobState, JobStatus, MAX_LINES, Tail};
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
@@ -7,12 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::job::{reach_guest, signal, state_line, time, timed_out};
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, ProgramOutput, Render};
-use crate::failure::Failure;
-use crate::redaction;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_context::context::Context;
+use coracle_context::document::{StyledText, word};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::{redaction, suggest};
 use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::{ExecContext, Record, RecordedJob};
 use coracle_runtime::{Handle, JobId, Link, Redactor};
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
-use crate::document::{StyledText, word};
-use crate::failure::{Code, Failure};
 use crate::target::{CommandTarget, reach_inside};
-use crate::{redaction, suggest};
 
 /// A container whose guest remembers jobs.
 pub(super) struct GuestTarget {

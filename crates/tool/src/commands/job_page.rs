@@ -2,6 +2,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_context::arg_types::Size;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, ProgramOutput, Render, StyledText};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::bytes;
+use coracle_context::redaction;
 use coracle_jobs::{
     Format, LineMatch, MAX_PAGE, Page, PageRequest, Position, SearchRequest, SearchResult, StreamSelector,
 };
@@ -11,12 +17,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::job::Encoding;
-use crate::arg_types::Size;
-use crate::context::Context;
-use crate::document::{Document, ProgramOutput, Render, StyledText};
-use crate::failure::Failure;
-use crate::humanize::bytes;
-use crate::redaction;
 use jiff::Timestamp;
 
 /// Which part of kept output a call is for, beside the place where it begins.
@@ -340,7 +340,7 @@ mod tests {
     fn matches_look_as_those_of_grep_and_cannot_steer_a_terminal() {
         let (text, before, after) = ("boom\u{1b}[2J".to_owned(), vec!["a".into(), "b".into()], vec!["c".into()]);
         let found = output(vec![LineMatch { offset: 0, line: 7, text, before, after }]);
-        insta::assert_snapshot!(crate::document::rendered(&found, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&found, "2026-11-21T12:30:00Z"), @r"
         5-a
         6-b
         7:boom�[2J
@@ -348,7 +348,7 @@ mod tests {
         ");
         let document = found.render(Timestamp::UNIX_EPOCH);
         assert_eq!(document.notes[0].to_string(), "there are more; go on with `--offset` 99");
-        assert_eq!(crate::document::rendered(&output(vec![]), "2026-11-21T12:30:00Z"), "no line matches");
+        assert_eq!(coracle_context::document::rendered(&output(vec![]), "2026-11-21T12:30:00Z"), "no line matches");
     }
 
     #[test]

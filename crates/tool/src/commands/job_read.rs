@@ -1,5 +1,8 @@
 //! `job_read`: what a job printed, page by page or by lines that match.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_runtime::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -7,10 +10,7 @@ use serde_json::Value;
 
 use super::job::reach_guest;
 use super::job_page::{JobOutput, JobPage, OutputSelection};
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::failure::Failure;
 use crate::schema::result_schema;
 
 /// Read kept output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`

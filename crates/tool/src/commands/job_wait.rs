@@ -2,6 +2,14 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::{Name, Seconds, inline_schema};
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, ProgramOutput, Render};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::{duration, millis};
+use coracle_context::model_text::push_line;
+use coracle_context::{redaction, suggest};
 use coracle_jobs::{Job, JobState, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_runtime::{Handle, JobId, PolicyRefusal, PortTarget, Problem};
 use schemars::JsonSchema;
@@ -11,16 +19,8 @@ use serde_json::Value;
 use super::TIMED_OUT;
 use super::job::{reach_guest, state_line};
 use super::job_page::check_pattern;
-use crate::arg_types::{Name, Seconds, inline_schema};
-use crate::config::Config;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, ProgramOutput, Render};
-use crate::failure::{Code, Failure};
-use crate::humanize::{duration, millis};
-use crate::model_text::push_line;
 use crate::schema::result_schema;
-use crate::{redaction, suggest};
 use jiff::Timestamp;
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful

@@ -3,6 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_context::arg_types::Name;
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, StyledText, sanitize};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::{ago, bytes};
+use coracle_context::warning::Warning;
 use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::ContainerEntry;
 use coracle_runtime::{ContainerName, Handle, JobId};
@@ -13,15 +20,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::job::{outcome, reach_guest, time};
-use crate::arg_types::Name;
-use crate::config::CrossSession;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, sanitize};
-use crate::failure::{Code, Failure};
-use crate::humanize::{ago, bytes};
 use crate::schema::result_schema;
-use crate::warning::Warning;
 use jiff::Timestamp;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
@@ -197,14 +197,14 @@ mod tests {
             row("89ababcd", JobState::TimedOut, Some(124), "sleep 9"),
         ];
         let listed = JobsResponse { jobs, count: 3 };
-        insta::assert_snapshot!(crate::document::rendered(&listed, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&listed, "2026-11-21T12:30:00Z"), @r"
         JOB       CONTAINER  STATE      STARTED  OUTPUT   COMMAND
         0123abcd  web        running    2 h ago  1.5 KiB  make serve
         4567abcd  web        exited 3   2 h ago  1.5 KiB  xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
         89ababcd  web        timed out  2 h ago  1.5 KiB  sleep 9
         ");
         let none = JobsResponse { jobs: Vec::new(), count: 0 };
-        let text = crate::document::rendered(&none, "2026-11-21T12:30:00Z");
+        let text = coracle_context::document::rendered(&none, "2026-11-21T12:30:00Z");
         assert_eq!(text, "no jobs; `coracle exec-background` starts one");
     }
 }

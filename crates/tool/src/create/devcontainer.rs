@@ -5,9 +5,16 @@
 
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::warning::Warning;
 use coracle_devcontainer::file::{Devcontainer, Variables};
 use coracle_devcontainer::hooks::{RunAs, run};
 use coracle_devcontainer::mounts::MountKind;
+use coracle_prepare::preflight::ensure_ready;
+use coracle_prepare::requests::{Create, MountArg, PortArg};
+use coracle_prepare::resolve::{Request, copyable, host_path};
+use coracle_prepare::sandbox::devcontainer::{BuildFiles, JudgedFile, bind, judge, local_env, searched, unmet};
 use coracle_provision::{ReportItem, StepReport, UserRequest};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::tree::DirHandle;
@@ -19,13 +26,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::provision::ProvisionRun;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::preflight::ensure_ready;
-use crate::requests::{Create, MountArg, PortArg};
-use crate::resolve::{Request, copyable, host_path};
-use crate::sandbox::devcontainer::{BuildFiles, JudgedFile, bind, judge, local_env, searched, unmet};
-use crate::warning::Warning;
 
 /// Where the workspace is, unless the call or the file says otherwise.
 const WORKSPACE: &str = "/workspace";

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
+use coracle_prepare::resolve::copy_request;
+use coracle_prepare::sandbox;
 use coracle_provision::{RepoCopy, RepoRequest, RepoSource, ReportItem, StepContext};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, ExecTarget, random_hex};
-
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::resolve::copy_request;
-use crate::sandbox;
 
 /// Copies a repository into the container.
 pub(super) async fn brought(

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::session_env::start_main;
 use coracle_jobs::{JobState, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
+use coracle_prepare::resolve::MainRequest;
 use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
 use coracle_runtime::{ContainerPath, Ids, Image, JobId, PortTarget};
 
 use super::provision::{PATH, ProvisionRun};
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::resolve::MainRequest;
-use crate::session_env::start_main;
 
 /// A program that did not end by then has started.
 const STARTS_WITHIN: Duration = Duration::from_millis(300);
@@ -37,7 +37,11 @@ pub(super) fn allowed(cx: &Context, asked: Option<&MainRequest>, image: &Image) 
 
 fn granted(cx: &Context) -> Result<(), Failure> {
     let message = "the image starts its program as root, and that is not granted";
-    if cx.config.security.allow_root { Ok(()) } else { Err(crate::failure::root_refused("root.exec", message)) }
+    if cx.config.security.allow_root {
+        Ok(())
+    } else {
+        Err(coracle_context::failure::root_refused("root.exec", message))
+    }
 }
 
 /// The user and the group that an image names.
@@ -201,12 +205,12 @@ fn environment(image: &Image) -> impl Iterator<Item = (String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
-    use crate::process::Process;
 
     #[test]
     fn no_secret_of_a_main_program_is_remembered() {

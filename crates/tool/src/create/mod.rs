@@ -18,7 +18,15 @@ mod user_content;
 
 use std::time::Instant;
 
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Failure, root_refused};
+use coracle_context::git_programs;
+use coracle_context::humanize::millis;
+use coracle_context::strict;
 use coracle_lifecycle::{Creation, NewRecord, find_network};
+use coracle_prepare::requests::Create;
+use coracle_prepare::resolve::{self, CreateFrom, Request};
 use coracle_provision::UserRequest;
 use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
 use serde_json::Value;
@@ -26,21 +34,14 @@ use serde_json::Value;
 use self::devcontainer::DevcontainerPlan;
 pub use self::render::step_block;
 pub(crate) use self::render::{failed_steps, ports, services};
-pub(crate) use self::response::{CreateResponse, LimitsAnswer, ServiceAnswer};
+pub use self::response::CreateResponse;
+pub(crate) use self::response::{LimitsAnswer, ServiceAnswer};
 pub(crate) use self::source::CreateSource;
 use self::source::ResolvedSource;
 use self::steps::{CreateInput, Creations};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::engines::Backend;
-use crate::failure::{Failure, root_refused};
-use crate::git_programs;
-use crate::humanize::millis;
 use crate::maintenance::upkeep;
-use crate::requests::Create;
-use crate::resolve::{self, CreateFrom, Request};
 use crate::schema::result_schema;
-use crate::strict;
 use crate::target::{Access, check_session as allowed_to};
 
 impl Operation for Create {
@@ -55,14 +56,12 @@ impl Operation for Create {
     }
 }
 
-impl Create {
-    /// Everything that can be said without an engine, of a container that is not made from an image.
-    pub(super) fn check(&self, cx: &Context) -> Result<(), Failure> {
-        if cx.config.is_strict() {
-            return Err(strict::no_origin());
-        }
-        allowed(&resolve::create(self, CreateFrom::Unknown, cx)?, &cx.policy()?)
+/// Checks what can be checked without an engine, of a container that is not made from an image.
+pub(crate) fn check(args: &Create, cx: &Context) -> Result<(), Failure> {
+    if cx.config.is_strict() {
+        return Err(strict::no_origin());
     }
+    allowed(&resolve::create(args, CreateFrom::Unknown, cx)?, &cx.policy()?)
 }
 
 /// The same of one that is made from an image which is not known yet, and is judged by itself.
@@ -108,7 +107,7 @@ async fn create_with(
     if let Some(reused) = Box::pin(reuse::reused(args, request.draft.snapshot.as_ref(), cx)).await? {
         return Ok(reused);
     }
-    let ready = crate::preflight::ensure_ready(cx).await?;
+    let ready = coracle_prepare::preflight::ensure_ready(cx).await?;
     if cx.config.is_strict() {
         strict::check(&ready, &request.spec.limits)?;
     }

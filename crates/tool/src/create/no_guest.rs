@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::requested::Requested;
 use coracle_lifecycle::{Creation, ManagedContainer, SecretState, session};
+use coracle_prepare::resolve::Request;
 use coracle_provision::{Setup, SetupCommand, Status, StepReport, setup};
 use coracle_runtime::ExecTarget;
 
 use super::devcontainer::DevcontainerPlan;
 use super::provision::PutIn;
 use super::report::ReportBuilder;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::requested::Requested;
-use crate::resolve::Request;
 
 /// A container without a guest that is filled.
 pub(super) struct NoGuest<'a> {

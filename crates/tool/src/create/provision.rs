@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity::HostIdentity;
+use coracle_context::requested::Requested;
+use coracle_context::session_env;
 use coracle_lifecycle::{Creation, ManagedContainer};
+use coracle_prepare::image_build::{BuildInPlace, Packages, ResolvedImage};
+use coracle_prepare::resolve::Request;
 use coracle_provision::env::{SessionEnv, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{StepContext, StepReport, amplifier, certs, gh, ssh};
@@ -11,13 +18,6 @@ use coracle_runtime::ContainerPath;
 use super::devcontainer::DevcontainerPlan;
 use super::report::ReportBuilder;
 use super::try_repo;
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::host_identity::HostIdentity;
-use crate::image_build::{BuildInPlace, Packages, ResolvedImage};
-use crate::requested::Requested;
-use crate::resolve::Request;
-use crate::session_env;
 
 /// What was put in.
 pub(super) struct PutIn {

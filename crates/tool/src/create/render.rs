@@ -1,13 +1,13 @@
 //! A new container, and the report of its steps, as a person reads them.
 
+use coracle_context::document::{Block, Document, Render, StyledText, Symbol, joined, optional, word};
+use coracle_context::humanize::{duration, image_label};
 use coracle_provision::{Report, ReportItem, Status, StepReport};
 use coracle_runtime::PublishedPort;
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{CreateResponse, ServiceAnswer};
-use crate::document::{Block, Document, Render, StyledText, Symbol, joined, optional, word};
-use crate::humanize::{duration, image_label};
 use crate::snapshot::without;
 
 /// Lines of a failed command's output that are shown.

@@ -2,12 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use coracle_context::progress::Progress;
 use coracle_provision::{Report, ReportItem, Status, StepReport};
 use coracle_runtime::{Chunk, Redactor};
 use serde_json::Value;
 use tokio::sync::mpsc;
-
-use crate::progress::Progress;
 
 /// A command that prints more than is heard is not held up for long.
 const CHUNKS: usize = 8;

@@ -4,8 +4,17 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use coracle_compose::Service;
+use coracle_context::context::Context;
+use coracle_context::document::joined;
+use coracle_context::engines::Ready;
+use coracle_context::failure::Failure;
+use coracle_context::humanize::bytes;
+use coracle_context::warning::Warning;
+use coracle_context::warning::to_review;
 use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{ManagedContainer, Record, Review, hint};
+use coracle_prepare::image_build::{ImageSource, ResolvedImage};
+use coracle_prepare::resolve::{GitOutside, Request};
 use coracle_provision::Report;
 use coracle_runtime::{
     Capability, Container, ContainerName, ContainerPath, ContainerStatus, Health, Ids, JobId, Limits, ProjectName,
@@ -20,19 +29,10 @@ use super::provision::PutIn;
 use super::source::ForkSource;
 use super::stack::StackUp;
 use crate::commands::connect_command;
-use crate::context::Context;
-use crate::document::joined;
-use crate::engines::Ready;
-use crate::failure::Failure;
-use crate::humanize::bytes;
-use crate::image_build::{ImageSource, ResolvedImage};
-use crate::resolve::{GitOutside, Request};
-use crate::warning::Warning;
-use crate::warning::to_review;
 
 /// The answer.
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
-pub(crate) struct CreateResponse {
+pub struct CreateResponse {
     #[schemars(with = "String")]
     pub(super) container: ContainerName,
     pub(super) container_id: String,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{MadeFrom, Record, RecordState, Role, find};
+use coracle_prepare::requests::{Create, IfExists};
+use coracle_prepare::resolve::fingerprint;
 use coracle_runtime::Handle;
 
 use super::response::CreateResponse;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::requests::{Create, IfExists};
-use crate::resolve::fingerprint;
 use crate::target::{Access, check_policy, check_session};
 
 /// The container that is meant to be used again, if it is there and ready.
@@ -77,13 +77,14 @@ fn differing(then: &BTreeMap<String, String>, now: &BTreeMap<String, String>) ->
 mod tests {
     use std::time::Duration;
 
+    use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::process::Process;
     use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
     use coracle_runtime::{ContainerName, FakeRuntime};
     use serde_json::{Map, Value, json};
 
     use super::differing;
-    use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
+    use crate::{CallInput, execute, operations};
 
     fn context(dir: &std::path::Path, fake: &FakeRuntime) -> Context {
         Context::open(Host::below(dir), &Options::default(), Frontend::Call).unwrap().with_fake(fake.clone())

@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity;
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::SnapshotImage;
 use coracle_lifecycle::MadeFrom;
+use coracle_prepare::image_build::{ImageSource, Packages, ResolvedImage};
+use coracle_prepare::resolve::{Request, SourceFacts};
 use coracle_provision::StepReport;
 use coracle_runtime::{ContainerId, ContainerName, Image, ImageRef, SnapshotName};
 
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::host_identity;
-use crate::image_build::{ImageSource, Packages, ResolvedImage};
-use crate::resolve::{Request, SourceFacts};
 use crate::snapshot::{CopySource, SnapshotSource, TakenSnapshot, snapshots};
 
 /// What a container is made from in place of an image.

@@ -7,23 +7,22 @@ use std::path::Path;
 use coracle_compose::{
     AdmittedStack, Claim, LabelledPart, ReassignedPort, Rules, Service, UpOptions, admit, claim, up,
 };
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::engines::Backend;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::git_programs;
+use coracle_context::guest::shares_files;
+use coracle_context::warning::Warning;
 use coracle_images::BaseRequest;
 use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
+use coracle_prepare::image_build::fetch_settings;
+use coracle_prepare::resolve::{NewStack, Request, StackRequest};
 use coracle_provision::StepReport;
 use coracle_runtime::{
     Access, Capability, ContainerPath, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, Mount,
     NetworkName, NetworkRequest, ProjectName, Protocol,
 };
-
-use crate::config::CrossSession;
-use crate::context::Context;
-use crate::engines::Backend;
-use crate::failure::{Code, Failure};
-use crate::git_programs;
-use crate::guest::shares_files;
-use crate::image_build::fetch_settings;
-use crate::resolve::{NewStack, Request, StackRequest};
-use crate::warning::Warning;
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -66,7 +65,7 @@ pub(super) async fn prepare(
 /// What a service is built as, by the names that Compose gives: it may not be those of an image that is not the stack's.
 fn built(cx: &Context, project: &ProjectName, service: &str) -> Result<(), Failure> {
     let names = ["-", "_"].map(|between| ImageRef::parse(format!("{project}{between}{service}")));
-    names.iter().flatten().try_for_each(|it| crate::image_build::not_for_snippets(cx, it))
+    names.iter().flatten().try_for_each(|it| coracle_prepare::image_build::not_for_snippets(cx, it))
 }
 
 /// A stack that the engine cannot run; that Compose is missing is another matter.
@@ -325,10 +324,10 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
     use coracle_runtime::ProjectName;
 
     use super::built;
-    use crate::context::Context;
 
     #[test]
     fn r04_a_service_is_not_built_as_the_image_of_snippets() {

@@ -1,6 +1,13 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host_identity::{HostIdentity, IdentityRequest};
+use coracle_context::{container_guest, session_env, workspace_mounts};
 use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
+use coracle_prepare::image_build::{self, ResolvedImage};
+use coracle_prepare::resolve::{self, GitOutside, MainRequest, Request};
 use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Workspace, prepare};
 use coracle_runtime::link::Link;
 use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
@@ -14,14 +21,7 @@ use super::response::{CreateOutcome, CreateResponse};
 use super::source::{ForkParent, ResolvedSource};
 use super::stack::{self, Stack, StackUp};
 use super::{main_program, policy, strict_spec};
-use crate::context::Context;
-use crate::engines::{Backend, Ready};
-use crate::failure::{Code, Failure};
-use crate::host_identity::{HostIdentity, IdentityRequest};
-use crate::image_build::{self, ResolvedImage};
 use crate::protected_paths;
-use crate::resolve::{self, GitOutside, MainRequest, Request};
-use crate::{container_guest, session_env, workspace_mounts};
 
 /// What is undone if the call fails.
 pub(super) struct Creations<'c, 'a> {
@@ -116,7 +116,7 @@ pub(super) async fn run<'a>(
     let found = found(ready, making, &container);
     let outcome = CreateOutcome {
         cx,
-        expires_at: crate::removal::expiry(cx, &found.record),
+        expires_at: coracle_context::removal::expiry(cx, &found.record),
         found,
         request,
         devcontainer,

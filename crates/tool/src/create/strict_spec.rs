@@ -1,19 +1,19 @@
 //! A container under `policy = "strict"`: an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::requested::Requested;
+use coracle_context::strict::{self, TMP, USER, WORKSPACE};
+use coracle_context::warning::Warning;
 use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
+use coracle_prepare::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
 use coracle_runtime::link::protocol::EnsureUser;
 use coracle_runtime::{ByteSize, ContainerPath, CreateSpec, Link, Tmpfs};
 
 use super::steps::StartSpec;
-use crate::context::Context;
-use crate::engines::Ready;
-use crate::failure::{Code, Failure};
-use crate::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
-use crate::requested::Requested;
-use crate::strict::{self, TMP, USER, WORKSPACE};
-use crate::warning::Warning;
 
 /// Room in the home.
 const HOME_SIZE: ByteSize = ByteSize::mib(1024);

@@ -3,17 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::host_identity::user_git;
 use coracle_images::detect::{DetectedProfile, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
+use coracle_prepare::resolve::{RepoScan, Request, TryRepo, copy_request};
 use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::host::git::{HostGit as _, Remote};
 use coracle_runtime::{Command, ContainerPath, ExecTarget};
-
-use crate::context::Context;
-use crate::failure::Failure;
-use crate::host_identity::user_git;
-use crate::resolve::{RepoScan, Request, TryRepo, copy_request};
 
 /// A top directory with more names is not looked at any further.
 const MAX_NAMES: usize = 10_000;

@@ -1,5 +1,9 @@
 //! Dotfiles, repositories, files and commands: what the caller brings into a container.
 
+use coracle_context::failure::Failure;
+use coracle_context::requested::Requested;
+use coracle_prepare::requests::Content;
+use coracle_prepare::resolve::{CloneSource, PathInside, Repo};
 use coracle_provision::{
     Dotfiles, FileToPut, InlineFile, ProtectedBinds, RepoSource, Setup, SetupCommand, StepReport, config_files,
     dotfiles, dotfiles_inline, repos, setup,
@@ -8,10 +12,6 @@ use coracle_runtime::{Command, ContainerPath, ExecTarget};
 
 use super::provision::ProvisionRun;
 use super::{local_repo, try_repo};
-use crate::failure::Failure;
-use crate::requested::Requested;
-use crate::requests::Content;
-use crate::resolve::{CloneSource, PathInside, Repo};
 
 impl ProvisionRun<'_> {
     pub(super) async fn dotfiles(&mut self) -> Result<(), Failure> {

@@ -1,12 +1,12 @@
 //! A call from its text to its answer, whatever the front end.
 
+use coracle_context::document::Render;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use serde_json::{Map, Value};
 
 use super::deserialize::{self, Problem};
 use super::{AnswerShape, CallResponse, Operation, OperationEntry, PreparedCall, fields, parse};
-use crate::document::Render;
-use crate::failure::Failure;
-use crate::process::Process;
 
 /// What a caller sent.
 #[derive(Clone, Debug)]
@@ -113,18 +113,18 @@ impl ParsedCall {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::arg_types::{Name, Script, Seconds};
+    use coracle_context::context::{ConfigSource, Context, Frontend};
+    use coracle_context::failure::Failure;
+    use coracle_prepare::process::Process;
     use insta::assert_snapshot;
     use schemars::JsonSchema;
     use serde::Deserialize;
     use serde_json::{Value, json};
 
     use super::{CallInput, execute};
-    use crate::arg_types::{Name, Script, Seconds};
-    use crate::context::{ConfigSource, Context, Frontend};
     use crate::dispatch::{Audience, Effect, Operation, OperationEntry};
-    use crate::failure::Failure;
-    use crate::process::Process;
-    use crate::warning::Warning;
+    use coracle_context::warning::Warning;
 
     /// Runs.
     #[derive(Debug, Deserialize, JsonSchema)]

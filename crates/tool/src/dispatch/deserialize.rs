@@ -1,5 +1,6 @@
 //! Fields to typed arguments, with everything that is wrong.
 
+use coracle_context::failure::{Code, Failure};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -7,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::value_error::ValuePlace;
 use super::value_reader::{self, Misfit, MisfitReason, Segment, shown};
-use crate::failure::{Code, Failure};
 use crate::schema::{self, Arguments};
 
 /// One fault of a call.

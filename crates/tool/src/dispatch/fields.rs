@@ -2,11 +2,11 @@
 
 use std::cell::LazyCell;
 
+use coracle_context::failure::{Code, Failure};
 use serde_json::{Map, Value};
 
 use super::OperationEntry;
 use super::deserialize::{Problem, Problems};
-use crate::failure::{Code, Failure};
 use crate::schema::Arguments;
 
 /// The operation or tool that is called.

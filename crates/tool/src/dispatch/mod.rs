@@ -3,6 +3,8 @@
 //! Reading goes text → object (`parse`) → the operation and its fields (`fields`) → typed arguments (`deserialize`), and
 //! everything that is wrong is told at once.
 
+#[cfg(test)]
+mod audited_fields;
 mod call;
 mod deserialize;
 mod fields;
@@ -21,14 +23,15 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tracing::Instrument as _;
 
-use crate::config::Toolset;
-use crate::context::{Context, Frontend};
-use crate::document::Render;
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::warning::Warning;
-use crate::{audit, schema};
+use crate::schema;
 
+use coracle_context::audit;
+use coracle_context::config::Toolset;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::document::Render;
+use coracle_context::failure::Failure;
+use coracle_context::warning::Warning;
+use coracle_prepare::process::Process;
 pub use coracle_workspace::Effect;
 
 pub(crate) use self::call::ParsedCall;
@@ -301,34 +304,32 @@ impl OperationEntry {
     }
 }
 
-impl Process {
-    /// Executes a request that our own code made, like any other call. `fields` are those of it that the audit trail records.
-    ///
-    /// # Errors
-    /// Those of the operation, in the words of the front end.
-    pub async fn execute<T>(&self, request: T, fields: Value) -> Result<CallResponse, Failure>
-    where
-        T: Operation<Response: Render + 'static>,
-    {
-        let Value::Object(args) = fields else { return Err(Failure::internal("the fields of a call are no object")) };
-        let call = ParsedCall::new::<T, Context>(request, args);
-        call.execute(self).await.map_err(|failure| failure.for_reader(&self.context.reader()))
-    }
+/// Executes a request that our own code made, like any other call. `fields` are those of it that the audit trail records.
+///
+/// # Errors
+/// Those of the operation, in the words of the front end.
+pub async fn execute_request<T>(process: &Process, request: T, fields: Value) -> Result<CallResponse, Failure>
+where
+    T: Operation<Response: Render + 'static>,
+{
+    let Value::Object(args) = fields else { return Err(Failure::internal("the fields of a call are no object")) };
+    let call = ParsedCall::new::<T, Context>(request, args);
+    call.execute(process).await.map_err(|failure| failure.for_reader(&process.context.reader()))
+}
 
-    /// The typed answer of a request that changes nothing.
-    ///
-    /// # Errors
-    /// Those of the operation, in the words of the front end.
-    pub async fn read<T: Operation>(&self, request: T) -> Result<T::Response, Failure> {
-        const { assert!(matches!(T::EFFECT, Effect::ReadOnly), "what changes something is executed, and audited") };
-        let cx = &self.context;
-        let span = tracing::debug_span!("operation", name = T::NAME, session = cx.call.session.as_str());
-        let work = async {
-            cx.configured()?;
-            request.run(cx).await
-        };
-        work.instrument(span).await.map_err(|failure| failure.for_reader(&cx.reader()))
-    }
+/// The typed answer of a request that changes nothing.
+///
+/// # Errors
+/// Those of the operation, in the words of the front end.
+pub async fn query<T: Operation>(process: &Process, request: T) -> Result<T::Response, Failure> {
+    const { assert!(matches!(T::EFFECT, Effect::ReadOnly), "what changes something is executed, and audited") };
+    let cx = &process.context;
+    let span = tracing::debug_span!("operation", name = T::NAME, session = cx.call.session.as_str());
+    let work = async {
+        cx.configured()?;
+        request.run(cx).await
+    };
+    work.instrument(span).await.map_err(|failure| failure.for_reader(&cx.reader()))
 }
 
 /// `ok`, or the code of the failure. A command that ran is `ok`, however it ended.

@@ -3,11 +3,10 @@
 use std::cell::Cell;
 use std::fmt;
 
+use coracle_context::failure::{Code, Failure};
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::error::Category;
 use serde_json::{Map, Value};
-
-use crate::failure::{Code, Failure};
 
 /// The largest call.
 pub const MAX_BYTES: usize = 8 << 20;

@@ -1,10 +1,9 @@
 //! Answers with their types.
 
+use coracle_context::failure::Failure;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-use crate::failure::Failure;
 
 /// Fields of a call, or of its answer.
 pub type CallFields = Map<String, Value>;

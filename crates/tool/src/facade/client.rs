@@ -1,17 +1,17 @@
 //! The session of a program.
 
+use coracle_context::context::{Frontend, Options};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::host::Host;
+use coracle_context::progress::Progress;
+use coracle_prepare::process::Process;
 use coracle_runtime::Input;
 use serde_json::Value;
 
 use super::answers::CallFields;
 use super::container::{ClientContainer, ContainerOptions};
-use crate::context::{Frontend, Options};
 use crate::dispatch::ParsedCall;
-use crate::failure::{Code, Failure};
-use crate::host::Host;
 use crate::operations;
-use crate::process::Process;
-use crate::progress::Progress;
 use crate::tools;
 
 /// A session with the engine and the configuration of this machine. Clones are the same session; calls run at once.

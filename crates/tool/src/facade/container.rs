@@ -1,13 +1,13 @@
 //! One container, and what is done in it.
 
+use coracle_context::failure::Failure;
+use coracle_context::progress::{Event, Progress};
 use coracle_runtime::Input;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::answers::{CallFields, CommandResult, fields, typed};
 use super::client::Client;
-use crate::failure::Failure;
-use crate::progress::{Event, Progress};
 
 /// Fields of `create`. Those without a method here are set by [`with`](Self::with).
 #[derive(Clone, Debug, Default)]

@@ -1,16 +1,16 @@
 //! `cache_clear`: kept images go.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, Symbol};
+use coracle_context::failure::Failure;
 use coracle_images::cache::{CacheClearReport, CachedImageInfo, Clear, RetainedImage};
 use coracle_images::profile::Purpose;
+use coracle_prepare::image_build::cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, Symbol};
-use crate::failure::Failure;
-use crate::image_build::cache;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 

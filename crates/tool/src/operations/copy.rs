@@ -3,7 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, Symbol};
+use coracle_context::failure::Failure;
+use coracle_context::git_programs;
+use coracle_context::humanize::{bytes, count};
+use coracle_context::progress::Amount;
 use coracle_lifecycle::{CopyAmount, CopyMeter, CopyReport, CopyRequest, copy_in, copy_out};
+use coracle_prepare::resolve::{container_path, copy_request, copyable, host_path};
 use coracle_runtime::archive::transfer::SkippedEntry;
 use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{ContainerPath, Handle};
@@ -12,15 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, Symbol};
-use crate::failure::Failure;
-use crate::git_programs;
-use crate::humanize::{bytes, count};
-use crate::progress::Amount;
-use crate::resolve::{container_path, copy_request, copyable, host_path};
 use crate::schema::result_schema;
 use crate::target::reach_running;
 use jiff::Timestamp;
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn copies_say_how_much_and_where() {
-        let text = |it: &CopyResponse| crate::document::rendered(it, "2026-11-21T12:30:00Z");
+        let text = |it: &CopyResponse| coracle_context::document::rendered(it, "2026-11-21T12:30:00Z");
         insta::assert_snapshot!(text(&response(Direction::In)), @"copied 1 file (3 bytes) to web:/tmp/zz");
         let skipped = vec![SkippedEntry { path: "l".into(), reason: "the link leads out of the tree" }];
         let tree = CopyResponse { files: 12, dirs: 2, bytes: 5000, skipped, ..response(Direction::Out) };

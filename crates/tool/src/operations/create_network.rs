@@ -1,17 +1,17 @@
 //! `create_network`: containers that find each other by name.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::egress;
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{NetworkOwner, NewNetwork};
 use coracle_runtime::NetworkName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::egress;
-use crate::failure::{Code, Failure};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session};
 use jiff::Timestamp;
@@ -49,7 +49,7 @@ impl Operation for CreateNetwork {
         if !internal {
             leads_out(cx)?;
         }
-        let ready = crate::preflight::ensure_ready(cx).await?;
+        let ready = coracle_prepare::preflight::ensure_ready(cx).await?;
         let new = NewNetwork { name: self.name, owner: NetworkOwner::Session(session), internal };
         let (network, created) = coracle_lifecycle::create_network(&*ready.runtime, &cx.store()?, &new).await?;
         check_session(cx, network.session.as_deref().unwrap_or_default(), &network.name, Access::Use)?;
@@ -102,12 +102,13 @@ impl Render for CreateNetworkResponse {
 mod tests {
     use std::sync::Arc;
 
+    use coracle_context::Context;
+    use coracle_context::config::{Config, NetworkGrant, Preset};
+    use coracle_prepare::process::Process;
     use coracle_runtime::LabelNamespace;
     use serde_json::{Value, json};
 
-    use crate::config::{Config, NetworkGrant, Preset};
-    use crate::process::Process;
-    use crate::{CallInput, Context, execute, operations};
+    use crate::{CallInput, execute, operations};
 
     #[tokio::test]
     async fn a_name_that_a_network_of_a_sandbox_could_have_is_refused() {

@@ -3,6 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, optional, word};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::removal::{removing, saved_lines};
+use coracle_context::warning::{Warning, to_review};
 use coracle_lifecycle::{
     DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, at_hand, reconcile,
 };
@@ -11,15 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, optional, word};
-use crate::failure::{Code, Failure};
-use crate::removal::{removing, saved_lines};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session, reach};
-use crate::warning::{Warning, to_review};
 use jiff::Timestamp;
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
@@ -74,7 +74,10 @@ impl Operation for Destroy {
             Ok(found) => found,
             Err(failure) => {
                 let gone = store.destroyed(&self.container).map_err(Error::from)?;
-                let unknown = matches!(failure.code, crate::failure::Code::NotFound | crate::failure::Code::NotManaged);
+                let unknown = matches!(
+                    failure.code,
+                    coracle_context::failure::Code::NotFound | coracle_context::failure::Code::NotManaged
+                );
                 // One that was ours is gone for good, also when a stranger took its name since.
                 return match gone.filter(|_| unknown) {
                     Some(container) => Ok(answer(container, None, Removed::gone())),
@@ -185,6 +188,7 @@ pub(super) fn outcome(already_gone: bool, detail: &str) -> &'static str {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use coracle_runtime::{FakeRuntime, ImageRef, NetworkAttachment, admit};
@@ -192,13 +196,12 @@ pub(super) mod tests {
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
-    use crate::process::Process;
 
     /// A container that runs and was adopted.
     pub(in crate::operations) async fn adopted(cx: &Context, fake: &FakeRuntime) -> Handle {
         let image = ImageRef::parse(LOCAL_IMAGE).unwrap();
         let found = fake.find_images(std::slice::from_ref(&image)).await.unwrap();
-        let spec = crate::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
+        let spec = coracle_prepare::resolve::bare(ContainerName::parse("theirs").unwrap(), image);
         let spec = admit(spec, &cx.policy().unwrap())
             .unwrap()
             .with_image(found[0].id.clone(), NetworkAttachment::EngineDefault);
@@ -229,8 +232,8 @@ pub(super) mod tests {
         let (container, detail) = (ContainerName::parse("web").unwrap(), "Destroyed");
         let (saved, review, compose_project) = Default::default();
         let mut gone = DestroyResponse { container, detail, already_gone: false, saved, review, compose_project };
-        assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web destroyed");
+        assert_eq!(coracle_context::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web destroyed");
         gone.already_gone = true;
-        assert_eq!(crate::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web was gone already");
+        assert_eq!(coracle_context::document::rendered(&gone, "2026-11-21T12:30:00Z"), "web was gone already");
     }
 }

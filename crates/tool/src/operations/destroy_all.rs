@@ -1,5 +1,13 @@
 //! `destroy_all`: the containers of this session, or of all.
 
+use coracle_context::audit::automatic_removal;
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, Symbol};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::removal::{removing, saved_lines};
+use coracle_context::warning::Warning;
+use coracle_context::warning::to_review;
 use coracle_lifecycle::{
     ContainerEntry, DestroyReport, Finding, OwnNetwork, RemoveOptions, Review, SaveReport, Store, drop_networks, list,
     reconcile,
@@ -8,17 +16,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::audit::automatic_removal;
-use crate::config::CrossSession;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, Symbol};
-use crate::failure::{Code, Failure};
 use crate::operations::destroy::{FORGOTTEN, outcome};
-use crate::removal::{removing, saved_lines};
 use crate::schema::result_schema;
-use crate::warning::Warning;
-use crate::warning::to_review;
 use jiff::Timestamp;
 
 /// Remove all containers of this session. Work that only they have is saved on the host first.
@@ -215,13 +215,13 @@ impl Render for DestroyAllResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_prepare::process::Process;
     use coracle_runtime::{ContainerRuntime as _, FakeRuntime};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::dispatch::{CallInput, execute};
     use crate::operations::destroy::tests::adopted;
-    use crate::process::Process;
 
     #[tokio::test]
     async fn what_was_adopted_is_forgotten_and_not_counted() {
@@ -260,12 +260,12 @@ mod tests {
         };
         let results = vec![result("a", false, "Destroyed"), result("b", true, ""), result("c", false, FORGOTTEN)];
         let mut all = DestroyAllResponse { destroyed: 1, results, networks_removed: Vec::new() };
-        insta::assert_snapshot!(crate::document::rendered(&all, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&all, "2026-11-21T12:30:00Z"), @r"
         ✓ a destroyed
         – b kept: it is persistent
         ✓ c is forgotten: it was adopted, and is left as it is
         ");
         all.results.clear();
-        assert_eq!(crate::document::rendered(&all, "2026-11-21T12:30:00Z"), "no containers to destroy");
+        assert_eq!(coracle_context::document::rendered(&all, "2026-11-21T12:30:00Z"), "no containers to destroy");
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::Failure;
+use coracle_context::suggest;
 use coracle_lifecycle::{Engines, Error, OwnNetwork, Store, find_network};
 use coracle_runtime::{ContainerRuntime, NetworkName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
 use crate::schema::result_schema;
-use crate::suggest;
 use crate::target::{Access, check_session};
 use jiff::Timestamp;
 

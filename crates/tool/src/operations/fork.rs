@@ -1,17 +1,17 @@
 //! `fork`: a container made from another as that is now.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::preflight::ensure_ready;
+use coracle_prepare::requests::{Create, without_image};
 use coracle_runtime::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
-use crate::create::{CreateResponse, CreateSource, create};
+use crate::create::{self, CreateResponse, CreateSource};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::failure::{Code, Failure};
-use crate::preflight::ensure_ready;
-use crate::requests::{Create, without_image};
 use crate::snapshot::SnapshotSource;
 
 /// Make a container from another one as its files are now; processes do not go with them. The embedded engine copies the
@@ -34,7 +34,7 @@ impl Operation for Fork {
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
-        self.create.check(cx)?;
+        create::check(&self.create, cx)?;
         let ready = ensure_ready(cx).await?;
         let source = SnapshotSource::reach(cx, &self.container).await?;
         let (theirs, ours) = (source.runtime.endpoint(), ready.runtime.endpoint());
@@ -51,6 +51,6 @@ impl Operation for Fork {
             )));
         }
         let name = SnapshotName::parse(format!("fork-{}", random_hex::<6>())).map_err(Failure::internal)?;
-        create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await
+        create::create(&self.create, Some(CreateSource::Fork(Box::new(source), name)), cx).await
     }
 }

@@ -1,6 +1,12 @@
 //! `forward`: a port of this host that leads to a server in a container.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::document::{Document, Render};
+use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::enter;
+use coracle_prepare::forwards::{ForwardTarget, MAX_FORWARDS};
+use coracle_prepare::process::Process;
 use coracle_runtime::link::{PortForward, forward_port, join_port};
 use coracle_runtime::{ContainerName, ExecTarget, Handle, Ids, PolicyRefusal, Problem, RecordId};
 use coracle_sandbox::provider::Forward as HeldForward;
@@ -11,13 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::arg_types::Name;
-use crate::context::{Context, Frontend};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render};
-use crate::failure::{Code, Failure};
-use crate::forwards::{ForwardTarget, MAX_FORWARDS};
-use crate::process::Process;
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside};
 use crate::workflow::{has_workflow, workflow_sandbox};
@@ -250,13 +250,14 @@ impl Render for ForwardResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::{Context, Frontend, Host, Options};
+    use coracle_prepare::process::Process;
     use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::LOCAL_IMAGE;
     use serde_json::json;
 
     use super::MAX_FORWARDS;
-    use crate::process::Process;
-    use crate::{CallInput, Context, Frontend, Host, Options, execute, operations};
+    use crate::{CallInput, execute, operations};
 
     #[tokio::test]
     async fn ports_of_containers_that_are_gone_are_given_back() {

@@ -1,17 +1,17 @@
 //! `images`: what is kept for the next containers.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, optional};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{ago, bytes};
 use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;
+use coracle_prepare::image_build::cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, optional};
-use crate::failure::Failure;
-use crate::humanize::{ago, bytes};
-use crate::image_build::cache;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 
@@ -72,11 +72,11 @@ impl Render for ImagesResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
     use coracle_runtime::{ImageId, ImageRef};
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn cached_images_are_a_table() {

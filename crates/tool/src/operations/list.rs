@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, StyledText, joined};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{ago, count, image_label};
 use coracle_lifecycle::{ContainerEntry, Role, Store};
 use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, Protocol, PublishedPort, RecordId};
 use schemars::JsonSchema;
@@ -11,12 +16,7 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use crate::commands::running;
-use crate::config::CrossSession;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, joined};
-use crate::failure::Failure;
-use crate::humanize::{ago, count, image_label};
 use crate::last_seen::LastSeen;
 use crate::schema::result_schema;
 use jiff::Timestamp;
@@ -115,7 +115,7 @@ impl Operation for List {
         let seen = |it: &ContainerEntry| all || it.record.session == cx.call.session.as_str();
         let shown = |it: ContainerEntry| {
             let running = jobs.get(&it.record.record_id).copied().unwrap_or(0);
-            let expires_at = crate::removal::expiry(cx, &it.record);
+            let expires_at = coracle_context::removal::expiry(cx, &it.record);
             let services = it.record.compose_project.as_ref().and_then(|it| listing.services.get(it.as_str()));
             let compose_services = services.cloned().unwrap_or_default();
             ContainerRow { jobs_running: running, expires_at, compose_services, ..row(it) }
@@ -142,7 +142,7 @@ fn as_last_seen(cx: &Context, store: &Store) -> Result<ListResponse, Failure> {
         let is_primary = matches!(record.role, Role::Primary | Role::Adopted);
         let entry = ContainerEntry { record, container: None };
         if is_primary {
-            let expires_at = crate::removal::expiry(cx, &entry.record);
+            let expires_at = coracle_context::removal::expiry(cx, &entry.record);
             let ports = last.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let row = ContainerRow { expires_at, ports, port_map: last.ports, ..row(entry) };
             containers.push(ContainerRow { status: last.status, running: last.running, ..row });
@@ -296,13 +296,13 @@ fn named(what: &str, names: &[String]) -> Option<StyledText> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Frontend;
+    use coracle_context::document::rendered;
     use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::Verb;
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::context::Frontend;
-    use crate::document::rendered;
 
     fn response(containers: Vec<ContainerRow>, unverified: Vec<String>) -> ListResponse {
         let (others, foreign, as_of) = (Vec::new(), Vec::new(), None);

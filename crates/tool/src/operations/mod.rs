@@ -21,12 +21,12 @@ mod snapshots;
 mod status;
 mod wait_healthy;
 
+use coracle_context::context::Context;
+use coracle_context::removal::removing;
 use coracle_runtime::RecordId;
 
 use crate::commands;
-use crate::context::Context;
 use crate::dispatch::OperationEntry;
-use crate::removal::removing;
 use crate::terminals;
 
 pub use self::destroy::{Destroy, DestroyResponse};
@@ -39,7 +39,7 @@ pub use crate::commands::{ExecCancel, ExecCancelResponse, ExecPoll, ExecPollResp
 /// Those of agents, in the order of the tool's description.
 pub static ALL: &[OperationEntry] = &[
     OperationEntry::for_operation::<preflight::Preflight>(),
-    OperationEntry::for_operation::<crate::requests::Create>(),
+    OperationEntry::for_operation::<coracle_prepare::requests::Create>(),
     OperationEntry::for_operation::<commands::Exec>(),
     OperationEntry::for_operation::<commands::ExecInteractiveHint>(),
     OperationEntry::for_operation::<commands::ExecBackground>(),

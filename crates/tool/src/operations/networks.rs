@@ -1,17 +1,17 @@
 //! `networks`: those that containers share.
 
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::ago;
 use coracle_lifecycle::OwnNetwork;
 use coracle_runtime::ProjectName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::CrossSession;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render};
-use crate::failure::Failure;
-use crate::humanize::ago;
 use crate::schema::result_schema;
 use jiff::Timestamp;
 
@@ -91,10 +91,10 @@ impl Render for NetworksResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn networks_are_a_table() {

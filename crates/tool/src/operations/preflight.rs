@@ -1,13 +1,13 @@
 //! `preflight`: can containers be made here, and what to do if not.
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_prepare::preflight::{PreflightResponse, renewed};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::preflight::{PreflightResponse, renewed};
 use crate::schema::result_schema;
 
 /// Check whether containers can be made here, and what to do if not. Reads and never changes anything.

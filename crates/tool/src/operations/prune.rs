@@ -1,23 +1,23 @@
 //! `prune`: what of ours nothing needs any more.
 
+use coracle_context::arg_types::Seconds;
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render, StyledText, word};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::bytes;
 use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
+use coracle_prepare::image_build::cache;
+use coracle_prepare::session_tools;
 use coracle_runtime::{Image, ImageId, LabelFilter};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Seconds;
-use crate::config::CrossSession;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, word};
-use crate::failure::Failure;
-use crate::humanize::bytes;
-use crate::image_build::cache;
 use crate::schema::result_schema;
-use crate::session_tools;
 
 /// Remove unused resources of Coracle: containers whose session has ended or whose time is over, half-made ones, and unused
 /// networks, volumes and images.
@@ -359,13 +359,13 @@ mod tests {
         ];
         let kept = vec![KeptItem { kind: PruneTarget::Images, name: String::new(), id: None, reason: String::new() }];
         let pruned = PruneResponse { dry_run: true, items, reclaimed_bytes: 1 << 20, kept };
-        insta::assert_snapshot!(crate::document::rendered(&pruned, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&pruned, "2026-11-21T12:30:00Z"), @r"
         KIND        NAME  SIZE   WHY
         containers  x     1 MiB  it is unused
         networks    x            stays: it is used
         1 MiB would be freed; 1 kept, `--json` says why; `--dry-run=false` removes it
         ");
         let none = PruneResponse { dry_run: true, items: vec![], reclaimed_bytes: 0, kept: vec![] };
-        assert_eq!(crate::document::rendered(&none, "2026-11-21T12:30:00Z"), "nothing to prune");
+        assert_eq!(coracle_context::document::rendered(&none, "2026-11-21T12:30:00Z"), "nothing to prune");
     }
 }

@@ -1,17 +1,17 @@
 //! `restore`: a container made from a snapshot.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_prepare::preflight::ensure_ready;
+use coracle_prepare::requests::{Create, without_image};
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
-use crate::create::{CreateResponse, CreateSource, create};
+use crate::create::{self, CreateResponse, CreateSource};
 use crate::dispatch::{Effect, Operation, SharedFields};
-use crate::failure::Failure;
-use crate::preflight::ensure_ready;
-use crate::requests::{Create, without_image};
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
@@ -36,10 +36,10 @@ impl Operation for Restore {
     type Response = CreateResponse;
 
     async fn run(self, cx: &Context) -> Result<CreateResponse, Failure> {
-        self.create.check(cx)?;
+        create::check(&self.create, cx)?;
         let ready = ensure_ready(cx).await?;
         let snapshot = snapshots(cx, &cx.store()?)?.find(&*ready.runtime, &self.snapshot).await?;
         may_use_snapshot(cx, &snapshot)?;
-        create(&self.create, Some(CreateSource::Snapshot(Box::new(snapshot))), cx).await
+        create::create(&self.create, Some(CreateSource::Snapshot(Box::new(snapshot))), cx).await
     }
 }

@@ -1,16 +1,16 @@
 //! `snapshot_delete`: a snapshot goes.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::bytes;
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
-use crate::humanize::bytes;
 use crate::schema::result_schema;
 use crate::snapshot::{named, snapshots};
 use crate::target::may_use_snapshot;
@@ -62,8 +62,9 @@ impl Render for SnapshotDeleteResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
+
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn a_deletion_says_what_it_freed() {

@@ -1,16 +1,16 @@
 //! `snapshots`: what was kept.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Column, Document, Render};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{ago, bytes};
 use coracle_images::snapshot::SnapshotUse;
 use coracle_runtime::SnapshotName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render};
-use crate::failure::Failure;
-use crate::humanize::{ago, bytes};
 use crate::schema::result_schema;
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
@@ -90,10 +90,10 @@ impl Render for SnapshotsResponse {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::document::rendered;
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::document::rendered;
 
     #[test]
     fn snapshots_are_a_table() {

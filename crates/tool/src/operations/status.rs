@@ -2,6 +2,12 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, joined, optional, word};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::{ago, bytes, count, until_expiry};
+use coracle_context::warning::{replaced_mounts, to_review};
 use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
 use coracle_runtime::{
     Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, IsolationKind, LinkSettings, ProjectName,
@@ -11,17 +17,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::arg_types::Name;
 use crate::commands::running;
-use crate::context::Context;
 use crate::create::{LimitsAnswer, ServiceAnswer, failed_steps, ports, services};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, joined, optional, word};
-use crate::failure::Failure;
-use crate::humanize::{ago, bytes, count, until_expiry};
 use crate::schema::result_schema;
 use crate::target::{Access, reach};
-use crate::warning::{replaced_mounts, to_review};
 use jiff::Timestamp;
 
 /// A guest that has not answered by then is lost.
@@ -138,7 +138,7 @@ impl Operation for StatusOf {
             }
         };
         let (jobs_running, usage, health) = tokio::join!(running(cx, &record), usage, health);
-        let expires_at = crate::removal::expiry(cx, &record);
+        let expires_at = coracle_context::removal::expiry(cx, &record);
         let read_only_paths = read_only_paths(&record);
         let watched = record.clone();
         let review = tokio::task::spawn_blocking(move || compared(&watched)).await.map_err(Failure::internal)?;
@@ -375,7 +375,7 @@ mod tests {
             })),
             ..status()
         };
-        insta::assert_snapshot!(crate::document::rendered(&it, "2026-11-22T12:00:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&it, "2026-11-22T12:00:00Z"), @r"
         web running, started just now
           image    ubuntu:24.04
           user     1000:1000
@@ -395,7 +395,7 @@ mod tests {
     async fn a_record_adds_what_was_created_and_the_steps_that_failed() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path()).with_fake(coracle_runtime::FakeRuntime::new());
-        let process = crate::Process::new(cx);
+        let process = coracle_prepare::Process::new(cx);
         let call = async |call: Value| {
             let input = crate::CallInput::Object(call.as_object().cloned().unwrap());
             crate::execute(crate::operations::ALL, &process, input).await
@@ -422,7 +422,7 @@ mod tests {
             oom_killed: true,
             ..status()
         };
-        let text = crate::document::rendered(&ended, "2026-11-22T12:00:00Z");
+        let text = coracle_context::document::rendered(&ended, "2026-11-22T12:00:00Z");
         assert_eq!(text.lines().next().unwrap(), "web exited with 137, out of memory");
     }
 }

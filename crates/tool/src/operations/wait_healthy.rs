@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::{Name, Script, Seconds};
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::{count, duration, millis};
 use coracle_lifecycle::{Check, Error, HealthReport, Probe, ProbeOutcome, RetryPolicy};
 use coracle_runtime::{Command, Handle, PortTarget};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::arg_types::{Name, Script, Seconds};
 use crate::commands::PortRequest;
 use crate::commands::lost_with_container;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::{Code, Failure};
-use crate::humanize::{count, duration, millis};
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside, reach_running};
 use jiff::Timestamp;

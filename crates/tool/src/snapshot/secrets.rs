@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use coracle_context::config::SnapshotSecrets;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::session_env::{self, LiveSecrets};
+use coracle_context::warning::Warning;
 use coracle_lifecycle::Record;
 use coracle_runtime::link::{ScanOptions, ScanReport};
 use coracle_runtime::{ContainerPath, ExecTarget};
-
-use crate::config::SnapshotSecrets;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::session_env::{self, LiveSecrets};
-use crate::warning::Warning;
 
 /// Larger files are not searched.
 const MAX_FILE: u64 = 1 << 20;

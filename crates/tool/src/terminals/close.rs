@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Close a shell: everything it started is ended. Answers the rest of its output and how its command ended.

@@ -1,15 +1,15 @@
 //! `shell_expect`: a shell is read until a pattern comes.
 
+use coracle_context::arg_types::Seconds;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use regex::{Regex, RegexBuilder};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find, until};
-use crate::arg_types::Seconds;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Wait until a shell prints what matches `pattern`, and answer all up to it. `reason` is `match`, `timeout` (the output so

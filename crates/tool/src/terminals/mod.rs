@@ -8,6 +8,12 @@ mod send;
 
 use std::sync::Arc;
 
+use coracle_context::arg_types::Seconds;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
+use coracle_prepare::shells::{Shell, ShellEnd, TerminalOutput, WaitEnd};
 use coracle_runtime::Exit;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -18,12 +24,6 @@ pub(crate) use self::expect::ShellExpect;
 pub(crate) use self::open::ShellOpen;
 pub(crate) use self::read::ShellRead;
 pub(crate) use self::send::ShellSend;
-use crate::arg_types::Seconds;
-use crate::context::{Context, Frontend};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::shells::{Shell, ShellEnd, TerminalOutput, WaitEnd};
 
 /// The answer of every operation on a shell.
 #[derive(Debug, JsonSchema, Serialize)]

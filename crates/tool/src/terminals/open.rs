@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_context::arg_types::{Name, Pairs, Script, Seconds, pairs};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::redaction;
+use coracle_prepare::process::Process;
+use coracle_prepare::resolve::plain_env;
+use coracle_prepare::shells::{MAX_SHELLS, Shell};
 use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Handle, TerminalSize};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, outlives_the_call, until};
-use crate::arg_types::{Name, Pairs, Script, Seconds, pairs};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::redaction;
-use crate::resolve::plain_env;
 use crate::schema::result_schema;
-use crate::shells::{MAX_SHELLS, Shell};
 use crate::target::{CommandTarget, reach_inside};
 
 /// Open a terminal in a container for a REPL, a debugger or whatever asks: the user's shell, or `command`. It stays open

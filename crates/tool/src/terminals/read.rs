@@ -1,13 +1,13 @@
 //! `shell_read`: what a shell printed since it was last read.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Read what a shell printed since the last call, without waiting.

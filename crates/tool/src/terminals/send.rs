@@ -1,14 +1,14 @@
 //! `shell_send`: text and keys for a shell, and what it prints then.
 
+use coracle_context::arg_types::{Seconds, inline_schema};
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ShellResponse, find, until};
-use crate::arg_types::{Seconds, inline_schema};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
 use crate::schema::result_schema;
 
 /// Type into a shell, and answer what it prints until it is silent for a moment. `reason` is `quiet`, `timeout` or `ended`.

@@ -1,12 +1,11 @@
 //! Answers of session tools in the toolset `agent`, whose own texts say some things twice.
 
+use coracle_context::failure;
+use coracle_context::model_text::{CommandText, push_line};
 use coracle_workspace::{
     EditFile, EvaluatePython, EvaluationResult, Glob, Grep, Ls, ReadFile, Response, Rm, RunOutput, Shell, Snapshot,
     Tool, WriteFile,
 };
-
-use crate::failure;
-use crate::model_text::{CommandText, push_line};
 
 /// A session tool with a text for the toolset `agent`.
 pub(super) trait Brief: Tool {

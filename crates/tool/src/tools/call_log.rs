@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use coracle_audit::arguments;
+use coracle_context::event_log::EventLog;
+use coracle_context::humanize::millis;
+use coracle_prepare::process::Process;
 use coracle_runtime::{Redactor, is_deceptive};
 use serde_json::{Map, Value, json};
 
 use super::chosen_container;
 use crate::dispatch::{CallResponse, OperationEntry};
-use crate::event_log::EventLog;
-use crate::humanize::millis;
-use crate::process::Process;
 
 /// Characters of a preview.
 const PREVIEW: usize = 200;
@@ -103,9 +103,10 @@ fn shown(redactor: &Redactor, text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
+    use coracle_context::host_identity::secrets_of;
+
     use super::preview;
-    use crate::context::Context;
-    use crate::host_identity::secrets_of;
 
     #[test]
     fn w41_previews_are_short_escaped_and_without_secrets() {

@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use coracle_context::arg_types::Name;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::{redaction, warning};
 use coracle_lifecycle::Record;
+use coracle_prepare::process::Process;
 use coracle_runtime::{ExecTarget, Handle, Redactor};
 use coracle_workspace::{SessionHandle, Warning, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::arg_types::Name;
 use crate::dispatch::{CallResponse, Problems, SharedFields, read_any};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
 use crate::schema::{self, Arguments};
 use crate::target::{CommandTarget, reach_inside};
-use crate::{redaction, warning};
 
 /// The field, which every tool on files and commands has beside its own.
 pub(super) const FIELD: &str = "container";

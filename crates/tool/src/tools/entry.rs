@@ -1,5 +1,9 @@
 //! A tool as a row: how its arguments are read, and how its answer is told.
 
+use coracle_context::config::Toolset;
+use coracle_context::failure::{self, Failure};
+use coracle_context::model_text;
+use coracle_prepare::process::Process;
 use coracle_runtime::Handle;
 use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Workspace, with_notes};
 use schemars::JsonSchema;
@@ -8,13 +12,10 @@ use serde_json::{Map, Value, json};
 use super::brief::{self, Brief};
 use super::chosen_container::{self, ChosenContainer};
 use super::shell_output::ShellOutput;
-use crate::config::Toolset;
 use crate::dispatch::{
     AnswerShape, Audience, CallResponse, OperationEntry, PreparedCall, Problems, SharedFields, read_any,
 };
-use crate::failure::{self, Failure};
-use crate::process::Process;
-use crate::{model_text, schema};
+use crate::schema;
 
 type Arguments = Map<String, Value>;
 

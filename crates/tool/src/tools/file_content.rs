@@ -1,17 +1,17 @@
 //! `download` and `upload`: the content of a file as raw bytes beside the answer, for programs with an open connection.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
+use coracle_prepare::resolve::container_path;
 use coracle_runtime::link::WriteFile;
 use coracle_runtime::link::protocol::{FileRef, UserSpec};
 use coracle_runtime::{Capability, Chunk, Error, ExecTarget, Handle, Link, Stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::arg_types::Name;
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::resolve::container_path;
 use crate::target::{CommandTarget, reach_inside};
 
 /// Permission bits of a file that is a program, and of one that is not.

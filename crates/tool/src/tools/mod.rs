@@ -13,17 +13,17 @@ mod shell_output;
 
 use std::time::Instant;
 
+use coracle_context::config::Toolset;
+use coracle_context::context::{Context, Frontend};
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
+use coracle_prepare::session_tools::{is_open, runs_on_host};
 use coracle_workspace::{
     EditFile, EvaluatePython, Glob, Grep, Ls, ReadFile, Rm, RunCode, Shell, SlotRole, Snapshot, WriteFile,
 };
 use serde_json::{Map, Value};
 
-use crate::config::Toolset;
-use crate::context::{Context, Frontend};
 use crate::dispatch::{self, AnswerShape, CallResponse, OperationEntry, ParsedCall};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::session_tools::{is_open, runs_on_host};
 use crate::workflow::{
     WorkflowApply, WorkflowCancel, WorkflowDiff, WorkflowEvents, WorkflowExec, WorkflowResult, WorkflowStart,
     WorkflowStatus,

@@ -1,5 +1,8 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
+use coracle_context::arg_types::Name;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure, slot_failure};
 use coracle_lifecycle::SlotInfo;
 use coracle_runtime::{JobId, Link, Redactor};
 use coracle_workspace::{SlotRole, Workspace};
@@ -7,11 +10,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::arg_types::Name;
 use crate::commands::{JobPage, OutputSelection};
-use crate::context::Context;
 use crate::dispatch::SharedFields;
-use crate::failure::{Code, Failure, slot_failure};
 use crate::target::root_is_inside;
 
 /// Read all that a command or snippet printed, when its answer was cut: a page from `offset` or `line` on, or with `pattern`

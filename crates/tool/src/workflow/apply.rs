@@ -1,5 +1,7 @@
 //! `workflow_apply`: the work of a workflow into the checkout that it began from.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_worktrees::changes::{ApplyMode, ApplyReport};
 use schemars::JsonSchema;
@@ -7,8 +9,6 @@ use serde::Deserialize;
 
 use super::{OpenWorkflow, has_ended};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::worktree::{CheckoutRequest, Workflow};
 
 /// Bring the work of a workflow that ended into the directory that it began from: all of it, or nothing where something

@@ -1,13 +1,13 @@
 //! `workflow_cancel`: an agent is told to stop.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_sandbox::RunState;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Stop the agent of a workflow. What it did stays in its worktree.

@@ -1,13 +1,13 @@
 //! `workflow_diff`: what a workflow changed, for the agent that started it.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_worktrees::changes::{Diff, DiffOptions};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OpenWorkflow;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Bytes of a patch in an answer: a model reads all of it.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use coracle_context::arg_types::Seconds;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_sandbox::RunState;
 use coracle_workspace::Alias;
 use schemars::JsonSchema;
@@ -10,10 +13,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::find;
-use crate::arg_types::Seconds;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Events of one answer.

@@ -1,16 +1,16 @@
 //! `workflow_exec`: a command in the worktree of a workflow, for the agent that started it.
 
+use coracle_context::arg_types::{Script, Seconds};
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::{Exec, Exit};
 use coracle_worktrees::create::CreateRequest;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::OpenWorkflow;
-use crate::arg_types::{Script, Seconds};
 use crate::commands::{ExecResponse, check_command, inline_bytes, limits, sandbox_response};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::worktree::Workflow;
 
 /// Run a command in the worktree of a workflow, as its agent, also while that works. A command that fails is a successful

@@ -17,15 +17,15 @@ pub(crate) use self::exec::WorkflowExec;
 pub(crate) use self::result::WorkflowResult;
 pub(crate) use self::start::WorkflowStart;
 pub(crate) use self::status::WorkflowStatus;
-use crate::config::CrossSession;
-use crate::context::Context;
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::sandbox::{open, sandboxes, worktrees};
 use crate::worktree::Workflow;
 
 use std::sync::Arc;
 
+use coracle_context::config::CrossSession;
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::{open, sandboxes, worktrees};
 use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxKey};
 use coracle_types::WorkflowId;
 

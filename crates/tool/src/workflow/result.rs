@@ -1,5 +1,8 @@
 //! `workflow_result`: what came of an agent's work.
 
+use coracle_context::failure::Failure;
+use coracle_context::warning::Warning;
+use coracle_prepare::process::Process;
 use coracle_sandbox::RunState;
 use coracle_sandbox::protocol::Usage;
 use coracle_worktrees::changes::{Commit, StrayCommits};
@@ -10,9 +13,6 @@ use serde_json::Value;
 
 use super::{OpenWorkflow, find, has_ended};
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::warning::Warning;
 use crate::worktree::Workflow;
 
 /// What came of a workflow that ended: the agent's answer, its branch with the commits, and what it used.

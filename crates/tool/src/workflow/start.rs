@@ -1,5 +1,13 @@
 //! `workflow_start`: another agent begins to work.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::progress::Progress;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use coracle_prepare::sandbox::run::{RunTarget, Task, begin, drive, model};
+use coracle_prepare::sandbox::source::source;
+use coracle_prepare::sandbox::{apply_devcontainer, ensure_key, open, usual_profile};
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::{OpenSandbox, SandboxHandle};
@@ -9,15 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::progress::Progress;
-use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
-use crate::sandbox::run::{RunTarget, Task, begin, drive, model};
-use crate::sandbox::source::source;
-use crate::sandbox::{apply_devcontainer, ensure_key, open, usual_profile};
 use crate::worktree::{Profile, uncommitted};
 
 /// Start an agent on a task, in a sandbox of its own with its own branch and worktree of the repository. It works on by

@@ -1,5 +1,8 @@
 //! `workflow_status`: how an agent's work stands.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::open;
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::{RunState, SandboxLiveness};
 use coracle_types::ProfileName;
@@ -10,9 +13,6 @@ use serde_json::Value;
 
 use super::find;
 use crate::dispatch::{Effect, Operation};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::sandbox::open;
 use crate::worktree::Workflow;
 
 /// How a workflow stands: whether its agent works, and what it used.

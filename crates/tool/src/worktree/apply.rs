@@ -2,20 +2,17 @@
 
 use std::path::PathBuf;
 
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::git_programs;
+use coracle_prepare::process::Process;
 use coracle_sandbox::SandboxHandle;
 use coracle_worktrees::changes::{ApplyMode, ApplyReport, ApplyRequest};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
-use crate::git_programs;
-use crate::humanize::count;
-use crate::process::Process;
 
 /// Bring what a workflow changed into a directory of this host: all of it, or nothing where something conflicts.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -66,17 +63,5 @@ impl Operation<Process> for Apply {
         let request = CheckoutRequest { to: self.to, mode, protected: self.protected.unwrap_or(false) };
         let ask = request.resolve(&process.context, &sandbox).await?;
         Ok(sandbox.worktrees.apply(&open.inside, &self.workflow.0, &ask).await?)
-    }
-}
-
-impl Render for ApplyReport {
-    fn render(&self, _: Timestamp) -> Document {
-        let to = format!(" in {}", self.to.display());
-        let line = match (&self.branch, self.files.len() as u64) {
-            (Some(branch), _) => StyledText::new().good(format!("branch {branch}")).plain(format!(" is{to}")),
-            (None, 0) => "nothing changed".into(),
-            (None, files) => StyledText::new().good(format!("{} changed", count(files, "file", "files"))).plain(to),
-        };
-        Document::line(line).timed()
     }
 }

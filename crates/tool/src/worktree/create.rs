@@ -1,6 +1,13 @@
 //! `worktree_create`: a repository's worktree in the sandbox of a workflow.
 
+use coracle_context::context::Context;
+use coracle_context::document::{Document, Render, StyledText, word};
+use coracle_context::failure::Failure;
+use coracle_context::strict;
 use coracle_devcontainer::hooks::CommandRan;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use coracle_prepare::sandbox::{apply_devcontainer, expire, open, usual_profile};
 use coracle_runtime::random_hex;
 use coracle_sandbox::DevcontainerReport;
 use coracle_sandbox::{SandboxHandle, SandboxLiveness};
@@ -11,14 +18,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
-use crate::context::Context;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText, word};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
-use crate::sandbox::{apply_devcontainer, expire, open, usual_profile};
-use crate::strict;
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
 /// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
@@ -64,7 +64,7 @@ impl Operation<Process> for Create {
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
-        let said = crate::sandbox::source::source(cx, self.source);
+        let said = coracle_prepare::sandbox::source::source(cx, self.source);
         let (source, base) = (said.as_str(), self.base.as_deref());
         let uncommitted = crate::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
         let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;

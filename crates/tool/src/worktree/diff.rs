@@ -1,18 +1,15 @@
 //! `worktree_diff`: what a workflow changed.
 
+use coracle_context::arg_types::Size;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::ByteSize;
-use coracle_worktrees::changes::{DiffOptions, FileChange};
-use jiff::Timestamp;
+use coracle_worktrees::changes::DiffOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
-use crate::arg_types::Size;
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
-use crate::humanize::count;
-use crate::process::Process;
 
 /// Show everything that a workflow changed, committed or not: files that are new are in it, ignored ones are not.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -46,28 +43,5 @@ impl Operation<Process> for Diff {
             path: None,
         };
         Ok(sandbox.worktrees.diff(&open.inside, &self.workflow.0, &ask).await?)
-    }
-}
-
-/// The patch as it is, so that it can be piped, or names and numbers.
-impl Render for coracle_worktrees::changes::Diff {
-    fn render(&self, _: Timestamp) -> Document {
-        if self.files.is_empty() {
-            return Document::line("nothing changed");
-        }
-        let file = |it: &FileChange| {
-            let numbers = match it.binary {
-                true => "binary".to_owned(),
-                false => format!("+{} -{}", it.additions, it.deletions),
-            };
-            StyledText::from(format!("{}  {}  ", it.status, it.path)).dim(numbers)
-        };
-        let document = match self.patch.as_str() {
-            "" => Document::default().and_lines(self.files.iter().map(file)),
-            patch => Document::line(patch.lines().collect::<Vec<_>>().join("\n")),
-        };
-        let omitted = self.omitted_files.len() as u64;
-        let more = count(omitted, "more file is not shown", "more files are not shown");
-        document.and_lines((omitted > 0).then(|| StyledText::new().dim(format!("{more}; `--max-bytes` takes more"))))
     }
 }

@@ -2,6 +2,10 @@
 
 use std::path::PathBuf;
 
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::humanize::bytes;
+use coracle_prepare::process::Process;
 use coracle_runtime::host::fs::sync_entry;
 use coracle_runtime::host::temporary;
 use coracle_runtime::host::tree_sweep::sweep_path;
@@ -12,10 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::{Code, Failure};
-use crate::humanize::bytes;
-use crate::process::Process;
 
 /// Write what a workflow did to a file of this host.
 #[derive(Debug, Deserialize, JsonSchema)]

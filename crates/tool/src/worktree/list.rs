@@ -1,5 +1,10 @@
 //! `worktree_list`: the worktrees of all workflows.
 
+use coracle_context::document::{Column, Document, Render, StyledText, joined};
+use coracle_context::failure::Failure;
+use coracle_context::humanize::ago;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::{open, sandboxes};
 use coracle_sandbox::protocol::Usage;
 use coracle_sandbox::{RunRecord, RunRecords, RunState, SandboxDir, SandboxHandle, SandboxLiveness};
 use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
@@ -10,11 +15,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Column, Document, Render, StyledText, joined};
-use crate::failure::Failure;
-use crate::humanize::ago;
-use crate::process::Process;
-use crate::sandbox::{open, sandboxes};
 
 /// List the worktrees of all workflows: what each began from, and what was done since. Sandboxes that do not run are only
 /// named, unless `start` is given.

@@ -11,6 +11,10 @@ mod remove;
 use std::path::Path;
 use std::sync::Arc;
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::opened;
 use coracle_sandbox::{OpenSandbox, SandboxHandle};
 use coracle_types::{ProfileName, WorkflowId};
 use coracle_worktrees::create::SourceChanges;
@@ -20,11 +24,7 @@ use serde::Deserialize;
 pub(crate) use self::apply::CheckoutRequest;
 pub use self::create::AgentWorktree;
 pub(crate) use self::create::create_for_agent;
-use crate::context::Context;
 use crate::dispatch::OperationEntry;
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::sandbox::opened;
 
 /// The operations, in the order in which a workflow meets them.
 pub static ALL: &[OperationEntry] = &[

@@ -1,15 +1,13 @@
 //! `worktree_push`: the commits of a workflow to its remote.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_worktrees::changes::{PushReport, PushRequest};
-use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
-use crate::process::Process;
 
 /// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
 /// does not go in. Only its own branch, and only forwards.
@@ -36,13 +34,5 @@ impl Operation<Process> for Push {
         let ask = PushRequest { branch: None, force_with_lease: self.force_with_lease.unwrap_or(false) };
         cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.push(&open.inside, &self.workflow.0, &ask)).await?) })
             .await
-    }
-}
-
-impl Render for PushReport {
-    fn render(&self, _: Timestamp) -> Document {
-        let commit: String = self.new.chars().take(12).collect();
-        let rest = if self.uncommitted { "; what is not committed was not pushed" } else { "" };
-        Document::line(StyledText::new().name(&self.reference).plain(format!(" is at {commit}{rest}"))).timed()
     }
 }

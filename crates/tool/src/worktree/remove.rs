@@ -3,6 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_context::document::{Document, Render, StyledText};
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
+use coracle_prepare::sandbox::open_to_remove;
 use coracle_sandbox::{FinalSave, RunRecords, SandboxLiveness, SandboxRemoval};
 use coracle_types::WorkflowId;
 use coracle_worktrees::remove::{RemovalReport, RemoveRequest, SavedWork};
@@ -12,10 +16,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
-use crate::document::{Document, Render, StyledText};
-use crate::failure::Failure;
-use crate::process::Process;
-use crate::sandbox::open_to_remove;
 
 /// An agent that was told to stop has so long.
 const PATIENCE: Duration = Duration::from_secs(30);

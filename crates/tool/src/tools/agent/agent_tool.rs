@@ -1,15 +1,15 @@
 //! A tool that makes another call, as a row of the table.
 
+use coracle_context::config::Toolset;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_workspace::{Alias, Effect};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::inner_call::InnerCall;
-use crate::config::Toolset;
 use crate::dispatch::{AnswerShape, Audience, OperationEntry, PreparedCall, Problems, SharedFields, read_any};
-use crate::failure::Failure;
-use crate::process::Process;
 use crate::schema;
 
 /// A small tool: its fields are its arguments, their comments the documentation that a model pays for.

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_context::arg_types::{Name, Script, Seconds};
+use coracle_context::failure::{Code, Failure};
+use coracle_prepare::process::Process;
 use coracle_runtime::{Command, Handle, JobId};
 use coracle_workspace::{Effect, EvaluatePython};
 use schemars::JsonSchema;
@@ -11,13 +14,10 @@ use serde_json::{Map, Value};
 
 use super::AgentTool;
 use super::inner_call::{ContainerChoice, InnerCall};
-use crate::arg_types::{Name, Script, Seconds};
 use crate::commands::{
     CommandRequest, Exec, ExecBackground, ExecCancel, JobRead, JobWait, Jobs, OnTimeout, OutputSelection, PortRequest,
     RestCall, WaitCondition, WaitConditions,
 };
-use crate::failure::{Code, Failure};
-use crate::process::Process;
 
 /// Time that a call waits. Clients give up after a minute, and the command goes on as a job.
 const WAIT: Seconds = Seconds(Duration::from_secs(50));
@@ -220,11 +220,11 @@ impl AgentTool for PythonTool {
 
 #[cfg(test)]
 mod tests {
+    use coracle_context::context::Context;
+    use coracle_prepare::process::Process;
     use serde_json::{Map, Value, json};
 
     use super::{AgentTool, Handle, InnerCall, JobTool, OnTimeout, ShellTool, WAIT};
-    use crate::context::Context;
-    use crate::process::Process;
 
     /// The operation that a tool calls, or why it calls none.
     fn callee<T: AgentTool>(arguments: Value) -> Result<&'static str, String> {

@@ -1,5 +1,8 @@
 //! `forward`, `destroy`, and `containers`, which reaches every operation.
 
+use coracle_context::arg_types::Name;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::Handle;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -8,10 +11,7 @@ use serde_json::{Map, Value, json};
 use super::AgentTool;
 use super::help;
 use super::inner_call::{ContainerChoice, InnerCall};
-use crate::arg_types::Name;
-use crate::failure::Failure;
 use crate::operations::{Destroy, Forward};
-use crate::process::Process;
 use crate::schema::{self, Arguments};
 
 /// Reach a server inside: answers a URL on this host. Example: {"port": 8000}

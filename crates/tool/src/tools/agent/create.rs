@@ -1,5 +1,7 @@
 //! `create`: the fields that most calls of the operation have. The others are passed on.
 
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -7,8 +9,6 @@ use serde_json::{Map, Value};
 use super::AgentTool;
 use super::help;
 use super::inner_call::InnerCall;
-use crate::failure::Failure;
-use crate::process::Process;
 
 /// Make another container. Your machine needs no call. Example: {"name": "web", "purpose": "node", "ports": [3000]}. More fields:
 /// `containers` {"operation": "help", "about": "create"}

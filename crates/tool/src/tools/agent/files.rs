@@ -1,5 +1,8 @@
 //! Files: read, write, edit, search and find.
 
+use coracle_context::arg_types::Name;
+use coracle_context::failure::Failure;
+use coracle_prepare::process::Process;
 use coracle_runtime::Handle;
 use coracle_workspace::{Alias, Effect, OpenMode, Tool};
 use schemars::JsonSchema;
@@ -8,9 +11,6 @@ use serde_json::{Map, Value};
 
 use super::AgentTool;
 use super::inner_call::InnerCall;
-use crate::arg_types::Name;
-use crate::failure::Failure;
-use crate::process::Process;
 
 /// Read a text file, with line numbers. Example: {"path": "src/main.py", "offset": 200}
 #[derive(Debug, Deserialize, JsonSchema)]

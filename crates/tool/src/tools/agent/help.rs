@@ -2,14 +2,14 @@
 //!
 //! A model pays for what it asks for: descriptions are cut after their first sentence, and a field's type is one word.
 
+use coracle_context::config::Toolset;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::suggest;
 use serde_json::Value;
 
-use crate::config::Toolset;
 use crate::dispatch::OperationEntry;
-use crate::failure::{Code, Failure};
 use crate::operations;
 use crate::schema::Arguments;
-use crate::suggest;
 
 /// The operation that answers this.
 pub(super) const NAME: &str = "help";

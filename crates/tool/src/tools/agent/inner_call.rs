@@ -1,5 +1,9 @@
 //! The call that a small tool makes.
 
+use coracle_context::document::Render;
+use coracle_context::failure::Failure;
+use coracle_context::model_text::push_line;
+use coracle_prepare::process::Process;
 use coracle_runtime::{ContainerName, Handle};
 use serde_json::{Map, Value, json};
 
@@ -8,11 +12,7 @@ use super::super::brief::Brief;
 use super::super::entry::prepared_tool;
 use super::machine;
 use crate::dispatch::{CallResponse, Operation, OperationEntry, ParsedCall};
-use crate::document::Render;
-use crate::failure::Failure;
-use crate::model_text::push_line;
 use crate::operations;
-use crate::process::Process;
 
 /// What a small tool does.
 pub(super) enum InnerCall {

@@ -3,17 +3,17 @@
 //! Its name follows from the session's, so that a process that goes on with a session finds it. To make it may take longer than a
 //! client waits for an answer, so a call that is withdrawn leaves it in the making for the next one.
 
+use coracle_context::context::Context;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::removal::removing;
 use coracle_lifecycle::{Error, Record, at_hand, destroy, find};
+use coracle_prepare::process::Process;
+use coracle_prepare::requests::Create;
 use coracle_runtime::{ContainerName, Handle};
 use serde_json::{Map, json};
 
 use super::inner_call::text_of;
-use crate::context::Context;
 use crate::dispatch::ParsedCall;
-use crate::failure::{Code, Failure};
-use crate::process::Process;
-use crate::removal::removing;
-use crate::requests::Create;
 use crate::target::{Access, check_session, start_again};
 
 /// What an agent has to know of its machine before it reads the answer of its call.

@@ -1,0 +1,159 @@
+//! The trail of what was done: a line before each act and a line after it, each with the hash of the line before.
+//!
+//! **Invariant:** no act without its intent line.
+//! **Invariant:** a line has values only of fields that are listed as harmless; commands stand by program and length.
+
+use std::time::Instant;
+
+use coracle_audit::{AuditLog, arguments};
+use coracle_workspace::Effect;
+use serde_json::{Map, Value, json};
+
+use crate::context::{Context, Frontend};
+use crate::failure::{Failure, is_full};
+use crate::humanize::millis;
+use crate::state::StateDir;
+
+/// An act that has been announced.
+#[derive(Debug)]
+pub struct Intent {
+    log: AuditLog,
+    fields: Map<String, Value>,
+    begun: Instant,
+}
+
+/// Announces an act. Of one that cannot be undone, the line is on the disk before this returns.
+///
+/// # Errors
+/// `config_invalid` when the trail cannot be written: the act must not be done.
+pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, Value>) -> Result<Intent, Failure> {
+    let frontend = match cx.call.frontend {
+        Frontend::Call => "call",
+        Frontend::Cli => "cli",
+        Frontend::Mcp => "mcp",
+        Frontend::Serve => "serve",
+        Frontend::Ui => "ui",
+    };
+    let fields = json!({
+        "session": cx.call.session,
+        "mouth": frontend,
+        "op_id": coracle_runtime::random_hex::<8>(),
+        "op": op,
+        "container": args.get("container").or_else(|| args.get("name")).map(arguments::name),
+        "policy": if cx.config.is_strict() { "strict" } else { "standard" },
+    });
+    let Value::Object(mut fields) = fields else { return Err(Failure::internal("an audit line is no object")) };
+    if cx.has_consent() {
+        fields.insert("allowed_by".into(), "person".into());
+    }
+    let log = AuditLog::new(cx.state()?.audit());
+    let line = with(&fields, json!({ "phase": "intent", "args": arguments::args(args) }));
+    log.append(line, effect == Effect::Irreversible).await.map_err(|err| {
+        if is_full(&err) {
+            return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
+        }
+        Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
+            .hint("make room for the state directory; nothing is done that is not recorded")
+    })?;
+    Ok(Intent { log, fields, begun: Instant::now() })
+}
+
+impl Intent {
+    /// Records how a program of the user ended: its exit code, if it has one.
+    pub async fn finish_program(self, exit_code: Result<Option<u8>, &Failure>) {
+        let result = exit_code.map(|code| Map::from_iter([("exit_code".to_owned(), json!(code))]));
+        self.finish(result.as_ref().map_err(|failure| *failure)).await;
+    }
+
+    /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
+    pub async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
+        let (code, rule) = match result {
+            Ok(_) => (Value::Null, Value::Null),
+            Err(failure) => (failure.code.word().into(), failure.details.get("rule").cloned().unwrap_or_default()),
+        };
+        let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
+        let exit = result.ok().and_then(|it| it.get("exit_code")).cloned();
+        let ms = millis(self.begun.elapsed());
+        // Of a container that was given a name, the intent does not know it.
+        let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
+        let mut fields = self.fields;
+        if fields.get("container").is_none_or(Value::is_null) {
+            fields.insert("container".into(), made.map(arguments::name).into());
+        }
+        let more =
+            json!({ "phase": "result", "code": code, "rule": rule, "decision": decision, "exit": exit, "ms": ms });
+        if let Err(err) = self.log.append(with(&fields, more), false).await {
+            tracing::error!("the audit trail cannot be written: {err}");
+        }
+    }
+}
+
+/// Records a removal that no call asked for: at the end of a session, of the time that a container is kept, or of what a killed
+/// process left.
+pub async fn automatic_removal(cx: &Context, op: &str, container: &str) {
+    let args = Map::from_iter([("container".to_owned(), container.into())]);
+    match intent(cx, op, Effect::Irreversible, &args).await {
+        Ok(intent) => intent.finish(Ok(&Map::new())).await,
+        Err(failure) => tracing::error!(container, "its removal is not in the audit trail: {}", failure.message),
+    }
+}
+
+fn with(fields: &Map<String, Value>, more: Value) -> Map<String, Value> {
+    let mut all = fields.clone();
+    if let Value::Object(more) = more {
+        all.extend(more);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+    use sha2::{Digest, Sha256};
+
+    use super::{Effect, intent};
+    use crate::context::Context;
+    use crate::failure::{Code, Failure};
+
+    fn lines(cx: &Context) -> Vec<String> {
+        let mut files: Vec<_> = std::fs::read_dir(cx.state().unwrap().audit()).unwrap().map(|it| it.unwrap()).collect();
+        files.retain(|it| it.file_name().to_string_lossy().ends_with(".jsonl"));
+        let Some(file) = files.first() else { return Vec::new() };
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    async fn act(cx: &Context, args: Value, result: &Result<Map<String, Value>, Failure>) {
+        let Value::Object(args) = args else { panic!("no object") };
+        intent(cx, "exec", Effect::Mutating, &args).await.unwrap().finish(result.as_ref()).await;
+    }
+
+    #[tokio::test]
+    async fn acts_leave_two_lines_in_a_chain() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        let args = json!({ "container": "web", "command": "curl -H secret", "env": { "TOKEN": "canary" } });
+        act(&cx, args, &Ok(Map::new())).await;
+        let denied = Failure::new(Code::PolicyDenied, "no").detail("rule", "root.exec");
+        act(&cx, json!({ "container": "web" }), &Err(denied)).await;
+        let lines = lines(&cx);
+        let read: Vec<Value> = lines.iter().map(|it| serde_json::from_str(it).unwrap()).collect();
+        let seq: Vec<u64> = read.iter().map(|it| it["seq"].as_u64().unwrap()).collect();
+        assert_eq!(seq, [0, 1, 2, 3]);
+        for (before, line) in lines.iter().zip(&read[1..]) {
+            assert_eq!(line["prev"], hex::encode(Sha256::digest(before.as_bytes())));
+        }
+        assert_eq!((&read[0]["phase"], &read[1]["phase"]), (&json!("intent"), &json!("result")));
+        assert_eq!(read[0]["args"]["command"]["first"], "curl");
+        assert_eq!((&read[3]["decision"], &read[3]["rule"]), (&json!("denied"), &json!("root.exec")));
+        assert!(!lines.concat().contains("canary") && !lines.concat().contains("secret"));
+    }
+
+    #[tokio::test]
+    async fn without_a_trail_nothing_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let cx = Context::for_tests(dir.path());
+        std::fs::remove_dir_all(cx.state().unwrap().audit()).unwrap();
+        assert_eq!(intent(&cx, "exec", Effect::Mutating, &Map::new()).await.unwrap_err().code, Code::ConfigInvalid);
+    }
+}

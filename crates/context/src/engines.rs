@@ -1,0 +1,455 @@
+//! The engines of a process: one that was chosen, and those that records name.
+
+mod auto;
+mod embedded;
+mod embedded_images;
+mod kubernetes;
+mod logins;
+#[cfg(target_os = "linux")]
+pub mod obstacles;
+mod preflight_cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use coracle_lifecycle::SlotId;
+use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
+use coracle_runtime::host::registry_login::LoginFiles;
+use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, ObservedRuntime};
+use serde_json::json;
+use tokio::sync::OnceCell;
+
+pub use self::embedded::data_dir;
+#[cfg(target_os = "linux")]
+pub use self::embedded::runtime;
+pub use self::embedded_images::{CopySource, DamagedObject, ImageVerification};
+pub use self::kubernetes::ClusterFacts;
+pub use self::preflight_cache::{Backend, Ready};
+use crate::config::{Config, Engine, EngineApi};
+use crate::event_log;
+use crate::failure::{Code, Failure};
+use crate::guest;
+use crate::host::Host;
+use crate::records::Records;
+use crate::state::StateDir;
+
+/// Engines that this process has talked to, reached as the person's configuration says.
+#[derive(Debug)]
+pub struct Engines {
+    config: Arc<Config>,
+    host: Arc<Host>,
+    /// Records of containers, and the state directory.
+    records: Arc<Records>,
+    looking: tokio::sync::Mutex<()>,
+    /// One for each command that runs, made for as many as may.
+    running: OnceCell<tokio::sync::Semaphore>,
+    chosen: OnceCell<Arc<dyn ContainerRuntime>>,
+    /// For images of an engine that builds none.
+    of_this_machine: OnceCell<Ready>,
+    recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
+    /// What sessions without a name were warned of, by session.
+    reported: Mutex<BTreeSet<String>>,
+    /// Its guest is part of this process, so there is none but on Linux.
+    fake: Option<Arc<dyn ContainerRuntime>>,
+}
+
+/// A command waits this long for a place among those that run.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// What a look for engines found.
+#[derive(Debug)]
+pub struct Choice {
+    /// The first that answers, with what it says of itself.
+    pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
+    /// Installed or not, these were not taken.
+    pub skipped: Vec<(EngineKind, Error)>,
+    /// Why `auto` took it.
+    pub reason: Option<String>,
+}
+
+impl Choice {
+    /// Asks these engines in this order, until one answers.
+    async fn try_in_order(&mut self, order: &[EngineKind], settings: &EngineSettings) {
+        if self.chosen.is_none() {
+            let found = detect(order, settings).await;
+            self.chosen = found.chosen;
+            self.skipped.extend(found.skipped);
+        }
+    }
+
+    /// Adds an engine that was asked: it is chosen if it answered.
+    fn add(&mut self, kind: EngineKind, answered: Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error>) {
+        match answered {
+            Ok(chosen) => self.chosen = Some(chosen),
+            Err(err) => self.skipped.push((kind, err)),
+        }
+    }
+}
+
+impl Engines {
+    pub fn new(config: Arc<Config>, host: Arc<Host>, records: Arc<Records>) -> Self {
+        let (looking, running, chosen, of_this_machine, recorded, reported) = Default::default();
+        Self { config, host, records, looking, running, chosen, of_this_machine, recorded, reported, fake: fake() }
+    }
+
+    /// The same with an engine that a test has arranged.
+    #[cfg(target_os = "linux")]
+    pub fn with_fake(&self, fake: coracle_runtime::FakeRuntime) -> Self {
+        let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
+        Self {
+            fake: Some(ObservedRuntime::with_spans(fake)),
+            ..Self::new(Arc::new(config), self.host.clone(), self.records.clone())
+        }
+    }
+
+    fn state(&self) -> Result<&StateDir, Failure> {
+        self.records.state()
+    }
+
+    /// A place among the commands that run at once (`exec.max_parallel`).
+    ///
+    /// # Errors
+    /// `busy` when none came free for a while.
+    pub async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
+        let most = self.config.exec.max_parallel as usize;
+        let running = self.running.get_or_init(|| async { tokio::sync::Semaphore::new(most) }).await;
+        let place = tokio::time::timeout(PATIENCE, running.acquire()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            Failure::new(Code::Busy, format!("{most} commands run already"))
+                .detail("limit", most)
+                .hint_setting("try again when one has ended", "exec.max_parallel")
+        })
+    }
+
+    /// Whether a warning of a session without a name is new.
+    pub fn is_first_report(&self, key: String) -> bool {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(key)
+    }
+
+    /// Held while preflight looks, so that calls which begin together look once.
+    pub async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.looking.lock().await
+    }
+
+    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or [that of
+    /// `auto`](Self::detect_auto). It stays the same: containers of one process do not end up on two engines because one was slow
+    /// for a moment.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub async fn chosen(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        let look = || async {
+            if let Some(ready) = self.kept() {
+                return Ok(ready.runtime);
+            }
+            let choice = self.detect().await?;
+            for (kind, why) in &choice.skipped {
+                tracing::info!("{kind} is not used: {why}");
+            }
+            choice.chosen.map(|(runtime, _)| runtime).ok_or_else(|| unavailable(choice.skipped))
+        };
+        self.chosen.get_or_try_init(look).await.cloned()
+    }
+
+    /// Looks for engines once more: what was chosen, and what was passed over and why.
+    ///
+    /// # Errors
+    /// `config_invalid` for an engine that the configuration does not allow.
+    pub async fn detect(&self) -> Result<Choice, Failure> {
+        let config = &*self.config;
+        let mut choice = Choice { chosen: None, skipped: Vec::new(), reason: None };
+        if config.engine == Engine::Fake {
+            let fake = self.recorded(EngineKind::Fake, "local")?;
+            let info = fake.info().await?;
+            return Ok(Choice { chosen: Some((fake, info)), ..choice });
+        }
+        let settings = settings(config, &self.host, self.state()?)?;
+        match config.engine {
+            Engine::Docker => choice.try_in_order(&[EngineKind::Docker], &settings).await,
+            Engine::Podman => choice.try_in_order(&[EngineKind::Podman], &settings).await,
+            Engine::Container => choice.try_in_order(&[EngineKind::Container], &settings).await,
+            Engine::Embedded => choice.add(EngineKind::Embedded, self.embedded().await),
+            Engine::Kubernetes => choice.add(EngineKind::Kubernetes, self.kubernetes().await),
+            Engine::Auto | Engine::Fake => self.detect_auto(&mut choice, &settings).await,
+        }
+        Ok(choice)
+    }
+
+    /// An engine of this machine, for images of one that builds none: Podman, Docker, else the embedded one.
+    ///
+    /// # Errors
+    /// `engine_unavailable`, which says of each engine why it was not taken.
+    pub async fn of_this_machine(&self) -> Result<Ready, Failure> {
+        let look = || async {
+            let settings = settings(&self.config, &self.host, self.state()?)?;
+            let mut choice = Choice { chosen: None, skipped: Vec::new(), reason: None };
+            choice.try_in_order(&[EngineKind::Podman, EngineKind::Docker], &settings).await;
+            if choice.chosen.is_none() {
+                self.detect_others(&mut choice, &settings).await;
+            }
+            let ready = |(runtime, info): (_, EngineInfo)| Ready {
+                runtime,
+                ignored_limits: info.ignored_limits,
+                gpu: info.gpu,
+            };
+            choice.chosen.map(ready).ok_or_else(|| unavailable(choice.skipped))
+        };
+        self.of_this_machine.get_or_try_init(look).await.cloned()
+    }
+
+    /// What is left where neither Podman nor Docker answers: Apple's engine where neither is installed, then the embedded
+    /// one.
+    async fn detect_others(&self, choice: &mut Choice, settings: &EngineSettings) {
+        let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
+        if choice.skipped.iter().all(is_missing) {
+            let last = detect(&[EngineKind::Container], settings).await;
+            // That it is missing says something on few machines.
+            choice.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
+            choice.chosen = last.chosen;
+        }
+        let is_asked = choice.skipped.iter().any(|it| it.0 == EngineKind::Embedded);
+        if choice.chosen.is_none() && !is_asked && cfg!(target_os = "linux") {
+            choice.add(EngineKind::Embedded, self.embedded().await);
+        }
+    }
+
+    /// The embedded engine, if it can work here.
+    async fn embedded(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
+        embedded::check(&self.config, &data_dir(&self.config, &self.host))?;
+        let runtime = self.open_embedded("local")?;
+        let info = runtime.info().await?;
+        Ok((runtime, info))
+    }
+
+    /// The configured cluster, if it answers.
+    async fn kubernetes(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
+        let opened = kubernetes::open(&self.host, &self.config)?;
+        let key = (EngineKind::Kubernetes, opened.endpoint().address);
+        // One for the process: it remembers where images are, and has a connection.
+        let runtime = {
+            let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded.entry(key).or_insert(opened).clone()
+        };
+        let info = runtime.info().await?;
+        Ok((runtime, info))
+    }
+
+    /// Namespace and rights in the configured cluster.
+    pub async fn inspect_cluster(&self) -> Result<ClusterFacts, Error> {
+        kubernetes::inspect(&self.host, &self.config).await
+    }
+
+    /// The embedded engine on the data directory of a record's endpoint, which `local` leaves to the configuration.
+    fn open_embedded(&self, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
+        let dir = if endpoint == "local" { data_dir(&self.config, &self.host) } else { endpoint.into() };
+        let placed = self.state().ok().and_then(|it| guest::place_for_this_machine(&self.config, it).ok()?);
+        embedded::open(&self.host, &self.config, &dir, placed)
+    }
+
+    /// The engine of a record, at the endpoint that it was made through. Asks it nothing.
+    ///
+    /// # Errors
+    /// `engine_unavailable` when its program is not installed.
+    pub fn recorded(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
+        if kind == EngineKind::Fake {
+            let missing = || Failure::new(Code::Unsupported, "the fake engine runs on Linux only");
+            return self.fake.clone().ok_or_else(missing);
+        }
+        if let Some(chosen) = self.chosen.get().filter(|it| it.kind() == kind && it.endpoint().address == endpoint) {
+            return Ok(chosen.clone());
+        }
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (kind, endpoint.to_owned());
+        if let Some(known) = recorded.get(&key) {
+            return Ok(known.clone());
+        }
+        let runtime = match kind {
+            EngineKind::Embedded => self.open_embedded(endpoint)?,
+            EngineKind::Kubernetes => kubernetes::open_recorded(&self.host, &self.config, endpoint)?,
+            _ => self.connect(kind, endpoint)?.0,
+        };
+        recorded.insert(key, runtime.clone());
+        Ok(runtime)
+    }
+
+    /// An engine and its program, at an endpoint as records name it.
+    pub fn connect(
+        &self,
+        kind: EngineKind,
+        endpoint: &str,
+    ) -> Result<(Arc<dyn ContainerRuntime>, EngineProgram), Failure> {
+        if !kind.has_program() {
+            return Err(Failure::new(Code::Unsupported, format!("the {kind} engine has no program")));
+        }
+        let given = settings(&self.config, &self.host, self.state()?)?;
+        // A program that is configured for another engine says nothing about this one.
+        let program = given.program.clone().filter(|_| is_configured(self.config.engine, kind));
+        let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
+        Ok(connect(kind, &EngineSettings { program, endpoint, ..given })?)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn fake() -> Option<Arc<dyn ContainerRuntime>> {
+    Some(ObservedRuntime::with_spans(coracle_runtime::FakeRuntime::new()))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fake() -> Option<Arc<dyn ContainerRuntime>> {
+    None
+}
+
+fn is_configured(engine: Engine, kind: EngineKind) -> bool {
+    matches!(
+        (engine, kind),
+        (Engine::Docker, EngineKind::Docker)
+            | (Engine::Podman, EngineKind::Podman)
+            | (Engine::Container, EngineKind::Container)
+    )
+}
+
+#[async_trait]
+impl coracle_lifecycle::Engines for Engines {
+    async fn for_record(
+        &self,
+        kind: EngineKind,
+        endpoint: &str,
+    ) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.recorded(kind, endpoint).map_err(no_engine)
+    }
+
+    async fn preferred(&self) -> coracle_lifecycle::Result<Arc<dyn ContainerRuntime>> {
+        self.chosen().await.map_err(no_engine)
+    }
+
+    fn traced(&self, runtime: Arc<dyn ContainerRuntime>, slot: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
+        event_log::observe(self.state().ok(), runtime, slot)
+    }
+}
+
+fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
+    coracle_lifecycle::Error::NoEngine(Box::new(failure.into_inner()))
+}
+
+/// How to reach the configured engine.
+fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSettings, Failure> {
+    if config.has_remote_engine() && !config.allow_remote_engine {
+        return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
+            .hint_only_setting("set", "allow_remote_engine"));
+    }
+    let alone = matches!(config.engine, Engine::Auto | Engine::Embedded | Engine::Kubernetes | Engine::Fake);
+    if alone && (config.engine_path.is_some() || config.engine_host.is_some()) {
+        return Err(Failure::config("engine", None, "`engine_path` and `engine_host` need an engine to belong to")
+            .hint("set `engine` to `docker`, `podman` or `container` as well"));
+    }
+    Ok(EngineSettings {
+        program: config.engine_path.clone(),
+        endpoint: config.engine_host.clone(),
+        config_dir: state.engine_config(),
+        home: host.home.clone(),
+        runtime_dir: host.runtime_dir.clone(),
+        temp_dir: host.temp_dir.clone(),
+        api: match config.engine_api {
+            EngineApi::Auto => ApiUse::Auto,
+            EngineApi::Never => ApiUse::Never,
+        },
+        ssh_config: config.engine_ssh_config.clone(),
+        ssh_agent: host.ssh_agent.clone(),
+        logins: LoginFiles::new(&host.home, logins::login_options(host)),
+    })
+}
+
+/// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
+fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
+    if let [(EngineKind::Container | EngineKind::Kubernetes, _)] = skipped[..] {
+        // There is no other engine, and the fault of this one is known.
+        return skipped.remove(0).1.into();
+    }
+    let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();
+    let down = skipped.iter().any(|(_, err)| !matches!(err, Error::NotInstalled { .. }));
+    let engines: Vec<_> = skipped.iter().map(|(kind, err)| json!({ "engine": kind, "why": short(err) })).collect();
+    let failure = Failure::new(Code::EngineUnavailable, format!("no container engine answers: {}", why.join("; ")))
+        .detail("engine", engines);
+    match down {
+        true => failure.hint("`preflight` says what to do for each engine"),
+        false => failure.hint_for(
+            "ask the person to run `coracle setup`, which installs an engine; then call `preflight`",
+            "run `coracle setup`, which installs an engine",
+        ),
+    }
+}
+
+fn short(err: &Error) -> String {
+    match err {
+        Error::Unavailable { engine: EngineKind::Embedded, excerpt, .. } => {
+            format!("the embedded engine cannot work here: {}", excerpt.as_str())
+        }
+        Error::Unavailable { engine, .. } => format!("{engine} is installed and does not answer"),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use coracle_runtime::{EngineKind, Error, Excerpt};
+
+    use super::{settings, unavailable};
+    use crate::config::{Config, Engine};
+    use crate::host::Host;
+    use crate::records::Records;
+    use crate::state::StateDir;
+
+    #[test]
+    fn it_is_said_of_each_engine_why_it_was_not_taken() {
+        let missing = || Error::NotInstalled { program: "podman".into() };
+        let down = Error::Unavailable { engine: EngineKind::Docker, denied: false, excerpt: Excerpt::default() };
+        let failure = unavailable(vec![(EngineKind::Podman, missing()), (EngineKind::Docker, down)]);
+        let message =
+            "no container engine answers: no `podman` program was found; docker is installed and does not answer";
+        assert_eq!(failure.message, message);
+        assert!(failure.into_inner().hint.unwrap().contains("`preflight`"));
+        assert!(
+            unavailable(vec![(EngineKind::Podman, missing())]).into_inner().hint.unwrap().contains("coracle setup")
+        );
+    }
+
+    #[test]
+    fn r21_an_apple_engine_that_is_old_or_down_says_what_to_do() {
+        let old = Error::TooOld { engine: EngineKind::Container, found: "1.0.0".into(), needed: "1.1.0" };
+        let failure = unavailable(vec![(EngineKind::Container, old)]);
+        assert_eq!(failure.code.word(), "engine_too_old");
+        assert_eq!(failure.message, "container 1.0.0 is too old: 1.1.0 or later is needed");
+        let down = Error::Unavailable { engine: EngineKind::Container, denied: false, excerpt: Excerpt::default() };
+        let failure = unavailable(vec![(EngineKind::Container, down)]);
+        assert_eq!(failure.code.word(), "engine_unavailable");
+        assert!(failure.into_inner().hint.unwrap().contains("container system start"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_commands_run_at_once_than_the_person_allows() {
+        let mut config = Config::default();
+        config.exec.max_parallel = 1;
+        let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
+        let records = Records::new(&config, Ok(state.into()));
+        let engines = super::Engines::new(config.into(), host.into(), records.into());
+        let held = engines.place().await.unwrap();
+        assert_eq!(engines.place().await.unwrap_err().code.word(), "busy");
+        drop(held);
+        assert!(engines.place().await.is_ok());
+    }
+
+    #[test]
+    fn an_engine_elsewhere_is_the_persons_decision() {
+        let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
+        let key = |config: &Config| settings(config, &host, &state).err().map(|it| it.details["key"].clone());
+        let remote = Config { engine: Engine::Docker, engine_host: Some("ssh://me@there".into()), ..Config::default() };
+        assert_eq!(key(&remote), Some("engine_host".into()));
+        assert_eq!(key(&Config { allow_remote_engine: true, ..remote.clone() }), None);
+        let local = Config { engine_host: Some("unix:///run/d.sock".into()), ..remote };
+        assert_eq!(key(&local), None);
+        assert_eq!(key(&Config { engine: Engine::Auto, ..local }), Some("engine".into()));
+    }
+}

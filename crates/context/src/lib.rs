@@ -1,0 +1,48 @@
+//! What every operation is given: configuration, host, state directory, records, engines, and whose call it is.
+//!
+//! [`Context`] holds it for one call. [`Failure`] is what an operation ends with when it fails, with a code and a hint;
+//! [`document`] is the text of an answer before a front end shows it.
+//!
+//! **Invariant:** the environment is read in `host`, and nowhere else.
+//! **Invariant:** nothing here creates a container, or knows an operation.
+
+pub mod arg_types;
+pub mod audit;
+pub mod config;
+pub mod container_guest;
+pub mod context;
+pub mod document;
+pub mod egress;
+pub mod engines;
+pub mod event_log;
+pub mod failure;
+pub mod git_programs;
+pub mod guest;
+pub mod host;
+pub mod host_identity;
+pub mod host_system;
+pub mod humanize;
+pub mod model_text;
+pub mod new_file;
+pub mod policy;
+pub mod printed_keys;
+pub mod progress;
+pub mod records;
+pub mod redaction;
+pub mod removal;
+pub mod requested;
+pub mod session_env;
+pub mod state;
+pub mod strict;
+pub mod suggest;
+pub mod warning;
+pub mod workspace_mounts;
+
+pub use arg_types::{Script, Seconds};
+pub use context::{CallContext, ConfigSource, Context, Frontend, Options};
+pub use engines::{Choice, Engines};
+pub use failure::{Code, Failure};
+pub use host::{Host, NoHost};
+pub use progress::{Amount, Event, Progress};
+pub use state::StateDir;
+pub use warning::Warning;

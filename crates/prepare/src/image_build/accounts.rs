@@ -1,0 +1,28 @@
+//! The users that an image knows.
+
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::Failure;
+use coracle_lifecycle::Creation;
+use coracle_provision::Accounts;
+use coracle_runtime::{Capabilities, ContainerName, CreateSpec, Image, PatternSet, Policy, admit, random_hex};
+
+use crate::resolve;
+
+/// Reads them from a container of the image that is never started, and removes the container.
+pub async fn accounts(
+    cx: &Context,
+    ready: &Ready,
+    creation: &mut Creation<'_>,
+    image: &Image,
+) -> Result<Accounts, Failure> {
+    let name = ContainerName::parse(format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>()))?;
+    let bare = resolve::bare(name, image.id.clone().into());
+    let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
+    // The name of the image, or that of its base, was compared with the list before.
+    let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
+    let container = creation.peek(admit(bare, &policy)?, image).await?;
+    let accounts = coracle_provision::accounts(&*ready.runtime, &container).await;
+    ready.runtime.remove(&container).await?;
+    Ok(accounts?)
+}

@@ -1,0 +1,67 @@
+//! Images with directories of the user of `strict`: root gives them to that user while an image is built, and nowhere else.
+
+use std::path::Path;
+
+use coracle_context::context::Context;
+use coracle_context::engines::{Backend, Ready};
+use coracle_context::failure::{Code, Failure};
+use coracle_context::requested::Requested;
+use coracle_context::strict::USER;
+use coracle_images::{ImageRequest, OwnedDirectory, Pull, digest_of, profile};
+use coracle_runtime::{Ids, ImageRef};
+
+use super::NamedImage;
+use super::builder::{self, build};
+
+/// The same image under the same name, where these directories are the user's, and the user is known.
+pub async fn owned(cx: &Context, ready: &Ready, imaged: &NamedImage, places: &[&str]) -> Result<NamedImage, Failure> {
+    // What is done to a volume of an image is not in the image that is made of it.
+    if let Some(volume) = imaged.image.volumes.iter().find(|it| covers(it, places)) {
+        let what =
+            format!("`{}` has a volume at `{volume}`, so that nothing there can be given to a user", imaged.reference);
+        return Err(Failure::new(Code::Unsupported, what)
+            .detail("capability", "image_volume")
+            .detail("image", &imaged.reference)
+            .detail("setting", "policy")
+            .hint("name an image without that `VOLUME`"));
+    }
+    let mut profile = profile::bare(ImageRef::parse(&imaged.reference)?);
+    let Ids { uid, gid } = USER;
+    profile.recipe.owned = places.iter().map(|path| OwnedDirectory { uid, gid, path: (*path).to_owned() }).collect();
+    let store = cx.store()?;
+    let certs = Requested::No("the base has them".into());
+    let request = ImageRequest { pull: Pull::Never, ..builder::request(cx, &profile, &certs) };
+    let made = build(cx, Backend { ready, store: &store }, &request, &certs).await?;
+    // The base was looked up by its name, which another image may have by now.
+    let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
+    if base.is_none_or(|it| it != digest_of(&imaged.image)) {
+        let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
+        return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("run the command again"));
+    }
+    Ok(NamedImage { image: made.image, reference: imaged.reference.clone() })
+}
+
+/// Whether a volume of an image lies on one of these, above or below it.
+fn covers(volume: &str, places: &[&str]) -> bool {
+    let volume = Path::new(volume.trim_end_matches('/'));
+    places.iter().map(Path::new).any(|it| it.starts_with(volume) || volume.starts_with(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::covers;
+
+    #[test]
+    fn a_volume_of_an_image_that_lies_on_a_place_of_ours_is_seen() {
+        for (volume, expected) in [
+            ("/workspace", true),
+            ("/workspace/", true),
+            ("/workspace/x", true),
+            ("/", true),
+            ("/work", false),
+            ("/data", false),
+        ] {
+            assert_eq!(covers(volume, &["/workspace"]), expected, "{volume}");
+        }
+    }
+}

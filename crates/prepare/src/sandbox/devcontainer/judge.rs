@@ -1,0 +1,138 @@
+//! A file that was found: what it asks for, and what of that is not granted, all known before anything is made of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use coracle_context::config::Config;
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
+use coracle_devcontainer::file::{
+    Devcontainer, DevcontainerSearch, HostRequirements, MAX_BYTES, Variables, find, read,
+};
+use coracle_devcontainer::mounts::MountKind;
+use coracle_devcontainer::refusal::DeniedProperty;
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
+use coracle_worktrees::commit_files::CommitFileKind;
+
+use super::build_files::BuildFiles;
+use super::image::{DevcontainerImage, ImageContext, Recipe, build, missing, recipe};
+use super::refusal::refused;
+use crate::resolve::protected;
+use crate::sandbox::plan::{Bind, bind};
+
+/// A file of which nothing is refused.
+#[derive(Debug)]
+pub struct JudgedFile {
+    /// Its text.
+    pub bytes: Vec<u8>,
+    pub file: Devcontainer,
+    /// How its image is made.
+    pub recipe: Recipe,
+}
+
+/// Where the file is, if it is in one of the usual places.
+pub async fn searched(files: BuildFiles<'_>, hint: &str) -> Result<Option<String>, Failure> {
+    let mut names = files.list(".devcontainer").await?;
+    names.extend(files.list(".devcontainer.json").await?);
+    match find(names.iter().filter(|it| it.kind != CommitFileKind::Link).map(|it| it.path.as_str())) {
+        DevcontainerSearch::Nothing => Ok(None),
+        DevcontainerSearch::One(path) => Ok(Some(path)),
+        DevcontainerSearch::Several(paths) => {
+            let message = format!("there are several, and none is the usual one: {}", paths.join(", "));
+            Err(Failure::new(Code::DevcontainerInvalid, message).detail("found", paths).hint(hint))
+        }
+    }
+}
+
+/// Reads the file at a path, and refuses what is not granted. `usual` is the image of a file that names none.
+pub async fn judge(
+    cx: &Context,
+    files: BuildFiles<'_>,
+    path: &str,
+    variables: &Variables,
+    usual: Option<&ImageRef>,
+) -> Result<JudgedFile, Failure> {
+    let found = files.list(path).await?;
+    let found = found.iter().find(|it| it.path == path && it.kind != CommitFileKind::Link);
+    let found = found.ok_or_else(|| missing(path, "is no file of the repository"))?;
+    let bytes = files.content(found, MAX_BYTES).await.map_err(|err| missing(path, &err.into_inner().message))?;
+    let file = read(&bytes, variables).map_err(|err| err.detail("file", path))?;
+    let mut refusals = mount_problems(&file, &cx.policy()?);
+    refusals.extend(protected_problems(&file, &cx.config));
+    let none = BTreeMap::new();
+    let context = ImageContext { cx, files, path, variables, remote_user: file.user.as_deref(), digests: &none };
+    let recipe = recipe(context, &file, usual, &mut refusals).await?;
+    if !refusals.is_empty() {
+        return Err(refused(cx, &refusals).detail("file", path));
+    }
+    Ok(JudgedFile { bytes, file, recipe })
+}
+
+impl JudgedFile {
+    /// Makes its image, or finds it made before. The arguments are those that it was judged with.
+    pub async fn build(
+        &self,
+        cx: &Context,
+        files: BuildFiles<'_>,
+        path: &str,
+        variables: &Variables,
+        ready: &Ready,
+    ) -> Result<DevcontainerImage, Failure> {
+        let none = BTreeMap::new();
+        let remote_user = self.file.user.as_deref();
+        build(ImageContext { cx, files, path, variables, remote_user, digests: &none }, ready, &self.recipe).await
+    }
+}
+
+/// Directories of the host are granted as any other mount is.
+fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<DeniedProperty> {
+    let binds = file.mounts.iter().filter_map(|it| match &it.kind {
+        MountKind::Bind(source) => Some(source),
+        _ => None,
+    });
+    let problem = |source: &String| {
+        if !source.starts_with('/') {
+            let message = format!("`{}` is no absolute path of this host", source.escape_debug());
+            return Some(DeniedProperty::new("mounts", "mount.root", message));
+        }
+        match HostPath::open(Path::new(source)) {
+            Err(err) => Some(DeniedProperty::new("mounts", "mount.root", err.to_string())),
+            Ok(host) => policy.host_path_problem("mount", host.real()).map(refusal_of),
+        }
+    };
+    binds.filter_map(problem).collect()
+}
+
+/// Mounts that would go around what is protected in a directory of the host.
+fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<DeniedProperty> {
+    let names = &config.workspace.protected;
+    let open = |(path, at, access): Bind| HostPath::open(&path).ok().map(|host| Mount { host, at, access });
+    // One that cannot be opened is refused for that.
+    let mounts: Vec<_> = file.mounts.iter().filter_map(|it| open(bind(config, it)?)).collect();
+    let around = protected::ways_around(&mounts, names).into_iter().map(refusal_of);
+    let covering = protected::in_place_of(&mounts, names);
+    let covering =
+        covering.map(|it| DeniedProperty::new("mounts", "files.protected", it).unless("workspace.protected"));
+    around.chain(covering).collect()
+}
+
+fn refusal_of(problem: Problem) -> DeniedProperty {
+    let Problem { rule, setting, message, .. } = problem;
+    DeniedProperty { property: "mounts".into(), rule, setting, message }
+}
+
+/// What it says it needs and does not get.
+pub fn unmet(needs: &HostRequirements, limits: &Limits, gpu: bool) -> Vec<String> {
+    let cpus = needs.cpus.zip(limits.cpus).filter(|(asked, has)| asked > has);
+    let memory = needs.memory.zip(limits.memory).filter(|(asked, has)| *asked > has.0);
+    [
+        cpus.map(|(asked, has)| format!("it asks for {asked} cores, and has {has}")),
+        memory.map(|(asked, has)| format!("it asks for {asked} bytes of memory, and has {has}")),
+        (needs.gpu && !gpu).then(|| "it asks for a GPU, and has none".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

@@ -1,0 +1,23 @@
+//! A devcontainer.json that is refused, with the lines of the configuration that would allow it.
+
+use coracle_context::context::Context;
+use coracle_context::failure::{Failure, SETTINGS};
+use coracle_devcontainer::features::ALLOWED_FEATURES;
+use coracle_devcontainer::refusal::{DeniedProperty, refused as refused_file};
+use serde_json::json;
+
+/// All refusals as one failure. If the list of features is among the reasons, the hint has its new line.
+pub(super) fn refused(cx: &Context, refusals: &[DeniedProperty]) -> Failure {
+    let failure = Failure::from(refused_file(refusals));
+    let refused = refusals.iter().filter(|refusal| refusal.setting == Some(ALLOWED_FEATURES));
+    let names: Vec<_> = refused.filter_map(|refusal| refusal.property.strip_prefix("features.")).collect();
+    if names.is_empty() {
+        return failure;
+    }
+    let all: Vec<_> = cx.config.sandbox.features_allow.iter().map(String::as_str).chain(names).collect();
+    let line = format!("features_allow = {}", json!(all));
+    failure.hint_for(
+        format!("only the person can allow these features, by `{line}` below `[sandbox]` in the configuration"),
+        format!("if you trust them, write `{line}` below `[sandbox]` in {SETTINGS}: features run as root while the image is built"),
+    )
+}

@@ -1,0 +1,19 @@
+//! Who commits in a sandbox: the person, as `create` forwards it.
+
+use coracle_context::context::Context;
+use coracle_context::host_identity::user_git;
+use coracle_provision::git::Identity;
+use coracle_runtime::host::git::HostGit as _;
+use coracle_sandbox::GitIdentity;
+use coracle_worktrees::remove::Author;
+
+/// The identity of this host's git, or a fallback: without one, commits inside fail. The text is its configuration.
+pub(super) async fn git_identity(cx: &Context) -> (GitIdentity, String) {
+    let printed = user_git(cx).await.global_config(&cx.host.home, Some(&cx.host.config_home)).await;
+    let found = printed.ok().and_then(|it| Identity::read(&it));
+    let is_fallback = found.is_none();
+    let identity = found.unwrap_or_else(Identity::fallback);
+    let config = identity.config();
+    let Identity { name, email } = identity;
+    (GitIdentity { author: Author { name, email }, is_fallback }, config)
+}

@@ -1,0 +1,99 @@
+//! Where the key of a provider is. It is looked for at use: a new one counts at once, one that a program prints within a
+//! minute.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use coracle_context::config;
+use coracle_context::context::Context;
+use coracle_context::failure::Failure;
+use coracle_context::printed_keys::key_of;
+use coracle_proxy::policy::KeySource;
+use coracle_runtime::Secret;
+
+/// Where it is.
+#[derive(Clone, Debug)]
+enum KeyLocation {
+    Variable(String),
+    File(PathBuf),
+    Program(PathBuf, Vec<String>),
+    Nothing,
+}
+
+/// Where a key that is missing should be.
+pub(super) struct KeyPlace {
+    /// The setting that names it.
+    pub(super) setting: &'static str,
+    pub(super) missing: String,
+    pub(super) hint: String,
+}
+
+#[derive(Debug)]
+pub(super) struct ProviderKey {
+    cx: Context,
+    from: KeyLocation,
+}
+
+impl ProviderKey {
+    pub(super) fn from_config(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
+        // The configuration was held against naming two.
+        let from = match (&own.key_env, &own.key_file, &own.key_command) {
+            (Some(name), ..) => KeyLocation::Variable(name.clone()),
+            (_, Some(file), _) => KeyLocation::File(cx.host.path(file)),
+            (_, _, Some(words)) => command(cx, words)?,
+            _ => KeyLocation::Nothing,
+        };
+        Ok(Self { cx: cx.clone(), from })
+    }
+
+    /// Where it should be.
+    pub(super) fn place(&self) -> KeyPlace {
+        match &self.from {
+            KeyLocation::Variable(name) => KeyPlace {
+                setting: "key_env",
+                missing: format!("the variable `{name}` is not set"),
+                hint: format!("set it, as by `export {name}=…`, for the program that you start"),
+            },
+            KeyLocation::File(path) => KeyPlace {
+                setting: "key_file",
+                missing: format!("the file `{}` has none, or cannot be read", path.display()),
+                hint: "write the key into it, in one line".to_owned(),
+            },
+            KeyLocation::Program(program, _) => KeyPlace {
+                setting: "key_command",
+                missing: format!("the program `{}` fails, or prints none", program.display()),
+                hint: "run it yourself to see why".to_owned(),
+            },
+            KeyLocation::Nothing => KeyPlace {
+                setting: "key_env",
+                missing: "the configuration does not say where it is".to_owned(),
+                hint: "name it with `key_env`, `key_file` or `key_command`".to_owned(),
+            },
+        }
+    }
+}
+
+#[async_trait]
+impl KeySource for ProviderKey {
+    async fn key(&self) -> Option<Secret> {
+        match &self.from {
+            KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
+            KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
+            KeyLocation::Program(program, args) => {
+                let env = super::handles::person(&self.cx);
+                self.cx.printed_keys().of_program(program, args, env).await
+            }
+            KeyLocation::Nothing => None,
+        }
+    }
+}
+
+fn command(cx: &Context, words: &[String]) -> Result<KeyLocation, Failure> {
+    let wrong = |message: String| Failure::config("sandbox.profiles.NAME.provider.key_command", None, message);
+    let Some((name, words)) = words.split_first() else { return Err(wrong("it names no program".into())) };
+    // A search path may lead to a directory that others write to.
+    if !name.starts_with(['/', '~']) {
+        return Err(wrong(format!("`{name}` is no whole path: begin it with `/` or `~/`")));
+    }
+    Ok(KeyLocation::Program(cx.host.path(Path::new(name)), words.to_vec()))
+}

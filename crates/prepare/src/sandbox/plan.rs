@@ -1,0 +1,260 @@
+//! What a sandbox's container is made of, with every default decided.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coracle_context::config::{Config, SandboxNetwork, SandboxProfile};
+use coracle_context::context::Context;
+use coracle_context::engines::Ready;
+use coracle_context::failure::{Code, Failure};
+use coracle_context::{container_guest, egress, git_programs, strict};
+use coracle_devcontainer::mounts::{MountKind, MountRequest};
+use coracle_lifecycle::{ContainerTemplate, GuestProgram};
+use coracle_runtime::host::fs::HostPath;
+use coracle_runtime::{
+    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, EngineKind, HostEntry, Ids, ImageRef,
+    Limits, Mount, NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
+};
+use coracle_sandbox::Transport;
+use coracle_sandbox::devcontainer_state::DevcontainerState;
+use coracle_worktrees::shared::{READ_ONLY, SharedDir};
+
+use super::devcontainer;
+use crate::image_build::{NamedImage, owned, sandbox_image};
+use crate::preflight::ensure_ready;
+use crate::resolve;
+
+/// Where files lie inside.
+const ROOT: &str = "/workspace";
+
+/// The agent's home, which is the volume's where files are the host's.
+const HOME: &str = "/home/agent";
+
+/// Of each process, where no process inside is root.
+const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
+
+/// What decides what a container is: it is replaced when this changes. Records hold the `Debug` text, so a new name of a
+/// type or a field here replaces every container.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Plan {
+    image: Option<ImageRef>,
+    limits: Limits,
+    agent: Ids,
+    home: String,
+    /// The directory of this host that holds the files.
+    shared: Option<PathBuf>,
+    /// Of the repository's own file: directories of the host, and memory.
+    binds: Vec<Bind>,
+    memory: Vec<ContainerPath>,
+    /// Names that lie read-only over whatever of the host is writable.
+    protected: Vec<String>,
+    network: SandboxNetwork,
+    transport: Transport,
+    worn: HandedDevcontainer,
+    /// No process inside is root.
+    strict: bool,
+}
+
+/// A directory of the host, and where it appears.
+pub(crate) type Bind = (PathBuf, ContainerPath, Access);
+
+/// What an image is made of; it is part of no comparison, since the image is.
+#[derive(Clone, Default)]
+struct HandedDevcontainer(Option<Arc<DevcontainerState>>);
+
+impl PartialEq for HandedDevcontainer {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for HandedDevcontainer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Records of earlier versions hold this text as a part of their settings; see `Plan`.
+        f.write_str("Handed")
+    }
+}
+
+impl Plan {
+    pub(super) fn new(
+        config: &Config,
+        profile: &SandboxProfile,
+        shared: Option<&SharedDir>,
+        worn: Option<&Arc<DevcontainerState>>,
+        transport: Transport,
+    ) -> Self {
+        let own = &config.sandbox;
+        let agent = worn.map(|it| it.record.agent.clone()).unwrap_or_default();
+        let asked = || worn.iter().flat_map(|it| &it.file.mounts);
+        let binds: Vec<_> = asked().filter_map(|it| bind(config, it)).collect();
+        let memory = asked().filter(|it| it.kind == MountKind::Tmpfs).map(|it| it.at.clone()).collect();
+        Self {
+            image: worn.map(|it| it.image().clone()).or_else(|| profile.image.clone()),
+            limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
+            // Files of the host are their owner's, whoever a file of the repository names.
+            agent: match config.is_strict() {
+                true => strict::USER,
+                false => shared.map_or(agent.ids, SharedDir::agent),
+            },
+            home: if shared.is_some() { HOME.to_owned() } else { agent.home },
+            protected: protected(config, shared.is_some(), &binds),
+            shared: shared.map(|it| it.path().to_owned()),
+            binds,
+            memory,
+            network: own.network,
+            transport,
+            worn: HandedDevcontainer(worn.cloned()),
+            strict: config.is_strict(),
+        }
+    }
+
+    /// Who runs commands, and their home.
+    pub(super) fn agent(&self) -> (Ids, String) {
+        (self.agent, self.home.clone())
+    }
+
+    /// Whether it is alone on a network of its own, and whether that has no way out.
+    pub(super) fn internal(&self) -> Option<bool> {
+        (self.transport == Transport::Tcp).then_some(self.network != SandboxNetwork::Bridge)
+    }
+
+    fn spec(&self, image: ImageRef, sockets: &Path, network: Option<NetworkName>) -> Result<CreateSpec, Failure> {
+        let place = ContainerPath::parse;
+        let by_sockets = self.transport == Transport::Unix;
+        let mut mounts: Vec<_> = by_sockets.then(|| egress::mount(sockets)).transpose()?.into_iter().collect();
+        let open = |path: &Path| HostPath::open(path).map_err(|err| Failure::internal(format!("{err}")));
+        if let Some(dir) = &self.shared {
+            let host = open(dir)?;
+            if host.real() != dir {
+                return Err(Failure::internal(format!("a link is in the place of `{}`", dir.display())));
+            }
+            mounts.push(Mount { host, at: place(ROOT)?, access: Access::ReadWrite });
+        }
+        let bind = |(path, at, access): &Bind| Ok(Mount { host: open(path)?, at: at.clone(), access: *access });
+        let binds = self.binds.iter().map(bind).collect::<Result<Vec<_>, Failure>>()?;
+        // What may be written was perhaps granted after the file was judged.
+        resolve::protected::check(&binds, &self.protected)?;
+        mounts.extend(binds);
+        let tmpfs = |at| Tmpfs { at, size: ByteSize::mib(1024), mode: 0o1777 };
+        let memory = self.memory.iter().filter(|it| it.as_str() != "/tmp").cloned();
+        let (capabilities, home) = match self.strict {
+            true => (Capabilities::None, Some(Tmpfs { mode: 0o700, ..tmpfs(place(HOME)?) })),
+            false => (Capabilities::Guest, None),
+        };
+        Ok(CreateSpec {
+            exec_user: self.agent,
+            network: match network {
+                Some(own) => NetworkRequest::Named(own),
+                None if self.network == SandboxNetwork::Bridge => NetworkRequest::Bridge,
+                None => NetworkRequest::None,
+            },
+            limits: self.limits,
+            tmpfs: [place("/tmp")?].into_iter().chain(memory).map(tmpfs).chain(home).collect(),
+            mounts,
+            read_only: self.strict,
+            ulimits: if self.strict { ULIMITS } else { Ulimits::default() },
+            capabilities,
+            // The sandbox gives it a name of its own.
+            ..CreateSpec::new(ContainerName::parse("sandbox")?, image)
+        })
+    }
+
+    /// Its image, made or fetched.
+    pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<NamedImage, Failure> {
+        match &self.worn.0 {
+            Some(worn) => devcontainer::image_of(cx, ready, worn).await,
+            None if self.strict => {
+                let plain = sandbox_image(cx, ready, self.image.as_ref()).await?;
+                owned(cx, ready, &plain, &[ROOT]).await
+            }
+            None => sandbox_image(cx, ready, self.image.as_ref()).await,
+        }
+    }
+
+    /// All that a container needs: the directory of its own proxy's sockets, or the network by which it reaches that.
+    pub(super) async fn template(
+        &self,
+        cx: &Context,
+        sockets: &Path,
+        network: Option<NetworkName>,
+    ) -> Result<ContainerTemplate, Failure> {
+        let ready = ensure_ready(cx).await?;
+        if self.strict {
+            strict::check(&ready, &self.limits)?;
+        }
+        let NamedImage { image, reference } = self.image(cx, &ready).await?;
+        let Some(program) = container_guest::program(cx, &*ready.runtime, &image)? else {
+            let message = "a sandbox needs the guest, and this container gets none";
+            let hint = "leave `guest` out of the configuration, and use an image for an architecture of this release";
+            return Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").hint(hint));
+        };
+        let worker = container_guest::worker(cx, &*ready.runtime, &image)?;
+        let mut spec = self.spec(ImageRef::parse(&reference)?, sockets, network)?;
+        // On the embedded engine a network leads to this host, where the proxy listens, only if it is named.
+        if self.transport == Transport::Tcp && ready.runtime.kind() == EngineKind::Embedded {
+            spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
+        }
+        let mut protected = self.protected.clone();
+        let writable = self.binds.iter().filter(|it| it.2 == Access::ReadWrite);
+        let named = git_programs::protected(cx, writable.map(|it| it.0.as_path())).await;
+        protected.extend(named.into_iter().filter(|it| it.starts_with('/')));
+        Ok(ContainerTemplate {
+            spec,
+            policy: self.policy(cx, sockets)?,
+            image,
+            reference,
+            guest: GuestProgram { worker, ..program },
+            volume_at: ContainerPath::parse(if self.shared.is_some() { HOME } else { ROOT })?,
+            workdir: ContainerPath::parse(ROOT)?,
+            env: variables(&[("HOME", &self.home), ("LANG", "C.UTF-8")]),
+            volume_size: None,
+            fill: None,
+            protected,
+            max_containers_total: cx.config.max_containers_total as usize,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        })
+    }
+
+    /// The person's, but that nothing of the host goes in save what is ours and what a file of the repository asks for.
+    fn policy(&self, cx: &Context, sockets: &Path) -> Result<Policy, Failure> {
+        let mut policy = cx.policy()?;
+        if self.binds.is_empty() {
+            policy.allow_roots.clear();
+        }
+        policy.allow_roots.extend(self.shared.clone());
+        if self.transport == Transport::Unix {
+            egress::admit(&mut policy, sockets);
+        }
+        // A network that leads to the proxy alone is no way out; that is tested before it is used.
+        policy.open_network |= self.internal() == Some(true);
+        policy.allow_host_gateway |= self.transport == Transport::Tcp;
+        if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
+            // What it was made of was on the list.
+            policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
+        }
+        Ok(policy)
+    }
+}
+
+/// What a mount of a repository's file shows of the host: read-only, unless the person grants more.
+pub fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
+    let MountKind::Bind(source) = &mount.kind else { return None };
+    let source = PathBuf::from(source);
+    let real = source.canonicalize().unwrap_or(source);
+    let granted = config.sandbox.writable_mounts.iter().any(|it| real.starts_with(it)) && !mount.read_only;
+    let access = if granted { Access::ReadWrite } else { Access::ReadOnly };
+    Some((real, mount.at.clone(), access))
+}
+
+/// One list for all that is writable: what is ours in a shared directory, and what the person's programs would run.
+fn protected(config: &Config, shared: bool, binds: &[Bind]) -> Vec<String> {
+    let ours = READ_ONLY.iter().filter(|_| shared).map(|it| (*it).to_owned());
+    let writable = binds.iter().any(|it| it.2 == Access::ReadWrite);
+    ours.chain(config.workspace.protected.iter().filter(|_| writable).cloned()).collect()
+}
+
+fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}

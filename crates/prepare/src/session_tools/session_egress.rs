@@ -1,0 +1,113 @@
+//! The way out of a session's container: a list of names, by a proxy that this process keeps for it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use coracle_context::config::{Config, Egress, ProxyNetwork};
+use coracle_context::context::Context;
+use coracle_context::egress::{self, HostCertificates};
+use coracle_context::failure::{Code, Failure};
+use coracle_proxy::environment::PROXY_ENV;
+use coracle_proxy::policy::{Grants, Tokens};
+use coracle_runtime::{ContainerId, Ids, Link};
+use coracle_sandbox::{
+    Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
+};
+use coracle_types::ProfileName;
+use coracle_workspace::SlotRole;
+
+use super::container_spec::Plan;
+
+/// What keeps a container's way out.
+pub(super) struct SessionEgress {
+    dir: SandboxDir,
+    gate: Arc<SandboxProxy>,
+    transport: Transport,
+    /// From the first use on.
+    kept: Mutex<Option<ProxyLease>>,
+    startup: Startup,
+}
+
+impl fmt::Debug for SessionEgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionEgress").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl SessionEgress {
+    /// The proxy of a role's container; none unless it is configured.
+    pub(super) async fn for_role(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
+        let (network, egress) = configured_egress(&cx.config, role);
+        let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
+        let profile = ProfileName::parse(role.as_str())?;
+        let key = SandboxKey::new(&profile, &Domain::Named(cx.call.session.to_string()), "");
+        let dir = SandboxDir::open(&cx.state()?.session_proxy(&cx.call.session, role), &key)?;
+        let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
+        let transport = egress::transport(cx).await?;
+        let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
+        let user = Plan::for_person(role, cx).user;
+        let also = HostCertificates::for_container(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
+        let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
+        let startup = startup.with_proxy(gate.clone());
+        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), startup }))
+    }
+
+    /// Where the proxy listens, if the container sees it. Made anew if another process ended the session meanwhile.
+    pub(super) fn sockets(&self) -> Result<Option<PathBuf>, Failure> {
+        let sockets = self.dir.sockets();
+        if !sockets.is_dir() {
+            // A listener there is not reached.
+            self.gate.close();
+            SandboxDir::open(self.dir.root().parent().unwrap_or(Path::new("/")), self.dir.key())?;
+        }
+        Ok((self.transport == Transport::Unix).then_some(sockets))
+    }
+
+    /// The proxy listens, unless another process keeps it.
+    pub(super) fn listen(&self) -> Result<(), Failure> {
+        let open = self.gate.open()?;
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
+        Ok(())
+    }
+
+    /// The container that runs has no other way out.
+    pub(super) async fn prove(&self, link: &Link, id: &ContainerId) -> Result<(), Failure> {
+        let ready = self.startup.ensure(link, id.as_str()).await;
+        ready.map_err(|it| match it.code {
+            coracle_sandbox::Code::EgressNotEnforced => Failure::from(it),
+            _ => Failure::new(Code::ReadinessFailed, "Workspace failed readiness checks.").detail("why", it.message),
+        })
+    }
+}
+
+/// What commands in a container of that role find in their environment to use it.
+pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(String, String)> {
+    let (network, _) = configured_egress(&cx.config, role);
+    if network == ProxyNetwork::None {
+        return Vec::new();
+    }
+    let names = PROXY_ENV.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    names.chain(HostCertificates::for_container(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
+}
+
+/// What a workspace reaches, as the person lists it.
+pub(super) fn names(config: &Config) -> &[String] {
+    match configured_egress(config, SlotRole::Workspace) {
+        (ProxyNetwork::None, _) => &[],
+        (ProxyNetwork::Proxy, egress) => &egress.allow,
+    }
+}
+
+/// Whether containers of that role have a network.
+pub fn is_open(config: &Config, role: SlotRole) -> bool {
+    configured_egress(config, role).0 == ProxyNetwork::Proxy
+}
+
+/// What the person wants for a role.
+fn configured_egress(config: &Config, role: SlotRole) -> (ProxyNetwork, &Egress) {
+    match role {
+        SlotRole::Run => (config.run_code.network, &config.run_code.egress),
+        _ => (config.workspace.network, &config.workspace.egress),
+    }
+}

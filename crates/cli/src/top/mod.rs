@@ -327,7 +327,7 @@ impl Top<'_> {
 
     /// Reads everything that is shown.
     async fn refresh(&mut self) -> Result<(), Failure> {
-        let listed = Box::pin(query(&self.process, List {})).await?;
+        let listed = Box::pin(query(self.process, List {})).await?;
         self.model.as_of = listed.as_of;
         let statuses = stream::iter(&listed.containers).map(async |row| self.status_of(row).await);
         let statuses: Vec<_> = statuses.buffered(READ_AT_ONCE).collect().await;
@@ -348,7 +348,7 @@ impl Top<'_> {
             return None;
         }
         let request = StatusOf { container: Handle::parse(&listed.name).ok()?, health_check: None };
-        timeout(STATUS_TIMEOUT, Box::pin(query(&self.process, request))).await.ok()?.ok()
+        timeout(STATUS_TIMEOUT, Box::pin(query(self.process, request))).await.ok()?.ok()
     }
 
     async fn look_at_jobs(&mut self) {
@@ -357,7 +357,7 @@ impl Top<'_> {
             self.model.jobs.clear();
             return;
         };
-        let listed = Box::pin(query(&self.process, Jobs { container: Some(container) })).await;
+        let listed = Box::pin(query(self.process, Jobs { container: Some(container) })).await;
         let mut jobs: Vec<TopJob> = listed.iter().flat_map(|listed| &listed.jobs).map(TopJob::from_row).collect();
         // What runs stands first, and the newest of it before the others.
         jobs.sort_by(|a, b| (b.running, &b.started_at).cmp(&(a.running, &a.started_at)));
@@ -369,7 +369,7 @@ impl Top<'_> {
         let (Ok(container), Ok(job_id)) = (Handle::parse(&row.name), JobId::parse(job)) else { return };
         let job = job.clone();
         let request = ExecPoll { container, job_id, lines: Some(OUTPUT_LINES) };
-        let polled = Box::pin(query(&self.process, request)).await;
+        let polled = Box::pin(query(self.process, request)).await;
         let output = polled.map(|polled| polled.output).unwrap_or_default();
         // The newest lines are those that are seen.
         let room = usize::from(size().rows) / 3;
@@ -383,11 +383,11 @@ impl Top<'_> {
         let container = Handle::parse(name).map_err(|err| Failure::name("container", err))?;
         let Some(job) = job else {
             let request = Destroy { container, force: None, compose_project: None, discard: None };
-            return Box::pin(execute_request(&self.process, request, json!({ "container": name }))).await.map(drop);
+            return Box::pin(execute_request(self.process, request, json!({ "container": name }))).await.map(drop);
         };
         let job_id = JobId::parse(job).map_err(|err| Failure::name("job_id", err))?;
         let request = ExecCancel { container, job_id, grace: None };
-        Box::pin(execute_request(&self.process, request, json!({ "container": name, "job_id": job }))).await.map(drop)
+        Box::pin(execute_request(self.process, request, json!({ "container": name, "job_id": job }))).await.map(drop)
     }
 
     fn print(&self, json: bool) {

@@ -6,6 +6,7 @@ use coracle_context::context::Context;
 use coracle_context::document::{Column, Document, Render, StyledText, word};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::bytes;
+use coracle_context::removal::removing;
 use coracle_images::cache::CachedImageInfo;
 use coracle_lifecycle::{ClockReading, Error, PruneItem, PruneKind, PruneScope, prunable};
 use coracle_prepare::image_build::cache;
@@ -159,7 +160,7 @@ impl PruneRun<'_> {
             now: &now,
             temp_dirs: &temp_dirs,
         };
-        let (removing, tell) = (super::removing(cx, false, false)?, cx.slot_observer());
+        let (removing, tell) = (removing(cx, false, false)?, cx.slot_observer());
         let reader = match self.answer.dry_run {
             true => None,
             false => session_tools::volume_reader(cx, &cx.session_containers()?).await,

@@ -31,6 +31,7 @@ impl Readers {
     }
 
     /// What Compose makes of a text; `None` without Compose.
+    #[expect(clippy::disallowed_methods, reason = "Compose's own program is what the model is compared with")]
     async fn printed(&self, text: &str) -> Option<Result<Value, String>> {
         let mut project_directory = std::ffi::OsString::from("--project-directory=");
         project_directory.push(self.work());

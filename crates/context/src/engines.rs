@@ -132,8 +132,8 @@ impl Engines {
         self.looking.lock().await
     }
 
-    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or [that of
-    /// `auto`](Self::detect_auto). It stays the same: containers of one process do not end up on two engines because one was slow
+    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or that of
+    /// `auto`. It stays the same: containers of one process do not end up on two engines because one was slow
     /// for a moment.
     ///
     /// # Errors

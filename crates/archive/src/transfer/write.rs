@@ -65,7 +65,7 @@ impl Writer {
     /// As [`dir`](Self::dir).
     pub fn file(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
         let meta = Meta { mode, mtime: self.now };
-        self.regular(path, meta, (bytes.len() as u64, bytes))
+        self.regular(path, meta, bytes.len() as u64, bytes)
     }
 
     /// A file whose content arrives in pieces. It is part of the archive once it is finished.
@@ -109,7 +109,7 @@ impl Writer {
     pub fn host_file(&mut self, path: &str, file: File) -> Result<(), Error> {
         let meta = file.metadata().map_err(io_error(path))?;
         let (size, meta) = (meta.len(), Meta { mode: meta.mode(), mtime: meta.mtime().try_into().unwrap_or(0) });
-        self.regular(path, meta, (size, file))
+        self.regular(path, meta, size, file)
     }
 
     /// Ends the archive and gives the file back at its begin.
@@ -170,11 +170,11 @@ impl Writer {
         }
         let file = dir.open(name).map_err(io_error(path))?.into_std();
         let (size, mode) = (meta.len(), meta.permissions().mode());
-        self.regular(path, Meta { mode, mtime: meta.mtime().try_into().unwrap_or(0) }, (size, file))
+        self.regular(path, Meta { mode, mtime: meta.mtime().try_into().unwrap_or(0) }, size, file)
     }
 
     /// A file may shrink or grow while it is read; the archive holds exactly the size in its header.
-    fn regular(&mut self, path: &str, meta: Meta, (size, content): (u64, impl io::Read)) -> Result<(), Error> {
+    fn regular(&mut self, path: &str, meta: Meta, size: u64, content: impl io::Read) -> Result<(), Error> {
         self.moved.files += 1;
         self.moved.count(&self.limits, size)?;
         let entry = self.entry_of(path, EntryKind::file(size), meta);

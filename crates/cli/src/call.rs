@@ -33,7 +33,7 @@ pub(crate) async fn run(call: Call, host: Host, options: &Options) -> ExitCode {
         }
     };
     let status = status(&answer);
-    // If nobody reads the output, the exit code still shows the result.
+    // If no program reads the output, the exit code still shows the result.
     let _ = print(&Value::Object(answer));
     status
 }

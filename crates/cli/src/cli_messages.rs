@@ -168,31 +168,31 @@ mod tests {
     fn check(operation: &str, code: &str, message: &str, hint: &str, details: &Value) -> String {
         let entry = operations::ALL.iter().chain(worktree::ALL).find(|it| it.name == operation).unwrap();
         let answer = json!({ "code": code, "message": message, "hint": hint, "details": details.clone() });
-        let told = super::for_people(entry, answer.as_object().unwrap());
-        format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())
+        let shown = super::for_people(entry, answer.as_object().unwrap());
+        format!("{} | {}", shown["message"].as_str().unwrap(), shown["hint"].as_str().unwrap())
     }
 
     #[test]
     fn hints_are_commands_and_options() {
-        let told = |operation, code, message, hint| check(operation, code, message, hint, &json!({}));
-        assert_snapshot!(told("copy_out", "path_exists", "`/x` exists", "leave `overwrite` out"), @"`/x` exists | leave `--overwrite` out");
-        assert_snapshot!(told("destroy_all", "confirm_required", "`confirm` must be true", "call again with `confirm: true`"), @"`--confirm` must be true | call again with `--confirm`");
-        assert_snapshot!(told("exec", "not_found", "no container `list`", "`list` shows them; `destroy_all` ends them"), @"no container `list` | `coracle list` shows them; `coracle destroy-all` ends them");
-        assert_snapshot!(told("create", "invalid_input", "`env`: bad", "correct `env`; `details.problems` has everything"), @"`--env`: bad | `coracle create --help` says what each option takes");
+        let message_of = |operation, code, message, hint| check(operation, code, message, hint, &json!({}));
+        assert_snapshot!(message_of("copy_out", "path_exists", "`/x` exists", "leave `overwrite` out"), @"`/x` exists | leave `--overwrite` out");
+        assert_snapshot!(message_of("destroy_all", "confirm_required", "`confirm` must be true", "call again with `confirm: true`"), @"`--confirm` must be true | call again with `--confirm`");
+        assert_snapshot!(message_of("exec", "not_found", "no container `list`", "`list` shows them; `destroy_all` ends them"), @"no container `list` | `coracle list` shows them; `coracle destroy-all` ends them");
+        assert_snapshot!(message_of("create", "invalid_input", "`env`: bad", "correct `env`; `details.problems` has everything"), @"`--env`: bad | `coracle create --help` says what each option takes");
     }
 
     #[test]
     fn tools_of_the_workspace_are_named_as_they_are_typed() {
-        let told = |tool: &str, code: &str, message: &str| {
+        let message_of = |tool: &str, code: &str, message: &str| {
             let entry = tools::ALL.iter().find(|it| it.name == tool).unwrap();
             let answer = json!({ "code": code, "message": message, "hint": coracle_context::failure::tool_hint(code) });
-            let told = super::for_people_of_tool(entry, answer.as_object().unwrap());
-            format!("{} | {}", told["message"].as_str().unwrap(), told["hint"].as_str().unwrap())
+            let shown = super::for_people_of_tool(entry, answer.as_object().unwrap());
+            format!("{} | {}", shown["message"].as_str().unwrap(), shown["hint"].as_str().unwrap())
         };
         let message = "File already exists; use edit_file to modify existing content.";
-        assert_snapshot!(told("write_file", "file_exists", message), @"File already exists; use `coracle workspace edit-file` to modify existing content. | change it with `coracle workspace edit-file`, or read it and write it with `--mode=overwrite`");
-        assert_snapshot!(told("write_file", "missing_field", "required: `content`"), @"required: `<CONTENT>` | usage: coracle workspace write-file [OPTIONS] <PATH> <CONTENT>");
-        assert_snapshot!(told("shell_execute", "invalid_command", "command must be an array of strings"), @"command must be an array of strings | the program and its words stand behind `--`: `coracle workspace shell-execute -- ls -l`");
+        assert_snapshot!(message_of("write_file", "file_exists", message), @"File already exists; use `coracle workspace edit-file` to modify existing content. | change it with `coracle workspace edit-file`, or read it and write it with `--mode=overwrite`");
+        assert_snapshot!(message_of("write_file", "missing_field", "required: `content`"), @"required: `<CONTENT>` | usage: coracle workspace write-file [OPTIONS] <PATH> <CONTENT>");
+        assert_snapshot!(message_of("shell_execute", "invalid_command", "command must be an array of strings"), @"command must be an array of strings | the program and its words stand behind `--`: `coracle workspace shell-execute -- ls -l`");
     }
 
     #[test]
@@ -201,16 +201,16 @@ mod tests {
         required: `<CONTAINER>`, `<COMMAND>` | usage: coracle exec [OPTIONS] <CONTAINER> -- <WORDS>...
         or: coracle exec [OPTIONS] <CONTAINER> <COMMAND>
         ");
-        let told = |code, hint| check("worktree_export", code, "required: `file`", hint, &json!({}));
-        assert_snapshot!(told("missing_field", "x"), @"required: `<FILE>` | usage: coracle worktree export [OPTIONS] <WORKFLOW> <FILE>");
-        assert_snapshot!(told("invalid_input", "`details.problems` has everything"), @"required: `<FILE>` | `coracle worktree export --help` says what each option takes");
+        let message_of = |code, hint| check("worktree_export", code, "required: `file`", hint, &json!({}));
+        assert_snapshot!(message_of("missing_field", "x"), @"required: `<FILE>` | usage: coracle worktree export [OPTIONS] <WORKFLOW> <FILE>");
+        assert_snapshot!(message_of("invalid_input", "`details.problems` has everything"), @"required: `<FILE>` | `coracle worktree export --help` says what each option takes");
     }
 
     #[test]
     fn an_interrupt_says_what_is_left() {
-        let told = |operation, details: Value| check(operation, "cancelled", "cancelled", "", &details);
-        assert_snapshot!(told("exec", json!({ "tree_ended": true })), @"cancelled | nothing of the command is left running");
-        assert_snapshot!(told("create", json!({})), @"cancelled | what was made is removed again");
-        assert_snapshot!(told("list", json!({})), @"cancelled |");
+        let message_of = |operation, details: Value| check(operation, "cancelled", "cancelled", "", &details);
+        assert_snapshot!(message_of("exec", json!({ "tree_ended": true })), @"cancelled | nothing of the command is left running");
+        assert_snapshot!(message_of("create", json!({})), @"cancelled | what was made is removed again");
+        assert_snapshot!(message_of("list", json!({})), @"cancelled |");
     }
 }

@@ -213,7 +213,7 @@ fn worker() -> Command {
     let prompt = option("prompt", "TEXT", "What to do; `-` is standard input").required(true);
     let worktree = option("worktree", "WORKFLOW", "The workflow to do it in").required(true);
     let model = option("model", "NAME", "The model [default: `worker.model` of the configuration]");
-    let instructions = option("instructions", "TEXT", "What the model is told beside that");
+    let instructions = option("instructions", "TEXT", "Further instructions for the model");
     let schema =
         option("schema", "FILE", "The result is JSON that fits this schema").value_parser(value_parser!(PathBuf));
     let profile = option("profile", "NAME", "The kind of sandbox [default: the one that has the workflow]");

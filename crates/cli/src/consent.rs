@@ -59,8 +59,8 @@ async fn confirmed(cx: &Context, path: &std::path::Path) -> Result<bool, Failure
 pub(super) fn is_confirmed(question: &str) -> bool {
     let mut err = io::stderr().lock();
     let mut line = String::new();
-    let asked = err.write_all(question.as_bytes()).and_then(|()| err.flush());
-    asked
+    let printed = err.write_all(question.as_bytes()).and_then(|()| err.flush());
+    printed
         .and_then(|()| io::stdin().lock().read_line(&mut line))
         .is_ok_and(|_| ["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()))
 }

@@ -22,7 +22,7 @@ pub(super) fn is_stdout(object: &Map<String, Value>) -> bool {
 
 /// Copies to a temporary file first, because the result of a copy is known only at its end.
 pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut present: Present) -> ExitCode {
-    let asked = Value::Object(call.object.clone());
+    let request = Value::Object(call.object.clone());
     if call.flags.contains(&"json") {
         let failure = Failure::new(Code::ConflictingFields, "`-` and `--json` both write to standard output")
             .hint("name a file to copy to");
@@ -44,7 +44,7 @@ pub(super) async fn to_stdout(call: &OperationCall, process: &Process, mut prese
         return present.fail(&call.entry, &reply.json);
     }
     match File::open(&file).ok().filter(|it| it.metadata().is_ok_and(|it| it.is_file())) {
-        None => fails(present, &no_file(&asked)),
+        None => fails(present, &no_file(&request)),
         Some(mut file) => {
             present.clear();
             render::warnings(&reply.json);
@@ -71,10 +71,10 @@ fn copy(file: &mut File) -> io::Result<bool> {
     }
 }
 
-fn no_file(asked: &Value) -> Failure {
-    let path = asked["container_path"].as_str().unwrap_or_default();
+fn no_file(request: &Value) -> Failure {
+    let path = request["container_path"].as_str().unwrap_or_default();
     let message = format!("`{}` is no file, and only one file can be written to standard output", path.escape_debug());
-    let container = asked["container"].as_str().unwrap_or_default();
+    let container = request["container"].as_str().unwrap_or_default();
     let line = format!("coracle exec {} -- tar -c {}", shell_word(container), shell_word(path));
     Failure::new(Code::InvalidInput, message).hint(format!("copy it to a directory, or pack it: `{line}`"))
 }

@@ -158,24 +158,25 @@ pub(super) fn value(field: &str) -> Option<&'static str> {
     VALUES.iter().find(|it| it.0 == field).map(|it| it.1)
 }
 
-/// Descriptions address agents. For users, "the person" becomes "you".
+/// Descriptions address agents. In help for people, "the user" becomes "you".
 const YOU: &[(&str, &str)] = &[
-    ("the person allows", "you allow"),
-    ("the person grants", "you grant"),
-    ("the person wants", "you want"),
-    ("the person named", "you named"),
-    ("the person's to set", "yours to set"),
-    ("secret of the person's", "secret of yours"),
-    ("The person has to", "You have to"),
-    ("The person names", "You name"),
-    ("the person sees", "you see"),
-    ("the person's", "your"),
-    ("The person's", "Your"),
-    ("the person", "you"),
+    ("the user allows", "you allow"),
+    ("the user grants", "you grant"),
+    ("the user wants", "you want"),
+    ("the user named", "you named"),
+    ("the user has to", "you have to"),
+    ("the user's to set", "yours to set"),
+    ("secret of the user", "secret of yours"),
+    ("The user has to", "You have to"),
+    ("The user names", "You name"),
+    ("the user sees", "you see"),
+    ("the user's", "your"),
+    ("The user's", "Your"),
+    ("the user", "you"),
 ];
 
-/// A description for users.
-pub(super) fn to_person(text: &str) -> String {
+/// A description for people.
+pub(super) fn for_people(text: &str) -> String {
     YOU.iter().fold(text.to_owned(), |text, (agent, person)| text.replace(agent, person))
 }
 
@@ -309,7 +310,7 @@ Examples:
   coracle open web                        the first editor found here, on its working directory
   coracle open web /workspace/api --editor cursor
 
-The editor connects by ssh, as `coracle ssh-config` configures it; that is shown and asked for once.";
+The editor connects by ssh, as `coracle ssh-config` configures it; which is shown for confirmation once.";
 
 const SSH_CONFIG: &str = "\
 Examples:
@@ -335,7 +336,7 @@ Examples:
   coracle init --client cursor --print    what would be written
   coracle init --client codex --client zed --yes
 
-Comments and other servers in a program's file stay, and its old text is kept beside it as
+Comments and other servers in a program's file stay, and its old text is saved beside it as
 FILE.before-coracle. What cannot be changed safely is left alone, and what to do by hand is printed.";
 
 const LOGS: &str = "\
@@ -434,10 +435,11 @@ mod tests {
     use super::{COMMANDS, FIRST_COMMANDS, GROUPS, VALUES};
 
     #[test]
-    fn no_help_speaks_of_the_person() {
+    fn help_addresses_the_user() {
         fn check(command: &mut clap::Command) {
             let help = command.render_long_help().to_string();
             assert!(!help.to_lowercase().contains("the person"), "{help}");
+            assert!(!help.contains("the user has to") && !help.contains("the user's to set"), "{help}");
             command.get_subcommands_mut().for_each(check);
         }
         let mut root = crate::command::command(operations::ALL, &[]);

@@ -27,7 +27,7 @@ pub(super) fn command() -> Command {
     let job = Arg::new("job").value_name("JOB").help("Its id [default: `main`, else the newest one]");
     let follow = Arg::new("follow").long("follow").short('f').action(ArgAction::SetTrue);
     let follow = follow.help("Go on until the job ends; Ctrl-C ends only this");
-    let tail = option("tail", "N", "Begin with the last lines, that many [default: all that is kept]").short('n');
+    let tail = option("tail", "N", "Begin with the last lines, that many [default: all stored lines]").short('n');
     let tail = tail.value_parser(value_parser!(u32).range(0..=1000));
     Command::new("logs").about("Print what a job printed, and follow it").args([container, job, follow, tail])
 }
@@ -169,11 +169,11 @@ impl<'a> JobLog<'a> {
     }
 }
 
-/// Reports output from `asked` on that is no longer stored.
-fn evicted(page: &Map<String, Value>, asked: u64) {
-    let begins = page.get("offset").and_then(Value::as_u64).unwrap_or(asked);
-    if begins > asked {
-        render::note(&format!("{} bytes before this are no longer kept", begins - asked));
+/// Reports output from `requested` on that is no longer stored.
+fn evicted(page: &Map<String, Value>, requested: u64) {
+    let begins = page.get("offset").and_then(Value::as_u64).unwrap_or(requested);
+    if begins > requested {
+        render::note(&format!("{} bytes before this are no longer stored", begins - requested));
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn callable(name: &str, start: &str, arguments: &Arguments) -> Comman
     let mut fields: Vec<_> = arguments.properties.iter().collect();
     fields.sort_by_cached_key(|(name, _)| help::place(name));
     let mut command = Command::new(word(name))
-        .about(help::to_person(&summary(&arguments.description)))
-        .long_about(help::to_person(&arguments.description))
+        .about(help::for_people(&summary(&arguments.description)))
+        .long_about(help::for_people(&arguments.description))
         .override_usage(usage(start, arguments))
         .args(fields.into_iter().map(|(name, schema)| field(name, schema)))
         .arg(json.help_heading("Everywhere"));
@@ -96,11 +96,11 @@ fn summary(text: &str) -> String {
 
 /// The help of a field: its comment and default.
 fn about(schema: &Value) -> String {
-    let told = help::to_person(schema["description"].as_str().unwrap_or_default());
+    let description = help::for_people(schema["description"].as_str().unwrap_or_default());
     match &schema["default"] {
-        Value::Null | Value::Bool(false) => told,
-        Value::String(text) => format!("{told} [default: {text}]"),
-        other => format!("{told} [default: {other}]"),
+        Value::Null | Value::Bool(false) => description,
+        Value::String(text) => format!("{description} [default: {text}]"),
+        other => format!("{description} [default: {other}]"),
     }
 }
 

@@ -46,7 +46,7 @@ impl FileConsent<'_> {
             return Ok(false);
         }
         if !self.yes && !self.host.stdin_is_terminal {
-            return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it").hint(self.hint));
+            return Err(Failure::new(Code::ConfirmRequired, "there is no terminal to confirm it").hint(self.hint));
         }
         if !self.yes && !consent::is_confirmed("Write it? [y/N] ") {
             render::note("not written");
@@ -55,9 +55,9 @@ impl FileConsent<'_> {
         ensure_unchanged(file)?;
         let cannot =
             |err: io::Error| Failure::new(Code::Internal, format!("cannot write `{}`: {err}", file.path.display()));
-        let kept = write(file).map_err(cannot)?;
-        let kept = kept.map(|it| format!("; before it was: {}", it.display())).unwrap_or_default();
-        render::note(&format!("wrote {}{kept}", file.path.display()));
+        let backup = write(file).map_err(cannot)?;
+        let backup = backup.map(|it| format!("; before it was: {}", it.display())).unwrap_or_default();
+        render::note(&format!("wrote {}{backup}", file.path.display()));
         Ok(true)
     }
 }
@@ -167,9 +167,9 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let link = dir.path().join("link.json");
         symlink(&path, &link).unwrap();
-        let kept = write(&PlannedFile { path: &link, before: Some("one"), after: "two" }).unwrap().unwrap();
+        let backup = write(&PlannedFile { path: &link, before: Some("one"), after: "two" }).unwrap().unwrap();
         assert_eq!(
-            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&kept).unwrap()),
+            (fs::read_to_string(&path).unwrap(), fs::read_to_string(&backup).unwrap()),
             ("two".into(), "one".into())
         );
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);

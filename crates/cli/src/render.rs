@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn failures_are_told_with_what_to_do() {
-        let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "mend it\nor so",
+        let answer = json!({ "success": false, "code": "invalid_input", "message": "`a`: bad", "hint": "fix it\nor so",
             "details": { "problems": [{ "field": "a", "message": "bad" }, { "field": "b", "message": "worse" }] } });
         assert_snapshot!(check(answer), @r"
         error[invalid_input]: `a`: bad
           `b`: worse
-        hint: mend it
+        hint: fix it
               or so
         ");
     }

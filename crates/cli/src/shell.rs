@@ -121,14 +121,14 @@ impl Terminal {
     }
 
     fn audited_args(&self) -> Map<String, Value> {
-        let mut told = Map::from_iter([
+        let mut fields = Map::from_iter([
             ("container".to_owned(), self.container.clone().into()),
             ("as_root".to_owned(), self.as_root.into()),
         ]);
         if !self.words.is_empty() {
-            told.insert("command".into(), json!(self.words));
+            fields.insert("command".into(), json!(self.words));
         }
-        told
+        fields
     }
 
     /// The container, and the working directory if given. Users may enter containers of all sessions.

@@ -5,7 +5,7 @@ use coracle_prepare::shorthand::form;
 /// Reports an invalid item to clap.
 pub(super) fn check_item(field: &str, text: &str) -> Result<String, String> {
     match form(field) {
-        Some((told, read)) if !is_json(text) && read(text).is_none() => Err(format!("it is not {told}")),
+        Some((form, read)) if !is_json(text) && read(text).is_none() => Err(format!("it is not {form}")),
         _ => Ok(text.to_owned()),
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn interrupted_code() -> u8 {
 /// Cancels on INT, TERM and HUP, unless the caller ignores them, as `nohup` and `&` in a script do. A second, later
 /// signal ends the process, because clean-up hangs.
 pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()> {
-    let (sender, mut heard) = mpsc::unbounded_channel();
+    let (sender, mut codes) = mpsc::unbounded_channel();
     let signals = [(SignalKind::interrupt(), 130_u8), (SignalKind::terminate(), 143), (SignalKind::hangup(), 129)];
     let ignored = std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_signals(&status));
     for (kind, code) in signals.into_iter().filter(|(kind, _)| ignored & bit(*kind) == 0) {
@@ -33,7 +33,7 @@ pub(crate) fn cancel_on_signals(cancel: CancellationToken) -> std::io::Result<()
     }
     tokio::spawn(async move {
         let mut first = None;
-        while let Some(code) = heard.recv().await {
+        while let Some(code) = codes.recv().await {
             if first.get_or_insert_with(Instant::now).elapsed() > SAME {
                 std::process::exit(i32::from(code));
             }

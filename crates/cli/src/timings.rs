@@ -24,7 +24,7 @@ struct Timings {
 
 #[derive(Debug, Default)]
 struct SpanTimes {
-    kept: Vec<SpanRecord>,
+    stored: Vec<SpanRecord>,
     dropped: usize,
 }
 
@@ -63,8 +63,8 @@ pub(crate) fn print(json: bool) {
 
 impl SpanTimes {
     fn add(&mut self, span: SpanRecord) {
-        match self.kept.len() < MAX_SPANS {
-            true => self.kept.push(span),
+        match self.stored.len() < MAX_SPANS {
+            true => self.stored.push(span),
             false => self.dropped += 1,
         }
     }
@@ -72,7 +72,7 @@ impl SpanTimes {
 
 impl<'a> TimingReport<'a> {
     fn new(begun: Instant, total: Duration, times: &'a SpanTimes) -> Self {
-        let mut spans: Vec<_> = times.kept.iter().collect();
+        let mut spans: Vec<_> = times.stored.iter().collect();
         // Spans are recorded when they end.
         spans.sort_by_key(|it| (it.begun, it.depth));
         Self { begun, total, spans, dropped: times.dropped }

@@ -44,7 +44,7 @@ pub(super) async fn workspace(matches: &ArgMatches, host: Host, options: &Option
 pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> ExitCode {
     let json = matches.get_flag("json");
     let file = matches.get_one::<String>("file").map_or("-", String::as_str);
-    let asked = || -> Result<(Process, Map<String, Value>), Failure> {
+    let parse = || -> Result<(Process, Map<String, Value>), Failure> {
         let code = snippet(&host, file)?;
         let mut arguments = json!({ "code": code });
         let language = matches.get_one::<String>("language").map(String::as_str).or_else(|| by_name(file));
@@ -59,7 +59,7 @@ pub(super) async fn run(matches: &ArgMatches, host: Host, options: &Options) -> 
         }
         Ok((startup::open(host.clone(), options)?, arguments.as_object().cloned().unwrap_or_default()))
     };
-    match asked() {
+    match parse() {
         Ok((process, arguments)) => match tools::ALL.iter().find(|it| it.name == RunCode::NAME) {
             Some(entry) => call(&process, entry, arguments, json).await,
             None => ExitCode::from(exit::NOT_UNDERSTOOD),

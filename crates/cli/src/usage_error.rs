@@ -298,11 +298,11 @@ mod tests {
         for (typed, ours) in
             [("stat", "status"), ("stats", "top"), ("destory", "destroy"), ("kill", "stop"), ("cerate", "create")]
         {
-            let told = check(&format!("coracle {typed} web"));
-            assert!(told.ends_with(&format!("did you mean `{ours}`? `coracle --help` has them all")), "{told}");
+            let message = check(&format!("coracle {typed} web"));
+            assert!(message.ends_with(&format!("did you mean `{ours}`? `coracle --help` has them all")), "{message}");
         }
-        let told = check("coracle xyzzy");
-        assert!(!told.contains("did you mean"), "{told}");
+        let message = check("coracle xyzzy");
+        assert!(!message.contains("did you mean"), "{message}");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) struct ContainerConfig {
     pub(crate) limits: Limits,
     pub(crate) nofile: Option<u32>,
     pub(crate) core: Option<u64>,
-    /// Bits of the kept capabilities, by their number.
+    /// Bits of the remaining capabilities, by their number.
     pub(crate) capabilities: u64,
     pub(crate) labels: BTreeMap<String, String>,
     /// Its user namespace; `None` where it has none of its own.

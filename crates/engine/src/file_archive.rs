@@ -8,7 +8,7 @@ use coracle_runtime::archive::restore::restore;
 use coracle_runtime::archive::tar::{LimitedWriter, Reader, Writer, pack_tree};
 use serde::{Deserialize, Serialize};
 
-/// What came of an archive that was asked for.
+/// The result of a requested archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum DownloadOutcome {
     Complete,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::engine::Engine;
 
-/// What engines use where nothing is said.
+/// The defaults of engines.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) const RETRIES: u32 = 3;
 

@@ -1,4 +1,4 @@
-//! What the engine is told when it is opened.
+//! Options of an engine.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ pub struct EngineOptions {
     pub data_dir: PathBuf,
     /// The guest's program for this machine: PID 1 of containers that have no guest of their own.
     pub guest: Option<PathBuf>,
-    /// The person's home, for the credentials of registries.
+    /// The user's home, for the credentials of registries.
     pub home: PathBuf,
     /// How images are fetched.
     pub registries: RegistryOptions,
@@ -51,7 +51,7 @@ pub struct RegistryOptions {
 }
 
 impl RegistryOptions {
-    /// Where the person's logins are.
+    /// Where the user's logins are.
     pub(crate) fn logins(&self) -> LoginOptions {
         LoginOptions {
             docker_config: self.docker_config.clone(),

@@ -51,7 +51,7 @@ impl NoInodes {
     }
 }
 
-/// Told of what is written to a file system.
+/// Counts what is written to a file system.
 #[derive(Debug)]
 pub(crate) struct WriteGuard {
     /// In the words of an error, as `the image`.

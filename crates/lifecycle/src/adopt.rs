@@ -1,6 +1,6 @@
-//! Containers of other origin that the person lets be used.
+//! Containers that Coracle did not create, and that the user allows to be used.
 //!
-//! **Invariant:** one that was adopted is never removed, stopped or started by us, but by the person's own word.
+//! **Invariant:** an adopted container is removed, stopped or started only at the user's own request.
 
 use coracle_runtime::{Container, ContainerName, ContainerPath, Handle};
 

@@ -23,7 +23,7 @@ pub(crate) fn now() -> jiff::Timestamp {
 pub struct ClockReading {
     /// By the wall clock, which anybody may set.
     pub wall: Timestamp,
-    /// The run of the machine; empty where it is not told.
+    /// The run of the machine; empty if unknown.
     pub boot: String,
     /// Seconds that this run had lasted.
     pub up_s: u64,

@@ -68,7 +68,7 @@ impl Store {
         labels
     }
 
-    /// Refuses an image with labels of ours that our key did not sign: somebody's attempt to look like us.
+    /// Refuses an image that has our labels without our signature: it imitates a managed one.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused) under the rule `image`.
@@ -85,8 +85,8 @@ impl Store {
     /// Whether labels prove a part of that stack ours.
     #[must_use]
     pub fn is_of_stack(&self, engine: EngineKind, project: &ProjectName, labels: &BTreeMap<String, String>) -> bool {
-        let told = labels.get(&self.signer().key("compose_project"));
-        told.is_some_and(|it| it == project.as_str()) && self.signed(engine, labels)
+        let label = labels.get(&self.signer().key("compose_project"));
+        label.is_some_and(|it| it == project.as_str()) && self.signed(engine, labels)
     }
 
     /// The record of the container that a stack was made with.
@@ -109,7 +109,7 @@ impl Store {
 }
 
 /// A service as a record, so that it is reached like a container: of the session of the one that it stands beside, without
-/// a guest, and nobody's to be remembered. Nothing when its labels do not prove it.
+/// a guest, and has no record. Nothing when its labels do not prove it.
 pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Container) -> Result<Option<Record>> {
     let label = |name: &str| it.labels.get(&store.signer().key(name)).map(String::as_str);
     let project = label("compose_project").and_then(|it| ProjectName::parse(it).ok());
@@ -153,7 +153,7 @@ pub(crate) fn service(store: &Store, runtime: &dyn ContainerRuntime, it: &Contai
     }))
 }
 
-/// The user of an image, where it is told in numbers; a name is looked up by whoever can.
+/// The user of an image, if it is numeric. Names are resolved inside the container.
 pub(crate) fn numbers(user: &str) -> Option<Ids> {
     match user {
         "" | "root" | "0" => Some(Ids::ROOT),

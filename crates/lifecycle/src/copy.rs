@@ -117,7 +117,7 @@ async fn ensure_nothing_is_replaced(look: Lookup<'_>, above: &ContainerPath, tar
     Ok(())
 }
 
-/// Copies a file or directory of the container out, as the person's.
+/// Copies a file or directory out of the container, owned by the user.
 ///
 /// Everything is unpacked beside its target first and moved into place at the end: what fails leaves nothing.
 ///
@@ -155,7 +155,7 @@ fn has_no_archives(found: &ManagedContainer) -> bool {
     found.runtime.kind() == EngineKind::Kubernetes
 }
 
-/// The engines fail alike for a path that is missing and for all else, so the guest is asked. Without one, the engine's own
+/// The engines have one error for a missing path and all else, so the guest looks. Without one, the engine's own
 /// words are all there is.
 async fn diagnose(inside: &ExecTarget, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
     let ExecTarget::Guest(link) = inside else { return failure.into() };

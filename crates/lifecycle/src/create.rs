@@ -41,8 +41,8 @@ pub struct NewRecord {
     pub workdir: ContainerPath,
     /// The working directory of the host is among the mounts.
     pub mount_cwd: bool,
-    /// Keyed digests of what was asked for, by field.
-    pub asked: BTreeMap<String, String>,
+    /// Keyed digests of the request, by field.
+    pub request_digests: BTreeMap<String, String>,
     /// Version of the tool.
     pub tool_version: String,
     /// The stack beside it.
@@ -73,12 +73,12 @@ pub struct Creation<'a> {
     protected: Vec<String>,
     /// Labels beside those that every container of ours has.
     more_labels: BTreeMap<String, String>,
-    /// What was in it before somebody began to work there is older than this.
+    /// Files that were there before any work began are older than this.
     filled: Option<jiff::Timestamp>,
     /// The container whose files it gets, in place of those of its image.
     parent: Option<ContainerId>,
-    /// The engine was told to make it.
-    told: bool,
+    /// A create call was sent to the engine.
+    is_requested: bool,
     _lock: Lock,
 }
 
@@ -101,7 +101,7 @@ struct ContainerLimits {
 }
 
 impl ContainerLimits {
-    /// Whether one more fits. A session's own containers are those that it asked for, not those of its tools.
+    /// Whether another container is within the limits. Containers of session tools do not count for the session.
     fn check(&self, records: &[Arc<Record>], session: &str) -> Result<()> {
         let of_session = records.iter().filter(|it| it.session == session && it.role == Role::Primary).count();
         within(of_session, self.per_session, "max_containers")?;
@@ -113,7 +113,7 @@ fn within(current: usize, limit: usize, setting: &'static str) -> Result<()> {
     if current < limit { Ok(()) } else { Err(Error::LimitReached { limit, current, setting }) }
 }
 
-/// Only our own records are asked: the engine says at `create` whether somebody else has the name.
+/// Reads our own records only: the engine reports at `create` whether another container has the name.
 fn name_is_free(store: &Store, name: &ContainerName) -> Result<()> {
     match store.load(name)? {
         LoadOutcome::Record(_) => Err(Error::NameTaken { name: name.clone(), ours: true, running: None }),
@@ -133,7 +133,7 @@ fn record_of(origin: Origin, draft: NewRecord) -> Record {
         compose_file: draft.compose_file,
         snapshot: draft.snapshot,
         owner: draft.owner,
-        asked: draft.asked,
+        request_digests: draft.request_digests,
         tool_version: draft.tool_version,
         ..Record::intent(origin, draft.name, &draft.session)
     }
@@ -182,7 +182,17 @@ impl<'a> Creation<'a> {
         lock: Lock,
     ) -> Self {
         let more_labels = BTreeMap::new();
-        Self { runtime, store, record, protected, more_labels, filled: None, parent: None, told: false, _lock: lock }
+        Self {
+            runtime,
+            store,
+            record,
+            protected,
+            more_labels,
+            filled: None,
+            parent: None,
+            is_requested: false,
+            _lock: lock,
+        }
     }
 }
 
@@ -199,7 +209,7 @@ impl Creation<'_> {
 
     /// Its volume is made from here on, and goes with all else if this is undone, also when it is made later.
     pub(crate) fn has_volume(&mut self, volume: OwnVolume) -> Result<()> {
-        (self.told, self.record.volume) = (true, Some(volume));
+        (self.is_requested, self.record.volume) = (true, Some(volume));
         Ok(self.store.save(&self.record)?)
     }
 
@@ -240,7 +250,7 @@ impl Creation<'_> {
         let network = place(self.runtime, self.store, &spec.network).await?;
         let is_shared = spec.network == NetworkRequest::Bridge && shares_network(self.runtime.kind());
         let _held = if is_shared { self.store.network.keep(held, self.runtime) } else { Some(held) };
-        let asked: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
+        let requested: Vec<Mount> = spec.mounts.iter().chain(&over).cloned().collect();
         let labels = self.labels(self.record.role, Some(spec.exec_user), image)?;
         let placed = admitted
             .with_overlay_mounts(over)
@@ -249,7 +259,7 @@ impl Creation<'_> {
             .labelled(labels)
             .with_persistence(self.record.persistent)
             .with_image(image.id.clone(), network);
-        self.told = true;
+        self.is_requested = true;
         let made = match &self.parent {
             Some(parent) => self.runtime.fork(parent, &placed).await,
             None => self.runtime.create(&placed).await,
@@ -265,7 +275,7 @@ impl Creation<'_> {
         }
         self.runtime.start(&id).await?;
         let container = self.runtime.inspect(&id.into()).await?;
-        unchanged(&asked, &container)?;
+        unchanged(&requested, &container)?;
         self.record.ports.clone_from(&container.ports);
         Ok(container)
     }
@@ -278,7 +288,7 @@ impl Creation<'_> {
         links.wait_for_guest(self.runtime, self.store, &mut self.record, container).await
     }
 
-    /// Somebody has the name, and nothing that this call made is theirs. It may be ours with its record lost.
+    /// The name is taken by a container that this call did not create. It may be a managed one whose record is lost.
     async fn taken(&self, name: ContainerName) -> Error {
         let holder = self.runtime.inspect(&Handle::Name(name.clone())).await.ok();
         let ours = holder.as_ref().is_some_and(|it| self.store.signed(self.runtime.kind(), &it.labels));
@@ -367,7 +377,7 @@ impl Creation<'_> {
         self.record.container_id = Some(id.short().to_owned());
         self.record.id = Some(id);
         self.record.state = RecordState::Created;
-        // Better no container than one that nobody remembers: the caller undoes when this fails.
+        // A container without a record would be lost: if this fails, the caller removes it.
         Ok(self.store.save(&self.record)?)
     }
 
@@ -393,7 +403,7 @@ impl Creation<'_> {
         if !targets.is_empty() {
             return Err(coracle_runtime::Error::MountChanged { targets }.into());
         }
-        self.told = true;
+        self.is_requested = true;
         self.record.compose_network = network;
         Ok(self.store.save(&self.record)?)
     }
@@ -421,10 +431,10 @@ impl Creation<'_> {
         self.record.workdir = workdir;
     }
 
-    /// Takes off what root inside left in directories of the host while it was filled, and remembers it: whoever looks at
-    /// the container is told. The answer says whether there was time for all, too.
+    /// Removes set-id bits that root inside left on host files while the container was filled, and records the files for
+    /// `status`. The result says whether there was time to check all.
     pub async fn sweep(&mut self, link: &Link) -> Review {
-        // Where root inside is nobody outside it can leave nothing.
+        // Without root on the host, root inside cannot set such bits there.
         if self.runtime.endpoint().rootless {
             return Review::default();
         }
@@ -466,16 +476,16 @@ impl Creation<'_> {
     /// Anything that an engine refuses.
     pub async fn peek(&mut self, bare: Admitted, image: &Image) -> Result<ContainerId> {
         let labels = self.labels(Role::Build, None, image)?;
-        self.told = true;
+        self.is_requested = true;
         Ok(self.runtime.create(&bare.labelled(labels).with_image(image.id.clone(), NetworkAttachment::None)).await?)
     }
 
-    /// Removes everything that was made, by id. What could not be removed is told, and stays in the record.
+    /// Removes everything that was created, by id. What could not be removed is returned, and stays in the record.
     pub async fn undo(self) -> Vec<Error> {
-        if self.record.id.is_none() && self.told {
+        if self.record.id.is_none() && self.is_requested {
             // A call that was given up may still reach the engine.
             if let Err(err) = self.store.abandon(&self.record) {
-                tracing::warn!(%err, "the engine may yet make what nobody wants");
+                tracing::warn!(%err, "the engine may still create a container that was given up");
             }
         }
         let failed = remove_all(self.runtime, self.store, &self.record).await.failed;
@@ -507,11 +517,12 @@ fn recorded(mount: &Mount) -> RecordedMount {
 
 /// The path that the engine mounted must lead to what was admitted: it may have been exchanged on the way. What is mounted is
 /// compared by the link to the guest.
-fn unchanged(asked: &[Mount], container: &Container) -> Result<()> {
+fn unchanged(requested: &[Mount], container: &Container) -> Result<()> {
     let exchanged = |mount: &&Mount| {
         let made = container.mounts.iter().find(|it| it.target == mount.at.as_str());
         made.is_none_or(|it| !mount.host.is_same_as(&it.source).unwrap_or(false))
     };
-    let targets: Vec<_> = asked.iter().filter(exchanged).map(|mount| mount.host.real().display().to_string()).collect();
+    let targets: Vec<_> =
+        requested.iter().filter(exchanged).map(|mount| mount.host.real().display().to_string()).collect();
     if targets.is_empty() { Ok(()) } else { Err(coracle_runtime::Error::MountChanged { targets }.into()) }
 }

@@ -19,13 +19,13 @@ use crate::{Links, Result, SaveLimits, SaveReport, Store};
 pub struct DestroyReport {
     /// The container was gone from the engine before.
     pub already_gone: bool,
-    /// What was kept of it.
+    /// What was saved of it.
     pub saved: Vec<SaveReport>,
     /// What is to be looked at in directories of the host that it could write.
     pub review: Review,
     /// It was adopted, and is left as it is.
     pub forgotten: bool,
-    /// Directories of the host that were bound into it, and are gone or replaced: nothing can be said of what was in them.
+    /// Directories of the host that were bound into it, and are gone or replaced: their content could not be reviewed.
     pub missing: Vec<PathBuf>,
 }
 
@@ -41,7 +41,7 @@ impl DestroyReport {
 /// What becomes of work that only the container has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SavePolicy {
-    /// It is kept on the host before anything is removed.
+    /// It is saved on the host before anything is removed.
     Keep(SaveLimits),
     /// It goes, by the word of who may say so.
     Discard,
@@ -56,13 +56,13 @@ pub struct RemoveOptions<'a> {
     pub saving: SavePolicy,
     /// Time between TERM and KILL of commands that still run.
     pub grace: Duration,
-    /// Also a container that was adopted, which is only forgotten otherwise: by the word of the person.
+    /// Also a container that was adopted, which is only forgotten otherwise: at the user's request.
     pub adopted_too: bool,
 }
 
 /// Saves what only this container has, removes it with its networks and its placeholders, and buries its record.
 ///
-/// A record is `destroying` from when all is saved, so that whoever goes on with it has nothing to save any more. What
+/// A record is `destroying` once everything is saved, so that a later call that completes it saves nothing. What
 /// does not depend on a step that failed is done all the same; the record then stays so, and the next call goes on.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ async fn destroy_if(
         _ => record.clone(),
     };
     if record.role == Role::Adopted && !removing.adopted_too {
-        // It is somebody else's, and no business of ours any more.
+        // Coracle did not create it, and only forgets it.
         store.forget(&record.name)?;
         return Ok(Some(DestroyReport { forgotten: true, already_gone: false, ..DestroyReport::gone() }));
     }
@@ -117,8 +117,8 @@ async fn destroy_if(
     let RemoveOptions { links, saving, grace, .. } = *removing;
     let swept = swept(runtime, store, &record, removing).await;
     let saved = match saving {
-        // One that was never ready holds nobody's work. What is in one that was adopted its maker put there, and where work
-        // lies in it nobody said.
+        // One that was never ready holds no work. The content of an adopted one is not ours, and where its work lies is
+        // unknown.
         SavePolicy::Keep(limits) if record.state == RecordState::Ready && record.role != Role::Adopted => {
             SaveContext { runtime, store, links, limits, grace }.save(&record).await?
         }
@@ -138,8 +138,8 @@ fn missing_binds(record: &Record) -> Vec<PathBuf> {
     hosts.filter(|host| record.state == RecordState::Ready && !is_there(host)).map(Path::to_owned).collect()
 }
 
-/// Ends what runs, and takes off what root inside must not leave on the host. Where root inside is nobody outside it can
-/// leave nothing.
+/// Ends what runs, and takes off what root inside must not leave on the host. Without root on the
+/// host, root inside can leave nothing there.
 async fn swept(
     runtime: &dyn ContainerRuntime,
     store: &Store,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_adopted_is_removed_by_the_persons_word_without_saving_all_of_it() {
+    async fn an_adopted_container_is_removed_on_request_without_a_save() {
         let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
         let store = Store::open(dir.path(), LabelNamespace::parse("coracle").unwrap()).unwrap();
         let id = fake.runs("theirs").await;

@@ -82,7 +82,7 @@ pub enum Error {
         name: NetworkName,
         /// It is one of ours.
         ours: bool,
-        /// In what it differs from what was asked for.
+        /// How it differs from the request.
         differs: Vec<&'static str>,
     },
     /// Containers still use it.
@@ -152,7 +152,7 @@ pub enum Error {
     /// A transfer ended early.
     #[error("the copy ended early")]
     Copy(#[source] transfer::Error),
-    /// Work that only the container has cannot be kept: it was stopped, and nothing was removed.
+    /// Work that only the container has cannot be saved: it was stopped, and nothing was removed.
     #[error("unsaved work in `{}` cannot be saved: {reason}", paths.join("`, `"))]
     SaveFailed {
         /// Where it lies.
@@ -179,13 +179,13 @@ pub enum Error {
 /// A state directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It, or a file in it, belongs to somebody else.
+    /// It, or a file in it, belongs to another user.
     #[error("`{}` belongs to another user", .0.display())]
     Owner(PathBuf),
     /// A link lies where a directory or file of ours should be.
     #[error("`{}` is a link or no plain file", .0.display())]
     Link(PathBuf),
-    /// The key is damaged: what it signed cannot be told from what others sign.
+    /// The key is damaged: its signatures cannot be verified.
     #[error("`{}` is damaged", .0.display())]
     Key(PathBuf),
     /// A newer version of Coracle wrote it, and it stays as it is.

@@ -37,9 +37,9 @@ impl ExecContext {
 /// The session of a container's commands, as its exec user or as root.
 ///
 /// # Errors
-/// [`Error::UnknownUser`] when nobody remembers who may run commands: never root in its place.
+/// [`Error::UnknownUser`] when the record has no exec user: root is never used instead.
 pub fn session(found: &ManagedContainer, as_root: bool) -> Result<ExecContext> {
-    let mut session = whoever(&found.record, as_root)?;
+    let mut session = exec_context(&found.record, as_root)?;
     session.env.extend(found.record.env_plain.clone());
     let of_image = environment(found.present()?, session.env.get("HOME"));
     session.env = of_image.into_iter().chain(session.env).collect();
@@ -51,14 +51,14 @@ pub fn session(found: &ManagedContainer, as_root: bool) -> Result<ExecContext> {
 /// # Errors
 /// As [`session`].
 pub fn guided_session(record: &Record, as_root: bool) -> Result<ExecContext> {
-    let mut session = whoever(record, as_root)?;
+    let mut session = exec_context(record, as_root)?;
     // What a command is given wins over the session, in which the caller may have set these.
     session.env.retain(|name, _| !record.env_keys.contains(name));
     Ok(session)
 }
 
 /// Who runs commands, and what a process of that user finds in its environment.
-fn whoever(record: &Record, as_root: bool) -> Result<ExecContext> {
+fn exec_context(record: &Record, as_root: bool) -> Result<ExecContext> {
     let user = record.exec_user.ok_or_else(|| Error::UnknownUser(record.name.clone()))?;
     let user = if as_root { Ids::ROOT } else { user };
     let root_home = ContainerPath::parse("/root").expect("a plain path");
@@ -74,7 +74,7 @@ fn whoever(record: &Record, as_root: bool) -> Result<ExecContext> {
     Ok(ExecContext { user, workdir: record.workdir.clone(), env })
 }
 
-/// Whether root may run something in that container: nobody can in one whose PID 1 is its user.
+/// Whether commands may run as root in that container: not if its PID 1 runs as the exec user.
 ///
 /// # Errors
 /// [`Error::Refused`] under the rule `root.exec`.
@@ -83,7 +83,7 @@ pub fn may_be_root(record: &Record) -> Result<()> {
         return Ok(());
     }
     let value = record.name.to_string();
-    let message = format!("nobody in `{value}` can be root: it was made under `policy = \"strict\"`");
+    let message = format!("no process in `{value}` can be root: it was created under `policy = \"strict\"`");
     Err(PolicyRefusal { problems: vec![Problem { rule: "root.exec", setting: None, value, message }] }.into())
 }
 

@@ -24,13 +24,13 @@ pub trait Engines: Send + Sync {
     /// The engine that new containers are made with.
     async fn preferred(&self) -> Result<Arc<dyn ContainerRuntime>>;
 
-    /// The same engine for what is done to a container of that slot. Whoever keeps a log of it hears of each call.
+    /// The same engine, with its calls logged for that slot's container.
     fn traced(&self, runtime: Arc<dyn ContainerRuntime>, _room: SlotId<'_>) -> Arc<dyn ContainerRuntime> {
         runtime
     }
 }
 
-/// A container of ours that answers without the engine being asked: by a link that is held, or by its socket.
+/// A managed container that is reached without an engine call: over an open link, or its socket.
 pub async fn at_hand(store: &Store, links: &Links, handle: &Handle) -> Result<Option<(Record, Link)>> {
     let Some(record) = recorded(store, handle)? else { return Ok(None) };
     Ok(links.at_hand(store, &record).await.map(|link| (record, link)))
@@ -163,7 +163,7 @@ fn is_abandoned(store: &Store, record: &Record) -> Result<bool> {
     Ok(store.abandoned()?.iter().any(|it| it.record_id == record.record_id))
 }
 
-/// Saves a record that labels gave, unless there is one or somebody else is at it.
+/// Saves a record that was read from labels, unless one exists or another call holds its lock.
 pub(crate) fn remember(store: &Store, record: &Record) -> Result<()> {
     let Some(_lock) = store.try_lock(&record.name)? else { return Ok(()) };
     match store.load(&record.name)? {
@@ -184,7 +184,7 @@ pub(crate) fn read_labels(
         return None;
     }
     let name = ContainerName::parse(it("name")?).ok()?;
-    // Renamed behind us: then the engine's name is somebody's choice, and the record stays under ours.
+    // It was renamed with the engine's own program: the record keeps the original name.
     let created = it("created")?.parse().ok()?;
     let user = Ids::parse(it("exec_user")?).ok()?;
     // That of a slot is not the container's own.
@@ -209,7 +209,7 @@ pub(crate) fn read_labels(
     })
 }
 
-/// What lies there is the guest's, and no mount of the person's.
+/// Files there belong to the guest; it is not a mount of the user.
 const GUEST_DIR: &str = "/.coracle";
 
 fn recorded_mount(mount: &coracle_runtime::MountPoint) -> Option<RecordedMount> {

@@ -20,7 +20,7 @@ use crate::record::{GuestRecord, Record, RecordState, RecordedJob};
 use crate::store::own_directory;
 use crate::{ManagedContainer, Result, Store};
 
-/// A guest is asked for this often while it comes up: it takes a few milliseconds.
+/// How often a starting guest is polled: it takes a few milliseconds.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// A guest that has not shown itself by then is looked for by the engine's stream.
@@ -123,7 +123,7 @@ impl Store {
         })
     }
 
-    /// Remembers a job of a container, so that it can be told as lost after a restart.
+    /// Remembers a job of a container, so that it can be reported as lost after a restart.
     ///
     /// # Errors
     /// When the record cannot be read or written.
@@ -146,7 +146,7 @@ impl Store {
 /// A guest that was held answers by then.
 const HELD_ANSWERS: Duration = Duration::from_secs(1);
 
-/// A guest that said something so lately is not asked whether it is there: a program that pauses its container has to be
+/// A guest that sent something this recently is not pinged: a program that pauses its container has to be
 /// started first, which takes longer. That it ended is known at once.
 const HEARD_LATELY: Duration = Duration::from_millis(2);
 
@@ -165,7 +165,7 @@ pub(crate) async fn pinged(link: &Link, within: Duration) -> bool {
 pub struct Links {
     settings: LinkSettings,
     held: Arc<Mutex<BTreeMap<ContainerId, Link>>>,
-    /// All that were held: somebody may still have one, as what keeps a container's way out does.
+    /// All open links. Other code may still hold one, such as the container's proxy.
     lent: Arc<Mutex<BTreeMap<ContainerId, Vec<WeakLink>>>>,
 }
 
@@ -249,7 +249,7 @@ impl Links {
             store.update(&found.record)?;
             self.forget(&id);
         }
-        // One that broke is only made anew by its own socket, which may be dead for good.
+        // A broken link reconnects over its own socket only, which may be gone for good.
         let link = match self.held(&id).filter(|it| it.transport().is_some()) {
             Some(link) => link,
             None => {

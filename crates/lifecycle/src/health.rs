@@ -16,12 +16,12 @@ use crate::{ExecContext, Result};
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Bytes of output that a failure tells.
-const TOLD: usize = 4 << 10;
+const MAX_ERROR_BYTES: usize = 4 << 10;
 
 /// The guest's own program, which can also try a port.
 const GUEST: &str = "/.coracle/guest";
 
-/// The kernel's tables of sockets, by the network that whoever reads them is on.
+/// The kernel's tables of sockets, of the network namespace of the process that reads them.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 
 /// What is tried, time and again.
@@ -66,12 +66,12 @@ pub enum ProbeOutcome {
     Passed,
     /// It does not.
     Failed {
-        /// What the attempt said, of at most 4 KiB.
+        /// Output of the attempt, at most 4 KiB.
         error: String,
         /// How it ended, if by itself.
         exit_code: Option<u8>,
     },
-    /// Nobody waits any longer.
+    /// The caller stopped waiting.
     Cancelled,
 }
 
@@ -132,7 +132,7 @@ impl Probe {
     async fn run(&self, command: Command, limit: Duration) -> Result<ExecOutput> {
         let mut exec = self.session.exec(command);
         exec.limits = ExecLimits { total: Some(limit), ..exec.limits };
-        exec.keep_bytes = 4 * TOLD;
+        exec.keep_bytes = 4 * MAX_ERROR_BYTES;
         exec.cancel = self.cancel.clone();
         Ok(self.inside.exec(exec).await?)
     }
@@ -163,16 +163,16 @@ fn tried(output: &ExecOutput) -> ProbeOutcome {
         Exit::Code(code) => Some(code),
         Exit::TimedOut(_) | Exit::Running(_) => None,
     };
-    let said = [&output.stderr, &output.stdout].into_iter().map(output_tail).find(|it| !it.is_empty());
+    let printed = [&output.stderr, &output.stdout].into_iter().map(output_tail).find(|it| !it.is_empty());
     let silent = || exit_code.map_or_else(|| "timed out".to_owned(), |code| format!("exit code {code}, no output"));
-    ProbeOutcome::Failed { error: said.unwrap_or_else(silent), exit_code }
+    ProbeOutcome::Failed { error: printed.unwrap_or_else(silent), exit_code }
 }
 
 /// The end of what was printed, where programs say what went wrong.
 fn output_tail(capture: &Capture) -> String {
     let text = capture.text();
     let text = text.trim();
-    let from = text.len().saturating_sub(TOLD);
+    let from = text.len().saturating_sub(MAX_ERROR_BYTES);
     let from = (from..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
     text[from..].to_owned()
 }

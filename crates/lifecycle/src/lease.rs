@@ -1,4 +1,4 @@
-//! How long a container is kept for a session that may not come back.
+//! How long a container is retained for a session that may not come back.
 //!
 //! A container is let go of only when its time is over by the wall clock *and* by the time that the machine has run, so
 //! that a clock which is set forward ends nothing. What is noted for that lies in the record.
@@ -12,10 +12,10 @@ use crate::clock::ClockReading;
 use crate::record::{Lease, Record, RecordState};
 use crate::{Lock, Result, Store};
 
-/// How long things are kept.
+/// How long things are retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
-    /// A container of a named session that nobody has used.
+    /// An unused container of a named session.
     pub idle: Duration,
     /// A container whose process ended.
     pub orphan_grace: Duration,
@@ -31,7 +31,7 @@ pub(crate) enum Verdict {
     Stays,
     /// This is to be noted.
     Note(Lease),
-    /// Its time is over, unless somebody is in it.
+    /// It has expired, unless it is in use.
     Over,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn is_unused_for(record: &Record, time: Duration, terms: &LeaseTerms,
 }
 
 impl Store {
-    /// Remembers that a call used a container; at most once a minute, and not while somebody else is at its record.
+    /// Remembers that a call used a container; at most once a minute, and not while another call holds its lock.
     ///
     /// # Errors
     /// When the record cannot be read or written.
@@ -110,7 +110,7 @@ impl Store {
         })
     }
 
-    /// Writes something into a record, unless somebody else is at it.
+    /// Changes a record, unless another call holds its lock.
     pub(crate) fn note(&self, record: &Record, change: impl FnOnce(&mut Record)) -> Result<()> {
         match self.try_lock(&record.name)? {
             Some(lock) => self.change(&lock, record, change),
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn the_time_that_is_told_is_never_later_than_the_end() {
         let now = at(7200, "a", 8200).wall;
-        let told = |record: &Record| expires_at(record, &TERMS, now).unwrap().as_second() - 1_000_000;
-        assert_eq!(told(&ready(None)), 24 * 3600);
-        assert_eq!(told(&ready(Some(dead()))), minute(now).as_second() - 1_000_000 + 900);
+        let reported = |record: &Record| expires_at(record, &TERMS, now).unwrap().as_second() - 1_000_000;
+        assert_eq!(reported(&ready(None)), 24 * 3600);
+        assert_eq!(reported(&ready(Some(dead()))), minute(now).as_second() - 1_000_000 + 900);
         let mut seen = ready(Some(dead()));
         seen.lease.orphaned = Some(at(600, "a", 1600));
-        assert_eq!(told(&seen), 600 + 900);
+        assert_eq!(reported(&seen), 600 + 900);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl ContainerList {
 /// Lists containers of this namespace on the preferred engine and on every engine that a record names.
 ///
 /// # Errors
-/// When one of these engines does not answer: what it holds would be told as missing.
+/// When one of these engines does not answer: its containers would be reported as missing.
 pub async fn list(engines: &dyn Engines, store: &Store) -> Result<ContainerList> {
     list_by(engines, store, Freshness::Exact).await
 }
@@ -75,7 +75,7 @@ pub async fn list_recent(engines: &dyn Engines, store: &Store) -> Result<Contain
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Freshness {
     Exact,
-    /// Containers may be told as they were up to 0.3 s ago.
+    /// The state of containers may be up to 0.3 s old.
     Recent,
 }
 
@@ -142,7 +142,7 @@ async fn list_by(engines: &dyn Engines, store: &Store, freshness: Freshness) -> 
             Some(record) if !listing.containers.iter().any(|it| it.record.name == record.name) => {
                 listing.containers.push(ContainerEntry { record: Arc::new(record), container: Some(container) });
             }
-            // Somebody is just making it: its record will hold the id in a moment.
+            // Another call is creating it: its record will have the id in a moment.
             Some(_) => {}
             None => {
                 if store.signer().has_signature(&container.labels) && !store.signed(runtime.kind(), &container.labels) {
@@ -162,14 +162,14 @@ pub(crate) async fn recorded_engines(
     engines: &dyn Engines,
     records: &[Arc<Record>],
 ) -> Result<Vec<Arc<dyn ContainerRuntime>>> {
-    let mut asked: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
+    let mut engines_found: BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>> = BTreeMap::new();
     let preferred = engines.preferred().await?;
-    asked.insert((preferred.kind(), preferred.endpoint().address), preferred);
+    engines_found.insert((preferred.kind(), preferred.endpoint().address), preferred);
     for record in records {
         let key = (record.engine, record.endpoint.clone());
-        if let std::collections::btree_map::Entry::Vacant(slot) = asked.entry(key) {
+        if let std::collections::btree_map::Entry::Vacant(slot) = engines_found.entry(key) {
             slot.insert(engines.for_record(record.engine, &record.endpoint).await?);
         }
     }
-    Ok(asked.into_values().collect())
+    Ok(engines_found.into_values().collect())
 }

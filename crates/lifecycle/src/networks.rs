@@ -226,7 +226,7 @@ async fn labelled(runtime: &dyn ContainerRuntime, store: &Store, label: (&str, &
 /// Removes the networks of a session that no container is on any more; what cannot be removed stays. Their names.
 ///
 /// # Errors
-/// When an engine cannot be asked.
+/// When an engine does not answer.
 pub async fn drop_networks(
     engines: &dyn Engines,
     store: &Store,
@@ -436,11 +436,11 @@ pub(crate) mod tests {
         let of = |slot: &str| NewNetwork { owner: NetworkOwner::Slot(name(slot)), ..team(true) };
         let (one, team) = (of("sbx-1"), team(true));
         // A network that a caller created by that name is not given to a slot.
-        let (asked, _) = create_network(&fake, &store, &team).await.unwrap();
+        let (requested, _) = create_network(&fake, &store, &team).await.unwrap();
         let err = create_network(&fake, &store, &one).await.unwrap_err();
         assert!(matches!(&err, Error::NetworkTaken { ours: true, differs, .. } if differs.is_empty()), "{err:?}");
         assert_eq!(slot_networks(&fake, &store, &name("sbx-1")).await.unwrap(), []);
-        destroy_network(&fake, &store, &asked).await.unwrap();
+        destroy_network(&fake, &store, &requested).await.unwrap();
 
         let (made, _) = create_network(&fake, &store, &one).await.unwrap();
         assert_eq!(create_network(&fake, &store, &one).await.unwrap(), (made.clone(), false));
@@ -494,7 +494,7 @@ pub(crate) mod tests {
         store.forget(&staying.name).unwrap();
         let making = store.hold_network().await.unwrap();
         drop_shared(&fake, &store, Some(&one)).await.unwrap();
-        assert!(there().await, "somebody is making one");
+        assert!(there().await, "a container is being created");
         store.keep_network();
         assert!(store.network.keep(making, &fake).is_none());
         drop_shared(&fake, &store, Some(&one)).await.unwrap();

@@ -1,7 +1,7 @@
 //! Packages that the snippets of all sessions share: a volume that they read, and what is in it.
 //!
 //! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
-//! place when it is whole: nobody sees half of them, and what one session does reaches no other.
+//! place when it is whole: no session sees a part of them, and no session changes them for another.
 
 use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeName, random_hex};
 use jiff::Timestamp;
@@ -24,21 +24,22 @@ pub struct SharedPackages {
     pub endpoint: String,
     /// The volume that they are in.
     pub volume: VolumeName,
-    /// As they were asked for.
+    /// As they were requested.
     pub packages: Vec<SharedPackage>,
     /// When the last of them were added.
     pub made: Timestamp,
 }
 
-/// A package as it was asked for.
+/// A requested package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedPackage {
     /// Whose it is: `javascript` or `python`.
     pub language: String,
     /// Its name without a version.
     pub name: String,
-    /// What was asked for: the name, and which version where one was given.
-    pub asked: String,
+    /// The requested name, with the version if one was given.
+    #[serde(rename = "asked")]
+    pub requested: String,
 }
 
 /// Version of the format. This one is not written; a later one is.
@@ -65,23 +66,23 @@ impl Store {
         let file = self.packages_file();
         let Some(bytes) = read_own(&file)? else { return Ok(Vec::new()) };
         match summed_value::<PackageRecord>(&bytes, SCHEMA) {
-            Ok(kept) => Ok(kept.engines),
+            Ok(stored) => Ok(stored.engines),
             Err(BadRecord::Newer) => Err(StoreError::Newer(file)),
             Err(err) => Err(StoreError::io(&file)(std::io::Error::other(format!("it is damaged: {err}")))),
         }
     }
 
-    /// What this engine has of them, if anything. A volume that somebody removed is told and left out.
+    /// What this engine has of them, if anything. A volume that was removed is logged and left out.
     ///
     /// # Errors
     /// As for [`shared_packages`](Self::shared_packages), and those of the engine.
     pub async fn shared_packages_on(&self, runtime: &dyn ContainerRuntime) -> Result<Option<SharedPackages>> {
-        let Some(kept) = self.shared_packages()?.into_iter().find(|it| it.is_of(runtime)) else { return Ok(None) };
-        let there = self.packages_volumes(runtime).await?.iter().any(|it| it.name == kept.volume.as_str());
+        let Some(packages) = self.shared_packages()?.into_iter().find(|it| it.is_of(runtime)) else { return Ok(None) };
+        let there = self.packages_volumes(runtime).await?.iter().any(|it| it.name == packages.volume.as_str());
         if !there {
-            tracing::warn!(volume = %kept.volume, "the volume of packages for snippets is gone");
+            tracing::warn!(volume = %packages.volume, "the volume of packages for snippets is gone");
         }
-        Ok(Some(kept).filter(|_| there))
+        Ok(Some(packages).filter(|_| there))
     }
 
     /// Held while the packages are changed.
@@ -92,7 +93,7 @@ impl Store {
         self.common_lock(ROLE).await
     }
 
-    /// An empty volume for them, which is in nobody's way until it is [kept](Self::keep_packages).
+    /// An empty volume for them, which is unused until it is [stored](Self::keep_packages).
     ///
     /// # Errors
     /// Those of the engine.
@@ -107,12 +108,12 @@ impl Store {
     ///
     /// # Errors
     /// When it cannot be remembered.
-    pub async fn keep_packages(&self, runtime: &dyn ContainerRuntime, kept: SharedPackages) -> Result<()> {
+    pub async fn keep_packages(&self, runtime: &dyn ContainerRuntime, packages: SharedPackages) -> Result<()> {
         let mut engines = self.shared_packages()?;
         engines.retain(|it| !it.is_of(runtime));
-        engines.push(kept);
+        engines.push(packages);
         write_whole(&self.packages_file(), &summed_bytes(&PackageRecord { engines }))?;
-        // They are kept now, whatever becomes of those of before.
+        // The new packages are stored; removing the earlier ones may fail.
         if let Err(err) = self.sweep_packages(runtime).await {
             tracing::warn!(%err, "packages of before stay for now");
         }
@@ -132,10 +133,10 @@ impl Store {
 
     /// Removes volumes of packages that are not what snippets get. How many stay, since containers have them.
     async fn sweep_packages(&self, runtime: &dyn ContainerRuntime) -> Result<usize> {
-        let kept = self.shared_packages()?;
+        let stored = self.shared_packages()?;
         let mut left = 0;
         for volume in self.packages_volumes(runtime).await? {
-            if kept.iter().any(|it| it.volume.as_str() == volume.name) {
+            if stored.iter().any(|it| it.volume.as_str() == volume.name) {
                 continue;
             }
             if let Err(err) = runtime.remove_volume(&volume.name).await {
@@ -170,7 +171,7 @@ mod tests {
     }
 
     fn with(runtime: &FakeRuntime, volume: &VolumeName) -> SharedPackages {
-        let package = SharedPackage { language: "python".into(), name: "six".into(), asked: "six==1".into() };
+        let package = SharedPackage { language: "python".into(), name: "six".into(), requested: "six==1".into() };
         SharedPackages {
             engine: runtime.kind(),
             endpoint: runtime.endpoint().address,

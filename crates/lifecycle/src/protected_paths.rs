@@ -257,7 +257,7 @@ mod tests {
         place_again(&made);
         assert!(root.join(".git/worktrees").is_dir() && root.join(".git/info").is_dir());
         assert_eq!(fs::read_to_string(root.join(".git/commondir")).unwrap(), ITSELF);
-        fs::write(root.join(".git/info/exclude"), "kept").unwrap();
+        fs::write(root.join(".git/info/exclude"), "content").unwrap();
         clear(&made);
         assert!(!root.join(".git/commondir").exists());
         assert!(root.join(".git/info/exclude").exists() && root.join(".git/hooks").exists());
@@ -297,7 +297,7 @@ mod tests {
         fs::create_dir(root.join(".git")).unwrap();
         let made = placed(&root, &[]);
         assert_eq!(made.len(), 6);
-        // Somebody else's, just like ours.
+        // Of another program, with the content of ours.
         fs::rename(root.join(".git"), root.join("was")).unwrap();
         symlink(&elsewhere, root.join(".git")).unwrap();
         fs::create_dir(elsewhere.join("hooks")).unwrap();

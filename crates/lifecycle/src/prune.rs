@@ -89,12 +89,12 @@ pub struct Prune {
     /// Unused.
     pub candidates: Vec<PruneItem>,
     /// In use.
-    pub kept: Vec<PruneItem>,
+    pub retained: Vec<PruneItem>,
 }
 
 impl Prune {
     fn add(&mut self, item: PruneItem) {
-        if item.action.is_none() { self.kept.push(item) } else { self.candidates.push(item) }
+        if item.action.is_none() { self.retained.push(item) } else { self.candidates.push(item) }
     }
 }
 
@@ -103,7 +103,7 @@ impl Prune {
 pub struct PruneScope<'a> {
     /// Kinds of resources.
     pub kinds: &'a [PruneKind],
-    /// How long containers are kept.
+    /// How long containers are retained.
     pub terms: &'a LeaseTerms,
     /// Containers that no call has used for that time, with their jobs, are unused too.
     pub idle_for: Option<Duration>,
@@ -302,7 +302,7 @@ async fn of_record(record_context: &RecordContext<'_>, entry: ContainerEntry, sc
         item.bytes = runtime.usage(&container.id).await.ok().flatten().and_then(|it| it.disk_bytes);
     }
     item.session = item.session.filter(|_| !over);
-    let reason = if orphan { "the process of its session is dead" } else { "nobody has used it for long" };
+    let reason = if orphan { "the process of its session is dead" } else { "unused for a long time" };
     item.unused(reason, removal(with_jobs))
 }
 
@@ -426,7 +426,7 @@ impl<'a> VolumeOwners<'a> {
 
 /// Where packages for snippets are used: they stay until they are cleared, and earlier ones as long as a container has them.
 struct PackageUse {
-    kept: Vec<SharedPackages>,
+    packages: Vec<SharedPackages>,
     at_rest: bool,
     containers: Vec<Container>,
 }
@@ -435,16 +435,18 @@ impl PackageUse {
     async fn load(runtime: &dyn ContainerRuntime, store: &Store) -> Result<Self> {
         // While packages are added, their volume is not recorded yet.
         let at_rest = store.try_common_lock(packages::ROLE)?.is_some();
-        let kept = store.shared_packages()?;
+        let packages = store.shared_packages()?;
         let managed = LabelFilter(vec![(store.signer().key("managed"), None)]);
-        Ok(Self { kept, at_rest, containers: runtime.list(&managed).await? })
+        Ok(Self { packages, at_rest, containers: runtime.list(&managed).await? })
     }
 
     fn describe_use(&self, volume: &str) -> (&'static str, bool) {
         let is_it = |part: Component<'_>| part.as_os_str() == volume;
         let has_it = |it: &MountPoint| it.source.components().any(is_it);
         match () {
-            () if self.kept.iter().any(|kept| kept.volume.as_str() == volume) => ("snippets get these packages", true),
+            () if self.packages.iter().any(|packages| packages.volume.as_str() == volume) => {
+                ("snippets get these packages", true)
+            }
             () if !self.at_rest => ("packages are just being changed", true),
             () if self.containers.iter().any(|it| it.mounts.iter().any(has_it)) => {
                 ("a container has these packages", true)
@@ -489,7 +491,7 @@ fn copies_left(store: &Store, found: &mut Prune) {
 const ABANDONED: Duration = Duration::from_secs(86400);
 
 /// What is below such a directory is needed for one call: a clone that is looked at, a copy, Podman's socket, a snippet, a
-/// build, the person's logins for a pull.
+/// build, the user's logins for a pull.
 const TEMPORARY: &[&str] =
     &["coracle-git-", "coracle-copy-", "coracle-podman-", "coracle-run-", "coracle-build-", "coracle-pull-"];
 
@@ -502,7 +504,7 @@ fn temporary(dir: &Path, found: &mut Prune) {
             continue;
         }
         let old = meta.modified().ok().and_then(|it| it.elapsed().ok()).is_some_and(|it| it > ABANDONED);
-        let item = PruneItem::new(PruneKind::Temporary, name, "somebody may be using it");
+        let item = PruneItem::new(PruneKind::Temporary, name, "it may be in use");
         let item = PruneItem { made: modified(&meta), ..item };
         found.add(match old {
             true => item.unused("the process that made it is gone", PruneAction::Directory(path)),

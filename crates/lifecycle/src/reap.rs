@@ -12,7 +12,7 @@ use crate::lease::{LeaseTerms, Verdict, jobs_are_over, verdict};
 use crate::record::Record;
 use crate::{ContainerEntry, Engines, Links, ManagedContainer, RemoveOptions, Result, Store, drop_networks, list};
 
-/// Nobody looks more often.
+/// The shortest time between two passes.
 const EVERY: Duration = Duration::from_secs(600);
 
 /// A guest that does not say by then what runs is taken for busy.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Looks at every container, and destroys those whose time is over, as any other `destroy` does: work in them is saved,
 /// and all that only they used goes too. Answers their names, or `None`: within ten minutes of the
-/// last look nothing is done. `goes_on` is asked before each of them, by its name, since one may take a minute.
+/// last look nothing is done. `goes_on` is called before each of them, with its name, since one may take a minute.
 ///
 /// # Errors
 /// When an engine that holds some of ours does not answer. A container that could not be destroyed is tried again later,
@@ -84,7 +84,7 @@ async fn end(
         return Ok(false);
     }
     if record.owner.is_some() && !store.records()?.iter().any(|other| other.session == record.session) {
-        // Its process is dead, so nobody will ask for the networks of that session again.
+        // Its process is dead, so the networks of that session are no longer needed.
         drop_networks(engines, store, |it| it.session.as_deref() == Some(record.session.as_str())).await?;
     }
     Ok(true)
@@ -119,7 +119,7 @@ pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedCo
     }
     let Some(container) = found.container.as_ref().filter(|it| it.running()) else { return Activity::None };
     let id = container.id.clone();
-    // A link of ours that somebody keeps is nobody who is in it.
+    // An open link of this process does not count as use.
     if container.execs > links.execs(&id) {
         return Activity::Other;
     }
@@ -134,7 +134,7 @@ pub(crate) async fn activity(store: &Store, links: &Links, found: &mut ManagedCo
         Ok(Ok(true)) => Activity::Jobs,
         Ok(Err(_)) | Err(_) => Activity::Other,
     };
-    // A link that is held may be an exec itself, and would pass for somebody the next time.
+    // An open link may be an exec of the engine, and would count as use in the next pass.
     links.forget(&id);
     activity
 }

@@ -17,7 +17,7 @@ use crate::{Engines, Result, Store};
 /// When records cannot be read. A record whose engine does not answer is left for the next time.
 pub async fn reconcile(engines: &dyn Engines, store: &Store, gone_for: Duration) -> Result<Vec<String>> {
     let mut healed = Vec::new();
-    // Whoever is at it heals for all; nobody waits for an engine that hangs there.
+    // One process repairs for all; no other waits for an engine that hangs.
     let Some(_one_at_a_time) = store.try_common_lock("reconcile")? else { return Ok(healed) };
     store.clear_unwritten()?;
     for candidate in store.records()?.into_iter().filter(|it| needs_healing(it)) {
@@ -114,7 +114,7 @@ pub(crate) mod tests {
             persistent: false,
             workdir: ContainerPath::parse("/workspace").unwrap(),
             mount_cwd: false,
-            asked: BTreeMap::new(),
+            request_digests: BTreeMap::new(),
             tool_version: String::new(),
             compose_project: None,
             compose_joined: false,

@@ -30,7 +30,7 @@ const SCHEMA: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RecordState {
-    /// The engine has not been told, or its answer is not known.
+    /// No create call was sent to the engine, or its result is unknown.
     Intent,
     /// The engine has made it; it is not ready.
     Created,
@@ -44,12 +44,12 @@ pub enum RecordState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// For whoever asked for it.
+    /// Created by a `create` call.
     #[default]
     Primary,
     /// A service of a stack, which stands beside another and has no record of its own.
     Service,
-    /// To make an image of: nobody's, gone when that is done, and counted nowhere.
+    /// Builds an image. It is removed afterwards, and counts for no limit.
     Build,
     /// Files and commands of a session, which did not ask for a container.
     Workspace,
@@ -57,7 +57,7 @@ pub enum Role {
     Run,
     /// The workflows of a sandbox.
     Sandbox,
-    /// Somebody else's, which the person lets be used.
+    /// Not created by Coracle; the user allowed its use.
     Adopted,
 }
 
@@ -78,7 +78,7 @@ impl Role {
 }
 
 impl Role {
-    /// Whether it is a [slot](crate::SessionContainers) of a session, which nobody names.
+    /// Whether it is a [slot](crate::SessionContainers) of a session, which has no name of its own.
     #[must_use]
     pub fn is_session_container(self) -> bool {
         matches!(self, Self::Workspace | Self::Run)
@@ -91,7 +91,7 @@ impl Role {
 pub struct SecretState {
     /// The run of the guest that has it.
     pub run: Option<String>,
-    /// Where its variables come from, as whoever gave them wrote it down.
+    /// Where its variables come from, in the form of the code that passed them.
     pub session: Value,
     /// It has keys for ssh.
     pub ssh: bool,
@@ -165,7 +165,7 @@ pub struct MainProgram {
     pub env: BTreeMap<String, String>,
 }
 
-/// A background job that was started: told as lost when the run of the guest that knew it is over.
+/// A background job that was started. It is reported as lost once the guest's run that knew it has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedJob {
     /// Its id.
@@ -294,9 +294,9 @@ pub struct Record {
     pub swept: Vec<PathBuf>,
     /// What was done when it was made.
     pub provisioning_report: Value,
-    /// Keyed digests of what was asked for, by field.
-    #[serde(default)]
-    pub asked: BTreeMap<String, String>,
+    /// Keyed digests of the request, by field.
+    #[serde(default, rename = "asked")]
+    pub request_digests: BTreeMap<String, String>,
     /// What was answered when it was made, without the report.
     #[serde(default)]
     pub answer: Map<String, Value>,
@@ -344,7 +344,7 @@ pub enum BadRecord {
 }
 
 impl Record {
-    /// One that was thought of just now, and has nothing yet. Whoever writes it says what is more.
+    /// The record of a container that does not exist yet. The caller adds what it knows.
     pub(crate) fn intent(origin: Origin, name: ContainerName, session: &str) -> Self {
         let now = now();
         Self {
@@ -394,7 +394,7 @@ impl Record {
             watched: Vec::new(),
             swept: Vec::new(),
             provisioning_report: Value::Null,
-            asked: BTreeMap::new(),
+            request_digests: BTreeMap::new(),
             answer: Map::new(),
             maker: ProcessId::current(),
             tool_version: String::new(),

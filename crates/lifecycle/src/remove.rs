@@ -45,7 +45,7 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
             Err(err) => removal.failed.push(err),
         }
     }
-    // Its maker may have died before the record said that it has a guest.
+    // The creating process may have died before it recorded the guest.
     if record.guest.is_some() || store.root().join("link").join(record.record_id.as_str()).exists() {
         clear_own(store, "link", record).await;
     }
@@ -57,7 +57,7 @@ pub(crate) async fn remove_all(runtime: &dyn ContainerRuntime, store: &Store, re
         tracing::warn!(%err, "the snapshot of the container stays");
     }
     if let Err(err) = drop_shared(runtime, store, Some(record)).await {
-        // The container is gone; a network that somebody else put a container on is no reason to say otherwise.
+        // The container is removed. A shared network that another container still uses is no failure of the removal.
         tracing::warn!(%err, "the shared network stays");
     }
     removal

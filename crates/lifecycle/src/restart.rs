@@ -40,7 +40,7 @@ pub async fn restart(mut found: ManagedContainer, store: &Store, links: &Links) 
     };
     let started = started.await;
     if started.is_err() {
-        // Nobody was met who would need it, and commands may not have it.
+        // No guest answered that needs it, and commands must not have it.
         store.take_link_back(&found.record)?;
     }
     started.map(|()| found)

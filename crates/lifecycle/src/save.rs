@@ -59,7 +59,7 @@ pub struct SaveReport {
     pub kind: SavedKind,
     /// Files in its archive.
     pub files: u64,
-    /// Bytes of all that was kept of it.
+    /// Bytes that were saved of it.
     pub bytes: u64,
     /// Directory of the save on the host.
     pub location: PathBuf,

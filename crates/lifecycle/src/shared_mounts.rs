@@ -18,7 +18,7 @@ impl Store {
     }
 
     /// Whether a container of ours, or a service beside one, can write a directory, something in it, or something that it lies in. What is written
-    /// there may be read by the person's own programs, so whoever runs them there asks first.
+    /// there may be read by the user's own programs, so callers that run them check first.
     ///
     /// # Errors
     /// When the records cannot be read.

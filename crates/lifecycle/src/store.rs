@@ -21,13 +21,13 @@ use crate::{Error, Lock, Result, StoreError};
 /// Length of the key that signs labels.
 const KEY_BYTES: usize = 32;
 
-/// A caller waits this long for a lock before it is told `busy`.
+/// A caller waits this long for a lock before it gets `busy`.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Larger files are no records.
 const MAX_RECORD: u64 = 4 << 20;
 
-/// Where records are kept. Cheap to clone.
+/// The directory of records. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
@@ -58,7 +58,7 @@ impl Store {
     /// Opens a state directory, making what is missing.
     ///
     /// # Errors
-    /// [`StoreError`] when it belongs to somebody else, is a link, or keeps no locks.
+    /// [`StoreError`] when it belongs to another user, is a link, or supports no locks.
     pub fn open(root: &Path, namespace: LabelNamespace) -> Result<Self, StoreError> {
         for dir in [
             "",

@@ -15,8 +15,8 @@ use crate::{
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
 ///
-/// Deadlines of single calls are kept by the implementation and end in
-/// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be asked for.
+/// Deadlines of single calls are enforced by the implementation and end in
+/// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be read.
 #[async_trait]
 pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debug + Send + Sync {
     /// The kind of the engine. Known without a request.
@@ -88,7 +88,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// The connection to the guest inside, not made yet: exec, jobs and files go over it.
     ///
     /// It is made by the socket, where one is given, the engine is on this host, and the container's PID 1 answers there;
-    /// else by a program that the engine runs inside. The engine is asked only when the peer is not the PID 1 that was
+    /// else by a program that the engine runs inside. The engine is called only when the peer is not the PID 1 that was
     /// given.
     async fn link(&self, id: &ContainerId, socket: Option<&SocketAt>, settings: LinkSettings) -> Result<Link>;
 
@@ -121,9 +121,9 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
 pub struct Endpoint {
     /// A URL, or `local` for an engine without a daemon.
     pub address: String,
-    /// It runs as the person, without root.
+    /// It runs as the user, without root.
     pub rootless: bool,
-    /// Its containers have root alone, who is the person outside.
+    /// Its containers have root alone, who is the user outside.
     pub single_user: bool,
 }
 

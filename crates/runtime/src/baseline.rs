@@ -20,7 +20,7 @@ pub struct Baseline {
 /// A directory of the host that was copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaselineMount {
-    /// The person's name for it.
+    /// The user's name for it.
     pub name: String,
     /// Its real path.
     pub host: PathBuf,

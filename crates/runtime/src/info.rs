@@ -25,7 +25,7 @@ pub struct EngineInfo {
     pub endpoint: String,
     /// It runs without root.
     pub rootless: bool,
-    /// Its containers have root alone, who is the person outside.
+    /// Its containers have root alone, who is the user outside.
     pub single_user: bool,
     /// Architecture in OCI's words (`amd64`, `arm64`).
     pub arch: String,
@@ -35,7 +35,7 @@ pub struct EngineInfo {
     pub data_root: PathBuf,
     /// How it stores files, where it reports that: `vfs` copies all of an image for each container.
     pub storage_driver: Option<String>,
-    /// Version of `compose` on this engine, where [`Stacks::compose_version`](crate::Stacks::compose_version) was asked.
+    /// Version of `compose` on this engine, where [`Stacks::compose_version`](crate::Stacks::compose_version) was called.
     pub compose_version: Option<String>,
     /// It can give a GPU to a container.
     pub gpu: bool,

@@ -37,7 +37,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// A signer for labels that begin with `namespace`, made by the person with that user id.
+    /// A signer for labels that begin with `namespace`, made by the user with that user id.
     #[must_use]
     pub fn new(namespace: LabelNamespace, key: Secret, uid: u32) -> Self {
         Self { namespace, key, uid }
@@ -91,7 +91,7 @@ impl Signer {
         labels.get(&self.key("sig")).is_some_and(|it| it.len() == 64 && hex::decode(it).is_ok())
     }
 
-    /// Over the canonical JSON of our labels, the engine and the person. A JSON object of a sorted map is canonical:
+    /// Over the canonical JSON of our labels, the engine and the user. A JSON object of a sorted map is canonical:
     /// keys in order, no blanks.
     fn mac(&self, engine: EngineKind, labels: &BTreeMap<String, String>) -> Hmac<Sha256> {
         let (prefix, sig) = (self.key(""), self.key("sig"));

@@ -27,7 +27,7 @@ pub enum PathKind {
 }
 
 /// What stands at a path; nothing for a path that is missing, or that the engine cannot pack: engines do not distinguish the
-/// two, so that nobody may rely on there being nothing.
+/// two, so that no caller may rely on there being nothing.
 ///
 /// # Errors
 /// Those of [`ContainerRuntime::download`], except [`Error::Engine`].
@@ -67,7 +67,7 @@ async fn first_header(
     let spool = tempfile::tempfile().map_err(cannot)?;
     let into = spool.try_clone().map_err(cannot)?;
     match runtime.download(id, path, into, FIRST_BYTES).await {
-        // More than was asked for: the header is there.
+        // The file is larger than the limit, and the header is there.
         Ok(()) | Err(Error::TooLarge { .. }) => {}
         Err(Error::Engine { .. }) => return Ok(None),
         Err(err) => return Err(err),

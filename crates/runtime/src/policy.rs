@@ -12,12 +12,12 @@ use serde::Serialize;
 pub use self::admit::{admit, check_mounts};
 use crate::{Access, ByteSize, CreateSpec, GuestDelivery, ImageId, Mount, NetworkAttachment};
 
-/// The limits that the person sets. The agent's arguments can narrow them and never widen them.
+/// The limits that the user sets. The agent's arguments can narrow them and never widen them.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Real paths beneath which host files may be used.
     pub allow_roots: Vec<PathBuf>,
-    /// The person's home; some of what lies in it is never used.
+    /// The user's home; some of what lies in it is never used.
     pub home: PathBuf,
     /// Further paths that are never used: the state directory, the engine's data and socket.
     pub denied: Vec<PathBuf>,
@@ -57,7 +57,7 @@ const SYSTEM: &[&str] = &[
     "/Library",
 ];
 
-/// Paths below the person's home that are never used.
+/// Paths below the user's home that are never used.
 const BELOW_HOME: &[&str] = &[
     ".ssh",
     ".gnupg",
@@ -108,7 +108,7 @@ impl PatternSet {
 pub struct Problem {
     /// The rule's name.
     pub rule: &'static str,
-    /// The setting that the person could change.
+    /// The setting that the user could change.
     pub setting: Option<&'static str>,
     /// The requested value.
     pub value: String,
@@ -116,7 +116,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Everything that a request asked for beyond the policy; at least one problem.
+/// Everything in a request that the policy refuses; at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct PolicyRefusal {
     /// The broken rules, in the order of the request's fields.

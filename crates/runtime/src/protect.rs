@@ -1,5 +1,5 @@
 //! Host paths that lie read-only over a writable bind, and names that nothing of a
-//! container's is written to without the person's word.
+//! container's is written to without the user's approval.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -200,10 +200,10 @@ fn modules(git: &DirHandle) -> Vec<PathBuf> {
 fn worktrees(git: &DirHandle, root: &Path) -> Vec<PathBuf> {
     let Ok(dir) = git.enter("worktrees".as_ref()) else { return Vec::new() };
     let of = |name: &OsStr| {
-        let mut told = String::new();
+        let mut gitdir = String::new();
         let file = dir.enter(name).ok()?.open("gitdir".as_ref()).ok()?.file;
-        file.take(MAX_PATH).read_to_string(&mut told).ok()?;
-        Some(Path::new(told.trim_end()).strip_prefix(root).ok()?.parent()?.to_owned())
+        file.take(MAX_PATH).read_to_string(&mut gitdir).ok()?;
+        Some(Path::new(gitdir.trim_end()).strip_prefix(root).ok()?.parent()?.to_owned())
     };
     let entries = dir.entries().unwrap_or_default();
     let names = entries.iter().filter(|it| it.1 == Node::Dir).take(MAX_GIT_FILES);
@@ -269,7 +269,7 @@ const ACTED_ON: &[&str] = &[
     ".yarnrc.yml",
 ];
 
-/// Whether a program of the person's acts on what has this name, in whatever case a file system keeps it.
+/// Whether a program of the user's acts on what has this name, in whatever case a file system keeps it.
 #[must_use]
 pub fn is_trusted_by_tools(path: &str) -> bool {
     let acts = |part: &str| part.starts_with(".git") || ACTED_ON.contains(&part);
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(over(root, Access::ReadWrite), ["/w/.git ro"]);
         assert_eq!(over(root, Access::ReadOnly), [""; 0]);
         let bind = HostPath::open(root).unwrap();
-        assert_eq!(git_files(&bind, &[".envrc".to_owned()]), [""; 0], "the person protects nothing of git's");
+        assert_eq!(git_files(&bind, &[".envrc".to_owned()]), [""; 0], "the user protects nothing of git's");
     }
 
     #[test]
@@ -334,8 +334,8 @@ mod tests {
         std::os::unix::fs::symlink(other.path(), root.join("link")).unwrap();
         for (name, at) in [("w", root.join("trees/w/.git")), ("out", other.path().join(".git")), ("odd", "x".into())] {
             std::fs::create_dir_all(git.join("worktrees").join(name)).unwrap();
-            let told = format!("{}\n", at.display());
-            std::fs::write(git.join("worktrees").join(name).join("gitdir"), told).unwrap();
+            let gitdir = format!("{}\n", at.display());
+            std::fs::write(git.join("worktrees").join(name).join("gitdir"), gitdir).unwrap();
         }
         assert_eq!(
             over(&root, Access::ReadWrite),

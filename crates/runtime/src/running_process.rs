@@ -18,8 +18,8 @@ mod pidfd {
         }
 
         pub(crate) fn runs(&self) -> bool {
-            let mut asked = [PollFd::new(&self.0, PollFlags::IN)];
-            poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ended| ended == 0)
+            let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ended| ended == 0)
         }
     }
 }

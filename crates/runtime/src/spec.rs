@@ -16,7 +16,7 @@ use crate::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, Limits, Netwo
 pub struct CreateSpec {
     /// Its name.
     pub name: ContainerName,
-    /// The image as asked for.
+    /// The requested image.
     pub image: ImageRef,
     /// The user of its commands. PID 1 is root inside, but with [`Capabilities::None`] that user, too.
     pub exec_user: Ids,
@@ -30,7 +30,7 @@ pub struct CreateSpec {
     pub read_only: bool,
     /// Ports to publish.
     pub ports: Vec<Port>,
-    /// The network as asked for.
+    /// The requested network.
     pub network: NetworkRequest,
     /// Ceilings of what it may use.
     pub limits: Limits,
@@ -53,7 +53,7 @@ pub struct CreateSpec {
 }
 
 impl CreateSpec {
-    /// A container of that image with nothing else asked.
+    /// A container of that image with the defaults.
     #[must_use]
     pub fn new(name: ContainerName, image: ImageRef) -> Self {
         Self {

@@ -254,7 +254,7 @@ mappings! {
     Logging {
         /// Where it goes.
         driver: Option<String>,
-        /// How much of it is kept.
+        /// How much of it is stored.
         options: Texts,
     }
 

@@ -35,7 +35,7 @@ pub struct DevcontainerReport {
     env: Vec<String>,
     /// Ports of services inside, which are reported and not forwarded.
     forward_ports: Vec<String>,
-    /// Files of the repository that were kept out of the build.
+    /// Files of the repository that were excluded from the build.
     kept_out: Vec<String>,
     /// Commands that ran now.
     pub commands: Vec<CommandRan>,

@@ -41,7 +41,7 @@ pub struct DevcontainerRecord {
     pub image_env: BTreeMap<String, String>,
     /// The user that runs commands.
     pub agent: DevcontainerUser,
-    /// Files of the repository that were kept out of the build.
+    /// Files of the repository that were excluded from the build.
     pub kept_out: Vec<String>,
     /// Warnings about it.
     pub warnings: Vec<SandboxWarning>,
@@ -175,7 +175,7 @@ fn progress_file(dir: &SandboxDir) -> PathBuf {
     dir.root().join("devcontainer-ran.json")
 }
 
-/// Forgets the file: the next sandbox with that key is made anew.
+/// Forgets the file: the next sandbox with that key is created from scratch.
 ///
 /// # Errors
 /// Whatever the file system says.

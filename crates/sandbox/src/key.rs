@@ -12,7 +12,7 @@ use coracle_types::{ProfileName, WorkflowId};
 pub enum Domain {
     /// One workflow alone.
     Workflow(WorkflowId),
-    /// A word of the person's.
+    /// A name that the user chose.
     Named(String),
 }
 

@@ -1,7 +1,7 @@
 //! A sandbox for each workflow: a container with the workflow's worktree and a worker in it, and no key inside.
 //!
-//! **Invariant:** no key of the person's, and nothing that opens more than this sandbox's proxy, goes into a container.
-//! **Invariant:** every byte from a container is data: counted, bounded, and never a reason to do more than was asked.
+//! **Invariant:** no key of the user, and no credential for more than this sandbox's proxy, goes into a container.
+//! **Invariant:** every byte from a container is data: counted, bounded, and never a reason to do more than requested.
 //! **Invariant:** what cannot be decided is denied.
 //! **Invariant:** nothing is removed whose work was not saved before.
 //! **Invariant:** nothing here knows an engine, MCP, configuration or the command line.

@@ -20,7 +20,7 @@ const MOST_WORKERS: usize = 16;
 /// A caller waits so long for another one that prepares the container, its image included.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1200);
 
-/// Whoever wants to take a sandbox away waits so long for those who begin something there.
+/// How long a removal waits for calls that begin something in the sandbox.
 const COURTESY: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// What is remembered of a sandbox.
@@ -49,16 +49,17 @@ pub struct StartRecord {
     pub llm: Vec<TokenHash>,
     /// It passed every test, and may be used. Until then its token opens the proxy alone, which the tests need.
     pub proven: bool,
-    /// The tests looked for a way past the proxy. One of an open network was not asked for that, and says nothing of it.
+    /// The tests looked for a way past the proxy. With an open network it was not tested, and is unknown.
     #[serde(default)]
     pub walled: bool,
     /// Where its relays lead, if that is by a network.
     #[serde(default)]
-    pub told: Option<[SocketAddr; 2]>,
+    #[serde(rename = "told")]
+    pub proxy_addresses: Option<[SocketAddr; 2]>,
 }
 
 impl StartRecord {
-    /// Whether this run of a container passed all that is asked of it, its wall too where there has to be one.
+    /// Whether this run of a container passed all checks, also of its network isolation where that is required.
     pub(crate) fn holds(&self, container: &str, run: &str, walled: bool) -> bool {
         self.proven && self.container == container && self.run == run && (self.walled || !walled)
     }
@@ -159,7 +160,7 @@ impl SandboxDir {
         }
     }
 
-    /// Whoever takes the sandbox away with all that is in it does so alone. `None` while somebody else does.
+    /// The exclusive lock for removing the sandbox. `None` while another call holds it.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -220,15 +221,15 @@ impl SandboxDir {
         lock(&self.root.join("record.lock"), PATIENCE).await
     }
 
-    /// A workflow begins here: until this is dropped nobody takes the sandbox away.
+    /// A workflow begins here: until this is dropped the sandbox is not removed.
     ///
     /// # Errors
-    /// `busy` when somebody does for long.
+    /// `busy` when it is being removed for a long time.
     pub async fn begin(&self) -> Result<WorkflowClaim> {
         lock_shared(&self.root.join("workflows.lock"), PATIENCE).await.map(WorkflowClaim)
     }
 
-    /// Nobody begins a workflow here until this is dropped. `None` while somebody does.
+    /// No workflow begins here until this is dropped. `None` while one does.
     ///
     /// # Errors
     /// Whatever the file system says.
@@ -289,7 +290,7 @@ mod tests {
             llm: vec![],
             proven: true,
             walled: true,
-            told: None,
+            proxy_addresses: None,
         };
         SandboxRecord { key, profile, ready: Some(ready) }
     }

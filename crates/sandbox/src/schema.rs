@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn x46_what_is_no_schema_or_leads_elsewhere_is_refused() {
-        for (value, told) in [
+        for (value, expected) in [
             (json!([1]), "it is no JSON object"),
             (json!({ "type": "nonsense" }), "The schema is invalid: "),
             (
@@ -96,7 +96,7 @@ mod tests {
         ] {
             let failure = Schema::new(value).unwrap_err();
             assert_eq!(failure.code, Code::SchemaInvalid);
-            assert!(failure.message.contains(told), "{}", failure.message);
+            assert!(failure.message.contains(expected), "{}", failure.message);
         }
     }
 

@@ -26,8 +26,8 @@ use crate::worktree::{AgentWorktree, CheckoutRequest, create_for_agent};
 /// How often a run looks for a request to cancel it.
 const LOOKS: Duration = Duration::from_millis(300);
 
-/// Bytes of the output that are kept, of which a record holds all.
-const KEPT: usize = 64 << 10;
+/// Bytes of output that are retained; a record holds all of them.
+const RETAINED_OUTPUT: usize = 64 << 10;
 
 /// What an agent is to do, and in which sandbox.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub struct AgentTask {
     pub timeout: Option<Duration>,
 }
 
-/// How a program ended, and what it printed, if that was kept.
+/// How a program ended, and what it printed, if that was retained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentExit {
     /// As a shell tells it.
@@ -167,11 +167,11 @@ fn exec(
     let mut exec = Exec::new(command, inside.agent, inside.tree_path(&worktree.id));
     exec.env = worktree.env();
     exec.env.extend(task.agent.env(&start));
-    // The volume is the home of the user where files are the person's.
+    // Where files belong to the user, the volume is the user's home.
     let volume = if sandbox.shared.is_some() { "/home/agent" } else { "/workspace" };
     exec.env.insert("HOME".into(), task.agent.home(volume));
     exec.limits.total = task.timeout;
-    exec.keep_bytes = 2 * KEPT;
+    exec.keep_bytes = 2 * RETAINED_OUTPUT;
     exec.cancel = cx.call.cancel.child_token();
     Ok(exec)
 }

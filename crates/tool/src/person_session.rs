@@ -16,7 +16,7 @@ pub struct PersonSession {
     pub link: Link,
     /// The shell of its user.
     pub shell: String,
-    /// Whether commands run as root because the person asked for root.
+    /// Whether commands run as root because the user requested root.
     pub as_root: bool,
     context: ExecContext,
 }

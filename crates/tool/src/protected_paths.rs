@@ -1,4 +1,4 @@
-//! What commands inside meet at protected paths of a bound directory, said before and after they meet it.
+//! Warnings about protected paths of a bound directory: before commands write there, and after one was refused.
 
 use coracle_context::warning::Warning;
 use coracle_lifecycle::{Record, read_only_paths};

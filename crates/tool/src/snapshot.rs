@@ -1,4 +1,4 @@
-//! `snapshot`: the files of a container, kept.
+//! `snapshot`: saves the files of a container.
 
 mod secrets;
 
@@ -38,8 +38,8 @@ const WITHIN: Duration = Duration::from_secs(2);
 /// Names of such files in an answer.
 const MAX_NAMES: usize = 20;
 
-/// Keep the files of a container as they are now, to make others from with `restore`. What is mounted, what lies in memory
-/// and what runs is not kept. Refused while a secret of the person's lies in a file.
+/// Save the files of a container as they are now, to create others from with `restore`. What is mounted, what lies in memory
+/// and what runs is not included. Refused while a file contains a secret of the user.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Snapshot {
     /// Container to act on: its name, or an id of at least 12 digits.
@@ -83,7 +83,7 @@ impl Operation for Snapshot {
         let taken = source.keep(cx, (name, self.replace.unwrap_or(false))).await?;
         let TakenSnapshot { snapshot, not_included } = taken;
         Ok(SnapshotResponse {
-            detail: format!("the files of `{}` are kept as `{}`", source.record.name, snapshot.name),
+            detail: format!("the files of `{}` are saved as `{}`", source.record.name, snapshot.name),
             snapshot: snapshot.name,
             container: source.record.name,
             image: snapshot.reference.to_string(),
@@ -103,7 +103,7 @@ pub(super) fn named(name: Option<SnapshotName>, snapshot: Option<SnapshotName>) 
         (Some(_), Some(_)) => Err(Failure::conflicting(&["name", "snapshot"], "two names are given for one snapshot")),
         (None, None) => Err(Failure::new(Code::MissingField, "required: `name`")
             .detail("fields", ["name"])
-            .hint("say under which name the files are kept")),
+            .hint("give the snapshot a `name`")),
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn snapshots(cx: &Context, store: &Store) -> Result<Snapshots, Failur
     })
 }
 
-/// A container whose files are to be kept.
+/// A container to take a snapshot of.
 pub(crate) struct SnapshotSource {
     pub(super) runtime: Arc<dyn ContainerRuntime>,
     pub(super) record: Record,
@@ -131,7 +131,7 @@ pub(super) struct CopySource {
     pub(super) not_included: Vec<String>,
 }
 
-/// What was kept of it.
+/// The snapshot that was taken.
 pub(super) struct TakenSnapshot {
     pub(super) snapshot: snapshot::SnapshotImage,
     pub(super) not_included: Vec<String>,
@@ -143,7 +143,7 @@ impl SnapshotSource {
         let CommandTarget { record, inside, .. } = reach_inside(cx, handle, false).await?;
         check_session(cx, &record.session, record.name.as_str(), Access::Snapshot)?;
         if record.role == Role::Service {
-            let message = format!("`{}` is a service of a stack, and those are not kept", record.name);
+            let message = format!("`{}` is a service of a stack, and services have no snapshots", record.name);
             return Err(Failure::new(Code::Unsupported, message)
                 .detail("capability", "snapshot")
                 .hint("keep the container that the stack was made with, and copy out what the service holds"));
@@ -189,8 +189,8 @@ impl SnapshotSource {
 
     /// Keeps its files. Not to be abandoned half way: see [`snapshot::SnapshotReservation::take`].
     pub(super) async fn keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
-        let kept = self.try_keep(cx, name).await;
-        kept.map_err(|it| it.known("container", &self.record.name))
+        let taken = self.try_keep(cx, name).await;
+        taken.map_err(|it| it.known("container", &self.record.name))
     }
 
     async fn try_keep(&self, cx: &Context, name: (SnapshotName, bool)) -> Result<TakenSnapshot, Failure> {
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_says_what_it_includes_and_what_not() {
-        let kept = SnapshotResponse {
+        let response = SnapshotResponse {
             snapshot: SnapshotName::parse("base").unwrap(),
             container: ContainerName::parse("web").unwrap(),
             image: "coracle-snapshot:base".into(),
@@ -294,7 +294,7 @@ mod tests {
             detail: String::new(),
             warnings: Vec::new(),
         };
-        insta::assert_snapshot!(coracle_context::document::rendered(&kept, "2026-11-21T12:30:00Z"), @r"
+        insta::assert_snapshot!(coracle_context::document::rendered(&response, "2026-11-21T12:30:00Z"), @r"
         base has the files of web
           image  coracle-snapshot:base
           size   1 MiB

@@ -71,7 +71,7 @@ pub(crate) async fn start_again(cx: &Context, found: ManagedContainer) -> Result
     Ok(found)
 }
 
-/// Commands in a service, or in what was adopted, run as the image's user: one that is told by name is looked up in the service's own files.
+/// Commands in a service, or in what was adopted, run as the image's user: a user name is looked up in the service's own files.
 async fn with_user(mut found: ManagedContainer) -> Result<ManagedContainer, Failure> {
     let named = found.record.user_name.clone().filter(|_| matches!(found.record.role, Role::Service | Role::Adopted));
     let (None, Some(name)) = (found.record.exec_user, named) else { return Ok(found) };
@@ -150,9 +150,9 @@ pub(crate) fn may_use_snapshot(cx: &Context, snapshot: &SnapshotImage) -> Result
     Err(other_session(session, snapshot.name.as_str()))
 }
 
-/// A container that is used is kept. That it cannot be noted is no reason not to use it.
+/// Records the use of a container, which extends its lease. A failure to record it does not fail the call.
 fn touch(cx: &Context, record: &Record) {
-    // A service is kept by the container that it stands beside.
+    // A service has the lease of the container that it was created with.
     let of_service = record.compose_project.as_ref().filter(|_| record.role == Role::Service);
     let noted = cx.store().and_then(|store| match of_service {
         Some(project) => Ok(store.stack_owner(project)?.map_or(Ok(()), |owner| store.touch(&owner))?),
@@ -266,14 +266,14 @@ mod tests {
             .json;
         assert_eq!(made["success"], true, "{made:#?}");
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
-        // Its link is held by the one, and asked for by the other.
+        // One call holds its link, and the other needs it.
         for mut strict in [usual.clone(), open()] {
             strict.config = config.clone();
             for (operation, more) in [
                 ("exec", json!({ "command": "true" })),
                 ("exec_background", json!({ "command": "true" })),
                 ("exec_interactive_hint", json!({})),
-                ("snapshot", json!({ "name": "kept" })),
+                ("snapshot", json!({ "name": "saved" })),
             ] {
                 let refused = call(&strict, operation, more).await;
                 assert_eq!(refused["code"], "policy_denied", "{operation}: {refused:#?}");

@@ -1,4 +1,4 @@
-//! The containers of all sessions with what they use, for metrics of the person's.
+//! The containers of all sessions with what they use, for the user's metrics.
 
 use std::time::Duration;
 

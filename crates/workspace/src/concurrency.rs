@@ -81,7 +81,7 @@ mod tests {
         drop(first);
         assert!(second.await.is_ok());
         let _held = gate.acquire().await.unwrap();
-        assert_eq!(gate.acquire().await.unwrap_err().code, Code::Busy, "nobody waits for ever");
+        assert_eq!(gate.acquire().await.unwrap_err().code, Code::Busy, "no call waits for ever");
     }
 
     /// Polls a future once.

@@ -93,14 +93,14 @@ mod tests {
         assert!(!quota.try_begin_scan());
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(quota.try_begin_scan());
-        let told = |most| quota.warning(most).map(|it| it.message);
-        assert_eq!(told(None), None);
-        assert_eq!(told(Some(ByteSize::mib(3))), None);
+        let warning = |most| quota.warning(most).map(|it| it.message);
+        assert_eq!(warning(None), None);
+        assert_eq!(warning(Some(ByteSize::mib(3))), None);
         let expected = "The workspace holds 3 MiB, more than its 2 MiB. Remove what is not needed.";
-        assert_eq!(told(Some(ByteSize::mib(2))).unwrap(), expected);
+        assert_eq!(warning(Some(ByteSize::mib(2))).unwrap(), expected);
         quota.record_scan(None, Duration::ZERO);
-        assert!(told(Some(ByteSize::mib(2))).is_some(), "a look that failed says nothing new");
+        assert!(warning(Some(ByteSize::mib(2))).is_some(), "a look that failed says nothing new");
         quota.reset();
-        assert_eq!(told(Some(ByteSize::mib(2))), None);
+        assert_eq!(warning(Some(ByteSize::mib(2))), None);
     }
 }

@@ -11,7 +11,7 @@ const TAIL: usize = 4 << 10;
 /// Stands where a stream was cut. A program can print it, too: `truncated` is the truth.
 const SENTINEL: &str = "[truncated]";
 
-/// Bytes of each end of a stream that are kept while a command runs: as many as an answer has.
+/// Bytes of each end of a stream that are retained while a command runs: as many as an answer has.
 pub(crate) const KEEP: usize = 2 * INLINE;
 
 /// A stream in an answer.

@@ -123,8 +123,8 @@ fn ended(ran: &KernelRun, limit: Duration) -> CommandResult {
     };
     let mut stderr = Inline::from_capture(&ran.stderr);
     if termination == Termination::TimedOut {
-        let kept = if ran.reply.is_some() { "; variables are kept" } else { "; variables are lost" };
-        stderr.add_line(&format!("coracle: time limit of {} s reached{kept}", limit.as_secs_f64()));
+        let variables = if ran.reply.is_some() { "; variables are kept" } else { "; variables are lost" };
+        stderr.add_line(&format!("coracle: time limit of {} s reached{variables}", limit.as_secs_f64()));
     }
     CommandResult {
         termination,

@@ -19,7 +19,7 @@ mod tests {
     #[test]
     fn words_follow_their_number() {
         let words = [(1, "match"), (0, "match"), (2, "entry"), (2, "subdir"), (1, "entry"), (3, "occurrence")];
-        let told: Vec<String> = words.into_iter().map(|(number, word)| plural(number, word)).collect();
-        assert_eq!(told, ["1 match", "0 matches", "2 entries", "2 subdirs", "1 entry", "3 occurrences"]);
+        let texts: Vec<String> = words.into_iter().map(|(number, word)| plural(number, word)).collect();
+        assert_eq!(texts, ["1 match", "0 matches", "2 entries", "2 subdirs", "1 entry", "3 occurrences"]);
     }
 }

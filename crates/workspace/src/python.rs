@@ -40,7 +40,7 @@ pub struct EvaluatePython {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Evaluated")]
 pub struct EvaluationResult {
-    /// The last expression's value, if variables are kept.
+    /// The last expression's value, if variables are retained.
     pub value_repr: Option<String>,
     /// What it printed, at most 4096 characters.
     pub stdout: String,
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn w38_scripts_are_text_and_nothing_goes_beside_them() {
-        let told = |args: serde_json::Value| {
+        let checked = |args: serde_json::Value| {
             let it: EvaluatePython = serde_json::from_value(args).unwrap();
             it.checked().map_err(|it| format!("{}: {}", it.code.word(), it.message))
         };
-        assert_eq!(told(json!({ "code": "a\r\n\tb" })).unwrap(), "a\n\tb");
+        assert_eq!(checked(json!({ "code": "a\r\n\tb" })).unwrap(), "a\n\tb");
         for (args, expected) in [
             (json!({ "code": "a\u{7}" }), "invalid_code: Code contains unsupported control characters."),
             (json!({ "code": "a\rb" }), "invalid_code: Code contains unsupported control characters."),
@@ -290,7 +290,7 @@ mod tests {
                 "not_supported: evaluate_python writes are not supported; use the write_file tool.",
             ),
         ] {
-            assert_eq!(told(args).unwrap_err(), expected);
+            assert_eq!(checked(args).unwrap_err(), expected);
         }
     }
 }

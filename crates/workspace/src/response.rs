@@ -65,14 +65,14 @@ impl Warning {
         Self { code: code.to_owned(), message: message.into(), details: Map::new() }
     }
 
-    /// Reports a replaced container; `kept` is the path of its volume.
-    pub(crate) fn recreated(it: &Replacement, kept: &str) -> Self {
+    /// Reports a replaced container; `volume` is the path of its volume.
+    pub(crate) fn recreated(it: &Replacement, volume: &str) -> Self {
         let (code, files) = if it.files_lost {
             ("workspace_files_lost", "its files are gone too".to_owned())
         } else {
-            ("workspace_recreated", format!("{kept} is intact"))
+            ("workspace_recreated", format!("{volume} is intact"))
         };
-        let outside = format!("files outside {kept}");
+        let outside = format!("files outside {volume}");
         let lost = if it.files_lost { "all files" } else { &outside };
         // Sandboxes alone know these two.
         let reason = match it.reason {
@@ -84,7 +84,7 @@ impl Warning {
             _ => format!("The container was replaced ({reason}). Running processes and {lost} are gone; {files}."),
         };
         let mut lost = vec!["processes", "/tmp", &outside];
-        let mut left = vec![kept];
+        let mut left = vec![volume];
         if it.files_lost {
             lost.append(&mut left);
         }
@@ -129,7 +129,7 @@ impl<T> Response<T> {
         self
     }
 
-    /// Whether it did what was asked.
+    /// Whether it did what was requested.
     #[must_use]
     pub fn success(&self) -> bool {
         self.failure.is_none()

@@ -16,7 +16,7 @@ pub fn json_schema<T: JsonSchema>() -> Value {
     schema
 }
 
-/// What a type looks like where it is written: what is always there is required, and `null` is told.
+/// What a type looks like where it is written: what is always there is required, and `null` is named.
 #[must_use]
 pub fn result_schema<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize().with(|it| {
@@ -102,11 +102,11 @@ fn choices(fields: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = fields.get("oneOf") else { return };
     let words: Option<Vec<Value>> = variants.iter().map(|it| it.get("const").cloned()).collect();
     let Some(words) = words else { return };
-    let told =
+    let constraints =
         variants.iter().filter_map(|it| Some(format!("`{}`: {}", it["const"].as_str()?, it["description"].as_str()?)));
-    let told = told.collect::<Vec<_>>().join(" ");
+    let constraints = constraints.collect::<Vec<_>>().join(" ");
     let own = fields.get("description").and_then(Value::as_str).unwrap_or_default();
-    let description = format!("{own} {told}").trim().to_owned();
+    let description = format!("{own} {constraints}").trim().to_owned();
     fields.remove("oneOf");
     fields.insert("type".into(), "string".into());
     fields.insert("enum".into(), words.into());

@@ -1,4 +1,4 @@
-//! The person's settings for the tools.
+//! The user's settings for the tools.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::language::Language;
 pub use crate::paths::{PathCharset, PathRoot, PathRules};
 
-/// The person's settings for the tools.
+/// The user's settings for the tools.
 #[derive(Clone, Debug)]
 pub struct ToolSettings {
     /// How paths are read.
@@ -62,15 +62,15 @@ pub struct RunSettings {
 pub enum Mode {
     /// In a container of the session.
     Container,
-    /// In a program that the person configured.
+    /// In a program that the user configured.
     Preload(Preload),
     /// The configured mode is unknown; this is its text.
     Invalid(String),
-    /// A program was asked for and none was given.
+    /// A program was requested and none is configured.
     Unavailable,
 }
 
-/// A program of the person's that runs snippets.
+/// A program of the user that runs snippets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preload {
     /// The program: an absolute path, or the name of one that is not installed.

@@ -78,7 +78,7 @@ impl Tool for Snapshot {
 impl TouchedFile {
     fn line(&self) -> String {
         let gone = if self.deleted { ", deleted" } else { "" };
-        let told = versioned(self.size_bytes, self.version, &self.updated_at);
-        format!("{} - {told}, by {}{gone}", self.path, self.last_tool)
+        let version = versioned(self.size_bytes, self.version, &self.updated_at);
+        format!("{} - {version}, by {}{gone}", self.path, self.last_tool)
     }
 }

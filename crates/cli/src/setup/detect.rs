@@ -55,8 +55,8 @@ impl HostProbe<'_> {
     /// The first line of a program's output, if it exists, answers in time and exits with 0.
     async fn output_of(self, name: &str, words: &[&str]) -> Option<String> {
         let finished = self.run(name, words).await?;
-        let said = finished.ok().then(|| finished.stdout.text())?;
-        said.lines().map(str::trim).find(|it| !it.is_empty()).map(str::to_owned)
+        let printed = finished.ok().then(|| finished.stdout.text())?;
+        printed.lines().map(str::trim).find(|it| !it.is_empty()).map(str::to_owned)
     }
 
     async fn run(self, name: &str, words: &[&str]) -> Option<process::ProgramOutput> {
@@ -118,14 +118,14 @@ impl HostProbe<'_> {
         files.retain(|it| *it != drop_in);
         let mut limits = conf::Machine::inspect();
         limits.runc |= runc_will_come;
-        let mut mends = limits.required_settings();
+        let mut fixes = limits.required_settings();
         if !self.root() || may_raise_limits(&read("/proc/self/status")) {
-            mends.remove("containers"); // Podman lowers its limits itself without root, and may exceed them with it
+            fixes.remove("containers"); // Podman lowers its limits itself without root, and may exceed them with it
         }
         Settings {
             present: fs::read_to_string(&drop_in).ok(),
             drop_in,
-            mends,
+            fixes,
             others: files.iter().filter_map(|it| toml::from_str::<Table>(&fs::read_to_string(it).ok()?).ok()).collect(),
         }
     }

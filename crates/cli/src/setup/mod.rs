@@ -79,7 +79,7 @@ fn consent(yes: bool, terminal: bool, out: &mut dyn Write) -> Result<(), Failure
         return Ok(());
     }
     if !terminal {
-        return Err(Failure::new(Code::ConfirmRequired, "nobody is at a terminal to confirm it")
+        return Err(Failure::new(Code::ConfirmRequired, "there is no terminal to confirm it")
             .hint("`coracle setup --yes` does it without asking"));
     }
     print(out, "Do it? [y/N] ")?;
@@ -123,8 +123,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
-    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    said.map_err(|err| Failure::new(Code::Internal, format!("cannot print: {err}")))
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|err| Failure::new(Code::Internal, format!("cannot print: {err}")))
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) struct Settings {
     /// Its current text.
     pub(super) present: Option<String>,
     /// The settings that Podman needs here.
-    pub(super) mends: Table,
+    pub(super) fixes: Table,
     /// The settings of all other files, each a table of tables.
     pub(super) others: Vec<Table>,
 }
@@ -116,21 +116,21 @@ fn settings(settings: &Settings) -> Option<SetupStep> {
     let (ours, tests) = (present.starts_with(MARK), present.starts_with(TEST_MARK));
     let theirs = toml::from_str::<Table>(present).ok().filter(|_| !ours);
     let others: Vec<&Table> = settings.others.iter().chain(&theirs).collect();
-    let needed = without(&settings.mends, &others);
+    let needed = without(&settings.fixes, &others);
     if needed.is_empty() || !(ours || tests || present.is_empty()) {
         return None;
     }
     // The new file replaces the old one, so it has every key, including existing ones.
     let others: Vec<&Table> = settings.others.iter().collect();
-    let text = format!("{MARK}\n{}", without(&settings.mends, &others));
+    let text = format!("{MARK}\n{}", without(&settings.fixes, &others));
     let why = "settings without which Podman starts no container on this machine";
     (text != present).then(|| SetupStep::Write { why, path: settings.drop_in.clone(), text })
 }
 
 /// The keys of these tables that none of the others sets.
-fn without(mends: &Table, others: &[&Table]) -> Table {
+fn without(fixes: &Table, others: &[&Table]) -> Table {
     let is_set = |table: &str, key: &str| others.iter().any(|it| it.get(table).is_some_and(|it| it.get(key).is_some()));
-    let tables = mends.iter().filter_map(|(table, keys)| {
+    let tables = fixes.iter().filter_map(|(table, keys)| {
         let left: Table = keys
             .as_table()?
             .iter()
@@ -220,7 +220,7 @@ mod tests {
             lists_are_old: true,
             settings: Settings {
                 drop_in: "/etc/containers/containers.conf.d/50-coracle.conf".into(),
-                mends: table(
+                fixes: table(
                     "[containers]\ndefault_ulimits = [\"nofile=9:9\"]\n[engine]\ncgroup_manager = \"cgroupfs\"\nruntime = \"runc\"\n",
                 ),
                 ..Settings::default()

@@ -75,7 +75,7 @@ impl ContainerGroup {
         GroupEntry { tasks: dirs.into_iter().map(|it| it.join("tasks")).collect(), unified: self.unified.clone() }
     }
 
-    /// Whether a process is held to the limits that can be kept here.
+    /// Whether a process is held to the limits that can be set here.
     pub(crate) fn holds(&self, pid: u32) -> Result<bool> {
         let groups: BTreeSet<_> = ["memory", "pids", "cpu"].into_iter().filter_map(|it| self.dir_of(it)).collect();
         for group in groups {

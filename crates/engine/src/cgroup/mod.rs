@@ -78,19 +78,19 @@ impl Cgroups {
 
     /// Limits that cannot be enforced here, in the words of `EngineInfo::ignored_limits`.
     pub(crate) fn ignored_limits(&self) -> Vec<String> {
-        let kept = |controller: &str| self.parents.iter().any(|it| it.has(controller));
+        let is_enforced = |controller: &str| self.parents.iter().any(|it| it.has(controller));
         let limits = [("memory", "memory"), ("cpus", "cpu"), ("pids", "pids")];
-        limits.iter().filter(|it| !kept(it.1)).map(|it| it.0.to_owned()).collect()
+        limits.iter().filter(|it| !is_enforced(it.1)).map(|it| it.0.to_owned()).collect()
     }
 
     /// The limits of a container that are enforced here: those that are not [ignored](Self::ignored_limits).
     pub(crate) fn enforced(&self, limits: Limits) -> Limits {
         let ignored = self.ignored_limits();
-        let kept = |name: &str| !ignored.iter().any(|it| it == name);
+        let is_enforced = |name: &str| !ignored.iter().any(|it| it == name);
         Limits {
-            memory: limits.memory.filter(|_| kept("memory")),
-            cpus: limits.cpus.filter(|_| kept("cpus")),
-            pids: limits.pids.filter(|_| kept("pids")),
+            memory: limits.memory.filter(|_| is_enforced("memory")),
+            cpus: limits.cpus.filter(|_| is_enforced("cpus")),
+            pids: limits.pids.filter(|_| is_enforced("pids")),
         }
     }
 

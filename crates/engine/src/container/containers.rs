@@ -33,7 +33,7 @@ impl StoredContainer {
     }
 
     /// Whether the start of its process is complete. Until then that process may still have the host's root directory, so
-    /// that none may enter its namespaces. To be asked after the state was read: a start removes the record of the last run
+    /// that none may enter its namespaces. To be checked after the state was read: a start removes the record of the last run
     /// before it makes a process. An OCI runtime lets the program of the container go after the network was recorded.
     pub(super) fn is_start_complete(&self) -> bool {
         self.dir.network_file().exists() && !self.dir.starting_file().exists()

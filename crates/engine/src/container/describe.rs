@@ -27,7 +27,7 @@ pub(crate) fn describe(engine: &Engine, stored: &StoredContainer) -> Result<Cont
     let (status, exit_code) = match &state {
         State::Created => (ContainerStatus::Created, None),
         State::Running { run, .. } if run.group.is_frozen() => (ContainerStatus::Paused, None),
-        // It may have no network yet. A start of it waits for the end of this one, or begins anew.
+        // It may have no network yet. A start of it waits for the end of this one, or starts again.
         State::Running { .. } if !is_complete => (ContainerStatus::Created, None),
         State::Running { .. } => (ContainerStatus::Running, None),
         State::Exited { code, .. } => (ContainerStatus::Exited, Some(*code)),

@@ -33,7 +33,7 @@ use crate::volume::{ImageDirectory, VolumeRecords};
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts it and connects its network. One that runs already is left as it is, but goes on if it was paused. One whose start
-/// was interrupted is ended and started anew.
+/// was interrupted is ended and started again.
 pub(crate) async fn start(engine: &Arc<Engine>, id: &ContainerId) -> Result<()> {
     let container = find(engine, &id.into())?;
     let _lock = lock(&container, "start").await?;
@@ -160,7 +160,7 @@ pub(crate) async fn state_to_enter(
 
 pub(super) fn start_incomplete(container: &StoredContainer, verb: &'static str) -> Error {
     let name = &container.config.name;
-    refused(verb, format_args!("the start of the container is not complete: `coracle start {name}` starts it anew"))
+    refused(verb, format_args!("the start of the container is not complete: `coracle start {name}` restarts it"))
 }
 
 /// The lock of a container that does not run: nothing starts it while its files are used from outside. Waits for a start

@@ -1,4 +1,4 @@
-//! Whether a container runs, told by files and processes alone.
+//! Whether a container runs, by files and processes alone.
 
 use std::io;
 use std::path::Path;

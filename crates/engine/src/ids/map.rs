@@ -44,7 +44,7 @@ impl IdMap {
         Self { uids: around(uid, uids), gids: around(gid, gids) }
     }
 
-    /// Root inside is the user, and there is nobody else.
+    /// Root inside is the user, and there is no other user.
     pub(crate) fn single(uid: u32, gid: u32) -> Self {
         let alone = |id| vec![IdRange { inside: 0, host: id, count: 1 }];
         Self { uids: alone(uid), gids: alone(gid) }
@@ -80,14 +80,14 @@ impl IdMap {
     }
 }
 
-/// `kept` stays itself; the ids below and above come from the subordinate range.
-fn around(kept: u32, subordinate: IdRange) -> Vec<IdRange> {
-    let below = kept.min(subordinate.count);
+/// `fixed` maps to itself; the ids below and above come from the subordinate range.
+fn around(fixed: u32, subordinate: IdRange) -> Vec<IdRange> {
+    let below = fixed.min(subordinate.count);
     let above = subordinate.count - below;
     let ranges = [
         IdRange { inside: 0, host: subordinate.host, count: below },
-        IdRange { inside: kept, host: kept, count: 1 },
-        IdRange { inside: kept.saturating_add(1), host: subordinate.host + below, count: above },
+        IdRange { inside: fixed, host: fixed, count: 1 },
+        IdRange { inside: fixed.saturating_add(1), host: subordinate.host + below, count: above },
     ];
     ranges.into_iter().filter(|it| it.count > 0).collect()
 }

@@ -106,8 +106,11 @@ impl MapPrograms {
     }
 }
 
-fn failed(program: &'static str, said: &str) -> Error {
-    Error::Host { what: format!("`{program}` failed: {}", said.trim()), source: io::ErrorKind::PermissionDenied.into() }
+fn failed(program: &'static str, output: &str) -> Error {
+    Error::Host {
+        what: format!("`{program}` failed: {}", output.trim()),
+        source: io::ErrorKind::PermissionDenied.into(),
+    }
 }
 
 #[cfg(test)]

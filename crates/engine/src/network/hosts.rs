@@ -50,19 +50,19 @@ impl HostsText<'_> {
 
 /// The text with these members in the place of those it had.
 pub(super) fn with_members(text: &str, members: &[MemberLine]) -> String {
-    let mut kept = without_members(text);
+    let mut lines = without_members(text);
     if members.is_empty() {
-        return kept;
+        return lines;
     }
-    if !kept.is_empty() && !kept.ends_with('\n') {
-        kept.push('\n');
+    if !lines.is_empty() && !lines.ends_with('\n') {
+        lines.push('\n');
     }
-    kept.push_str(&format!("{BEGIN}\n"));
+    lines.push_str(&format!("{BEGIN}\n"));
     for MemberLine { address, names } in members {
-        kept.push_str(&format!("{address}\t{}\n", names.join(" ")));
+        lines.push_str(&format!("{address}\t{}\n", names.join(" ")));
     }
-    kept.push_str(&format!("{END}\n"));
-    kept
+    lines.push_str(&format!("{END}\n"));
+    lines
 }
 
 fn without_members(text: &str) -> String {

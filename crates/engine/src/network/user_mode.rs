@@ -1,6 +1,6 @@
 //! Outgoing traffic by a program that is a network stack of its own: `pasta`, else `slirp4netns`.
 //!
-//! It needs no privilege on the host. The container reaches what this user reaches; the host only where it was asked for
+//! It needs no privilege on the host. The container reaches what this user reaches; the host only on request
 //! (`host_addresses`).
 
 use std::fs::File;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Each installed stack connects a namespace of this user's: a route to other machines is there when it says so, and
-    /// none to addresses of the host, unless it is one that the container has itself, or asked for.
+    /// none to addresses of the host, unless the container has the address itself, or requested it.
     #[tokio::test]
     async fn a_namespace_has_a_route_when_its_stack_is_ready_and_none_without_it() {
         if rustix::process::geteuid().is_root() {

@@ -116,16 +116,16 @@ impl RuntimeCalls {
     }
 
     fn failure(&self, verb: &'static str, exit: i32, stderr: &[u8]) -> Error {
-        let said = self.logged_error().unwrap_or_else(|| String::from_utf8_lossy(stderr).into_owned());
+        let message = self.logged_error().unwrap_or_else(|| String::from_utf8_lossy(stderr).into_owned());
         Error::Engine {
             verb,
             exit,
-            excerpt: Excerpt::from_bytes(format!("{}: {said}", self.container.runtime).as_bytes()),
+            excerpt: Excerpt::from_bytes(format!("{}: {message}", self.container.runtime).as_bytes()),
         }
     }
 
     fn invocation(&self, verb: Verb<'_>) -> Invocation {
-        // What an earlier call said is not this one's error.
+        // The log may hold the error of an earlier call.
         let _ = File::create(&self.container.paths.log);
         let words = arguments(&self.container, verb);
         let env = BTreeMap::from([("PATH".to_owned(), OsString::from("/usr/sbin:/usr/bin:/sbin:/bin"))]);

@@ -1,4 +1,4 @@
-//! Subordinate ids: the users of a container beside the person.
+//! Subordinate ids: the users of a container other than the user who runs Coracle.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ const HELPERS: [&str; 2] = ["newuidmap", "newgidmap"];
 pub enum IdRanges {
     /// The engine runs as root and needs none.
     Root,
-    /// So many ids are set aside for the person in one range: the fewer of users and groups.
+    /// Ids reserved for the user in one range: the fewer of users and groups.
     Subordinate(u32),
-    /// No range has as many ids as images use: one user inside is the person, and there is no other.
+    /// No range has as many ids as images use: the user is the only one inside.
     TooFew(u32),
-    /// The files name none for the person: one user inside is the person, and there is no other.
+    /// The files name none for the user: the user is the only one inside.
     NoRange,
     /// Ranges are there, and the program that maps them is not.
     NoHelper(&'static str),
@@ -44,7 +44,7 @@ impl IdRanges {
     }
 }
 
-/// The most ids of a line for the person with these names.
+/// The most ids of a line for the user with these names.
 fn most_ids(text: &str, names: &[String]) -> u32 {
     ranges(text, names).map(|it| it.count).max().unwrap_or(0)
 }

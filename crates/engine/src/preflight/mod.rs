@@ -33,7 +33,7 @@ pub struct Readiness {
     pub seccomp: bool,
     /// Limits of containers.
     pub control_groups: ControlGroups,
-    /// Users inside a container beside the person.
+    /// Users inside a container other than the user who runs Coracle.
     pub id_ranges: IdRanges,
     /// The program for networks without root, if one is installed.
     pub network_program: Option<&'static str>,

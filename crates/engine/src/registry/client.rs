@@ -249,7 +249,7 @@ struct ErrorItem {
     code: String,
 }
 
-/// A status as an error. Of the registry's words only the code is kept: others could repeat what was sent.
+/// A status as an error. Only the code of the registry's answer is used: its text could repeat what was sent.
 async fn status_error(response: RegistryResponse, status: StatusCode) -> SourceError {
     let RegistryResponse { body, host, http, .. } = response;
     let bytes = http.read_body(&host, "error", body, MAX_ERROR).await.unwrap_or_default();

@@ -62,7 +62,7 @@ async fn transfer(client: &RepositoryClient, blob: &Descriptor, writer: &mut Blo
     let begins = begin_of(&response, from)?;
     check_length(&response, blob, begins)?;
     let RegistryResponse { mut body, http, .. } = response;
-    // A server that knows no ranges begins anew: what is here is passed over.
+    // A server without range requests starts from the beginning: the part that is here is skipped.
     let mut skip = from - begins;
     loop {
         let mut part = match http.next_part(&mut body).await {
@@ -93,7 +93,7 @@ fn begin_of(response: &RegistryResponse, from: u64) -> Result<u64> {
     let begin = range.and_then(|it| it.strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok());
     match begin {
         Some(begin) if begin <= from => Ok(begin),
-        _ => Err(SourceError::malformed("transfer", &"its range is another than was asked for")),
+        _ => Err(SourceError::malformed("transfer", &"its range is not the requested one")),
     }
 }
 

@@ -66,7 +66,7 @@ impl RepositoryName {
         Url::parse(&url).map_err(|err| SourceError::malformed("name", &err))
     }
 
-    /// The name by which the person's logins are found.
+    /// The name by which the user's logins are found.
     pub(super) fn login_path(&self) -> RegistryPath<'_> {
         RegistryPath { registry: &self.registry, repository: &self.repository }
     }

@@ -21,7 +21,7 @@ use crate::source::{BlobDigest, ImageSource, LayerBlob, Result, Scratch, SourceE
 /// What decides how registries are reached.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryAccess {
-    /// The person's home, for credentials.
+    /// The user's home, for credentials.
     pub(crate) home: PathBuf,
     pub(crate) options: RegistryOptions,
     pub(crate) timeouts: Timeouts,

@@ -36,7 +36,7 @@ pub enum ImageOrigin {
 
 impl EmbeddedRuntime {
     /// Copies an image of that name into the store. Layers that the store has are not copied again. An origin with a single
-    /// image is not asked for the name.
+    /// image is not looked up by the name.
     ///
     /// # Errors
     /// [`Error::PullFailed`](coracle_runtime::Error::PullFailed) with the reason,

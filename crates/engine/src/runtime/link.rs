@@ -32,7 +32,7 @@ pub(super) fn link(
 struct SocketDial {
     /// The container, and its engine.
     mounts: ContainerMounts<EmbeddedRuntime>,
-    /// PID 1 is updated when the container was started anew.
+    /// PID 1 is updated after a restart of the container.
     socket: Option<Mutex<SocketAt>>,
     /// The guest was there before.
     has_met: AtomicBool,
@@ -45,7 +45,7 @@ impl Dial for SocketDial {
         let Some(socket) = &self.socket else { return Err(failed("the container has no link directory")) };
         let at = socket.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((stream, peer)) = at.connect().await else {
-            return Err(self.unanswered(&at, failed("nobody answers at its socket")).await);
+            return Err(self.unanswered(&at, failed("no process answers at its socket")).await);
         };
         // That a caller has seen a PID 1 does not mean that its start is complete; that a link has met it does.
         let is_known = self.has_met.load(Ordering::Relaxed) && at.pid1.as_ref() == Some(&peer);

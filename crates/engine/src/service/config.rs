@@ -38,7 +38,7 @@ impl ServiceContainer<'_> {
         ContainerName::parse(&name).map_err(|err| refused(&err.to_string()))
     }
 
-    /// A digest of what it is made of: another one means that it has to be made anew.
+    /// A digest of what it is made of: with another digest it is recreated.
     pub(super) fn fingerprint(&self) -> String {
         let parts = (self.model(), self.image.id.as_str(), &self.stack.model.configs);
         hex::encode(Sha256::digest(serde_json::to_vec(&parts).expect("a model has texts for keys")))
@@ -48,8 +48,8 @@ impl ServiceContainer<'_> {
     pub(super) fn config(&self, engine: &Engine) -> Result<(ContainerConfig, ServiceMounts)> {
         let model = self.model();
         let id = ContainerId::parse(random_hex::<32>()).map_err(|err| refused(&err.to_string()))?;
-        let asked = model.user.as_deref().unwrap_or(&self.image.config.user);
-        let user = user::resolve(engine, &self.image.id, asked).map_err(|why| self.refused("user", &why))?;
+        let requested = model.user.as_deref().unwrap_or(&self.image.config.user);
+        let user = user::resolve(engine, &self.image.id, requested).map_err(|why| self.refused("user", &why))?;
         let hostname = model.hostname.clone().unwrap_or_else(|| id.short().to_owned());
         let mounts = mounts::of_service(self, &id, engine)?;
         let image_dir = self.image.config.workdir.as_str();

@@ -1,6 +1,6 @@
 //! Health checks: what an image or a file asks for, one check, and what all of them together say.
 //!
-//! No process stays for them: whoever waits for a container runs them, and the result lies beside the container.
+//! No process stays for them: the call that waits for a container runs them, and the result lies beside the container.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::container::{self, HealthRecord, StoredContainer};
 use crate::engine::Engine;
 use crate::health_check::{HealthCheck, INTERVAL, RETRIES, command};
 
-/// A check that nobody knows the result of is repeated so often, since others wait for it.
+/// How often a check without a known result is repeated, since others wait for it.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The check of an image, as the file changes it.
@@ -45,7 +45,7 @@ fn after_check(mut record: HealthRecord, check: &HealthCheck, passed: bool, now_
         record.failures = 0;
         return record;
     }
-    // Checks that come sooner than they were asked for are hopes: only those at the interval count as failures.
+    // Early checks may only succeed: only those at the interval count as failures.
     let interval = u64::try_from(check.interval.as_millis()).unwrap_or(u64::MAX);
     let starting = u64::try_from(check.start_period.as_millis()).unwrap_or(u64::MAX);
     let excused = record.health == Health::Starting && now_ms < starting;

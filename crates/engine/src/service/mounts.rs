@@ -110,7 +110,7 @@ impl ServiceMounts {
 }
 
 impl StoredFile {
-    /// Writes it to the disk. Of another user where this process may make it so: without root all files are the person's.
+    /// Writes it to the disk. Of another user where this process may make it so: without root all files belong to the user.
     pub(super) fn write(&self, dir: &Path, is_root: bool) -> std::io::Result<()> {
         use std::io::Write as _;
         use std::os::unix::fs::{PermissionsExt as _, fchown};

@@ -50,7 +50,7 @@ pub(super) fn dependencies(service: &Service) -> Vec<Dependency> {
 pub(super) fn readiness(dependencies: &[Dependency], progress: &BTreeMap<String, ServiceProgress>) -> Readiness {
     let mut ready = Readiness::Ready;
     for dependency in dependencies {
-        // One without containers, of which none are wanted, holds nobody up.
+        // A service with no wanted containers delays no other.
         let Some(of) = progress.get(&dependency.on) else { continue };
         match fulfilled(dependency.condition, *of) {
             Readiness::Never if dependency.required => return Readiness::Never,

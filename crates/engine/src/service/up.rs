@@ -143,7 +143,7 @@ impl<'a> StackStart<'a> {
         ServiceContainer { stack: self.stack, name, number, image: &self.images[name] }
     }
 
-    /// Creates and starts the containers of a service. One that is there as it should be is kept.
+    /// Creates and starts the containers of a service. An existing one with the same configuration stays.
     async fn start(&self, name: &str) -> Result<()> {
         for number in 1..=self.scale(name) {
             let service = self.service(name, number);

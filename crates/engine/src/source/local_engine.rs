@@ -19,7 +19,7 @@ use crate::options::RegistryOptions;
 /// Bytes of a saved image.
 const MAX_SAVED: u64 = 128 << 30;
 
-/// Bytes kept of what the program says.
+/// Bytes of the program's output that are retained.
 const MAX_WORDS: u64 = 8 << 10;
 
 /// For the id of an image.
@@ -123,8 +123,8 @@ async fn save(engine: LocalEngine, invocation: &Invocation, file: ScratchFile) -
 
 /// What a program says on its standard error. The rest is read and dropped.
 async fn last_words(mut stderr: ChildStderr) -> Vec<u8> {
-    let mut kept = Vec::new();
-    let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut kept).await;
+    let mut output = Vec::new();
+    let _ = (&mut stderr).take(MAX_WORDS).read_to_end(&mut output).await;
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
-    kept
+    output
 }

@@ -152,7 +152,7 @@ impl Addition<'_> {
     /// Unpacks a layer, unless the store has it.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] for an archive that is not what was asked for, hostile or too large: nothing of it is kept.
+    /// [`StoreError::Refused`] for an archive that is not the requested one, hostile or too large: nothing of it is stored.
     pub(crate) fn add_layer(&mut self, layer: NewLayer) -> Result<LayerRecord> {
         let NewLayer { diff_id, blob, compression, limits } = layer;
         if let Some(found) = self.find_layer(&diff_id)? {
@@ -277,7 +277,7 @@ impl Addition<'_> {
         let draft = self.draft()?;
         write_synced(&draft.path.join(image::CONFIGURATION), &configuration).map_err(failed())?;
         let _lock = self.store.lock()?;
-        // From here on the caller is told of the image, also after its deadline.
+        // From here on the caller gets the image, also after its deadline.
         self.cancel.begin_publishing().map_err(failed())?;
         self.publish_image(&draft, &id, record).map_err(failed())?;
         for name in &names {

@@ -13,7 +13,7 @@ pub(crate) type Result<T, E = StoreError> = std::result::Result<T, E>;
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// The archive of a layer is refused; nothing of it is kept.
+    /// The archive of a layer is refused; nothing of it is stored.
     #[error("layer {layer} is refused: {refusal}")]
     Refused { layer: String, refusal: LayerRefusal },
     /// A file of a container is too large for an image.

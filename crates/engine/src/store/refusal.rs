@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Why the archive of a layer is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub(crate) enum LayerRefusal {
-    /// The content is another one than was asked for.
+    /// The content is not the requested one.
     #[error("its content is {found}")]
     OtherContent { found: String },
     /// It is no archive, or breaks off.

@@ -127,7 +127,7 @@ impl Store {
         let Some(configuration) = configuration else { return Ok(Vec::new()) };
         let mut taken = Vec::new();
         taken.extend(self.trash.take(&self.image_dir(id)).map_err(failed())?);
-        // What others use cannot be told while one image cannot be read; collection finds the layers later.
+        // Which layers others use is unknown while one image cannot be read; garbage collection finds them later.
         let Ok(others) = self.layers_in_use(&[]) else { return Ok(taken) };
         for layer in Configuration::parse(&configuration).map(|it| it.rootfs.diff_ids).unwrap_or_default() {
             if !others.contains(&layer) && !uses.needs_layer(&layer) {

@@ -46,7 +46,7 @@ impl<R: BufRead> ZstdReader<R> {
     fn end_frame(&mut self) -> io::Result<()> {
         self.begun = false;
         match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
-            (Some(said), Some(found)) if said != found => {
+            (Some(declared), Some(found)) if declared != found => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, "the sum of a frame is wrong"))
             }
             _ => Ok(()),

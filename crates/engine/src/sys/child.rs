@@ -181,7 +181,7 @@ fn open_streams(into: Option<&OwnedFd>) -> Result<()> {
     dup2_stderr(output)
 }
 
-/// The number of the descriptor that PID 1 is told of.
+/// The number of the descriptor that PID 1 gets.
 pub(crate) const KEPT_DESCRIPTOR: i32 = 3;
 
 /// The number of the descriptor of the file that executes the program.
@@ -191,7 +191,7 @@ fn keep_open(file: BorrowedFd<'_>) -> Result<()> {
     super::enter::duplicate_to(file, KEPT_DESCRIPTOR)
 }
 
-/// Nobody but a privileged process of the host raises its own ceiling.
+/// Only a privileged process of the host can raise its own limit.
 fn set_limit(resource: Resource, soft: u64, hard: u64) -> Result<()> {
     let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let hard = hard.min(ceiling);
@@ -223,6 +223,6 @@ fn give_up_privileges(capabilities: u64, user: (u32, u32)) -> Result<()> {
     if user != (0, 0) {
         become_user(user.0, user.1)?;
     }
-    let kept = CapabilitySet::from_bits_retain(capabilities);
-    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
+    let set = CapabilitySet::from_bits_retain(capabilities);
+    set_capabilities(None, CapabilitySets { effective: set, permitted: set, inheritable: CapabilitySet::empty() })
 }

@@ -26,7 +26,7 @@ pub(super) fn open_beneath(root: impl AsFd, path: &CStr) -> Result<OwnedFd> {
     openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// As [`open_beneath`], and makes what is missing: directories on the way, and the kind asked for at its end. Where a link
+/// As [`open_beneath`], and makes what is missing: directories on the way, and the requested kind at its end. Where a link
 /// leads to nothing, as `/etc/resolv.conf` of many images does, that is made which it leads to.
 pub(super) fn open_or_create(root: impl AsFd, path: &CStr, kind: MissingTarget) -> Result<OwnedFd> {
     let mut path = Buffer::new(path.to_bytes())?;

@@ -190,7 +190,7 @@ impl<'a> VolumeRecords<'a> {
     }
 
     fn repair_content(&self, volume: &Path) -> io::Result<()> {
-        // Asked before the lock is taken: a process that makes a copy holds it for long.
+        // Checked before the lock is taken: a process that copies holds it for long.
         if image_content::is_filling(volume) {
             let _lock = VolumeLock::take(volume)?;
             if self.privileges.run_as_owner(|| image_content::finish_filling(volume, &volume.join(DATA)))? {

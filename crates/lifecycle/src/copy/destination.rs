@@ -21,7 +21,7 @@ pub(super) fn place(mut spool: File, request: &CopyRequest) -> Result<(TransferR
     let target = request.host.real().join(name);
     check_protected(&target, &request.protected)?;
     unfinished::sweep(&request.notes);
-    // Whatever happens, what is still in it at the end was not asked for.
+    // Files that are left in it at the end are not part of the request.
     let staging = UnfinishedName::reserve(&request.notes, &dir, request.host.real())?;
     dir.create_dir(staging.as_str()).map_err(cannot_spool)?;
     let staged = dir.open_dir_nofollow(staging.as_str()).map_err(cannot_spool)?;
@@ -198,14 +198,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("out/a")).unwrap();
         std::fs::write(dir.path().join("out/a/old"), "old").unwrap();
-        std::fs::write(dir.path().join("out/kept"), "kept").unwrap();
+        std::fs::write(dir.path().join("out/present"), "present").unwrap();
         let files = ["a/new", "a/old"];
         let refused = place(spool(&files), &request(dir.path(), false));
         assert!(matches!(refused, Err(Error::PathExists { path, .. }) if path.ends_with("out/a/old")));
         assert!(!dir.path().join("out/a/new").exists(), "nothing is moved when something is in the way");
         place(spool(&files), &request(dir.path(), true)).unwrap();
         let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
-        assert_eq!([read("out/a/new"), read("out/a/old"), read("out/kept")], ["a/new", "a/old", "kept"]);
+        assert_eq!([read("out/a/new"), read("out/a/old"), read("out/present")], ["a/new", "a/old", "present"]);
         assert_eq!(dir.path().read_dir().unwrap().count(), 1, "no staging directory is left");
     }
 

@@ -17,7 +17,7 @@ pub(super) enum Occupant {
     File,
 }
 
-/// The path that a copy was asked for.
+/// The path of a copy request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Destination<'a> {
     pub(super) given: &'a ContainerPath,
@@ -75,7 +75,7 @@ impl Lookup<'_> {
     /// Makes sure that nothing is at a path. `true` for a directory, below which there may be something.
     ///
     /// # Errors
-    /// [`Error::PathExists`]; [`Engine::Unsupported`] where nobody can tell: an engine answers alike for a path that is
+    /// [`Error::PathExists`]; [`Engine::Unsupported`] if that is unknown: an engine has the same answer for a path that is
     /// missing and for one that it cannot pack.
     pub(super) async fn ensure_no_file(&self, path: &ContainerPath) -> Result<bool> {
         match self.occupant(path).await? {

@@ -1,4 +1,4 @@
-//! One copy: what is asked for, what came of it, and its archive on this host.
+//! One copy: its request, its report, and its archive on this host.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -197,7 +197,7 @@ mod tests {
         std::fs::create_dir(&dir).unwrap();
         std::fs::create_dir(&other).unwrap();
         let left = killed(notes.path(), &dir);
-        std::fs::write(other.join(left.file_name().unwrap()), "of somebody else").unwrap();
+        std::fs::write(other.join(left.file_name().unwrap()), "of another user").unwrap();
         std::fs::remove_dir(&dir).unwrap();
         std::os::unix::fs::symlink(&other, &dir).unwrap();
         sweep(notes.path());

@@ -1,4 +1,4 @@
-//! The same over the link to the guest, as the exec user: where nobody is root inside, the engine's own copy would be, and
+//! The same over the link to the guest, as the exec user: where no process inside is root, the engine's own copy would run as root, and
 //! cannot write what is in memory.
 
 use std::fs::File;
@@ -140,7 +140,7 @@ impl GuestFiles<'_> {
     async fn put(&self, path: &ContainerPath, part: ArchiveEntry) -> Result<()> {
         let at = self.at(path, false);
         match part.what {
-            // Nobody inside could fill one that its owner may not write to.
+            // A directory that its owner may not write to could not be filled inside.
             ArchiveEntryKind::Dir => drop(self.link.make_dir(self.at(path, true), part.mode | 0o700, true).await?),
             ArchiveEntryKind::Link(target) => drop(self.link.make_link(at, &target, true).await?),
             ArchiveEntryKind::File(content) => {
@@ -200,7 +200,7 @@ impl ArchiveBuilder<'_> {
                     for entry in entries {
                         let plain = plain_name(Path::new(&entry.name)).filter(|it| !it.is_empty() && !it.contains('/'));
                         let Some((path, name)) = plain.and_then(|it| Some((path.join(&it).ok()?, it))) else {
-                            self.skip(&entry.name, "its name cannot be kept");
+                            self.skip(&entry.name, "its name cannot be copied");
                             continue;
                         };
                         left.push((format!("{within}/{name}").trim_start_matches('/').to_owned(), path, entry));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
-/// Places that are told.
+/// Places that are reported.
 pub(crate) const MOST: usize = 200;
 
 /// A place that is to be looked at.
@@ -43,7 +43,7 @@ pub enum Change {
     Socket,
     /// A link that leads out of the directory.
     Link,
-    /// A file of root's in a directory of somebody else's.
+    /// A file of root in a directory of another user.
     Root,
     /// A file of root's that had a set-id bit, or has one.
     Setuid,

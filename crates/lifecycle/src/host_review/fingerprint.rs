@@ -199,7 +199,7 @@ mod tests {
         fs::create_dir(&hooks).unwrap();
         assert_eq!(change(), Some(Change::Replaced));
         fs::write(hooks.join("a"), "1").unwrap();
-        assert_eq!(change(), None, "git writes files anew that are the same");
+        assert_eq!(change(), None, "git rewrites files without a change");
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
             let (now, cut) = Fingerprint::read(dir.path(), "hooks", &mut few);
             let now = now.unwrap();
             assert_eq!((cut, &now.sum, was.change_to(&now, cut)), (true, &None, None));
-            assert_eq!((now.was_read(), now.change_to(&was, false)), (false, None), "nobody knows what it held");
+            assert_eq!((now.was_read(), now.change_to(&was, false)), (false, None), "its earlier content is unknown");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::limits::ScanLimits;
 /// Directories open at once.
 const DEPTH: usize = 128;
 
-/// Findings that are kept of one kind: a flood of one hides no other.
+/// Findings of one kind that are reported, so that many of one kind hide no others.
 const MOST_OF_A_KIND: usize = 50;
 
 /// Kernels note times by a clock that lags a little.
@@ -382,9 +382,9 @@ mod tests {
         for (name, target) in links {
             std::os::unix::fs::symlink(target, root.join(name)).unwrap();
         }
-        // `own` may be older than the container, and the person's: what goes over it is not.
-        let told: Vec<_> = found(&root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
-        assert_eq!(told, ["later", "over", "own", "through"]);
+        // `own` may be older than the container and belong to the user: a path through it does not.
+        let reported: Vec<_> = found(&root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
+        assert_eq!(reported, ["later", "over", "own", "through"]);
     }
 
     #[test]
@@ -406,8 +406,8 @@ mod tests {
         ] {
             std::os::unix::fs::symlink(target, root.join(name)).unwrap();
         }
-        let told: Vec<_> = found(root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
-        assert_eq!(told, [".venv/bin/pip", ".venv/bin/python4", ".venv/bin/python5", "tools/bin/python"]);
+        let reported: Vec<_> = found(root, Timestamp::UNIX_EPOCH).into_iter().map(|it| it.0).collect();
+        assert_eq!(reported, [".venv/bin/pip", ".venv/bin/python4", ".venv/bin/python5", "tools/bin/python"]);
     }
 
     #[test]
@@ -453,6 +453,6 @@ mod tests {
         fs::write(dir.path().join(".git/index"), bytes).unwrap();
         assert_eq!(found(dir.path(), Timestamp::MAX), [("sub".to_owned(), Change::Submodule)]);
         fs::write(dir.path().join(".git/index"), "DIRC").unwrap();
-        assert!(walk(dir.path(), Timestamp::MAX, &mut ScanLimits::new()).1, "it is said that it was not read");
+        assert!(walk(dir.path(), Timestamp::MAX, &mut ScanLimits::new()).1, "it is reported as not read");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct SetIdReport {
 }
 
 /// Takes the set-id bits off what root inside left in directories of the host since the container was made. The filter
-/// of commands leaves nothing to do; that it could not be made sure of is said.
+/// of commands leaves nothing to do; that this could not be ensured is reported.
 pub(crate) async fn take_off(link: &Link, record: &Record) -> SetIdReport {
     let binds: Vec<_> = record.mounts.iter().filter(|it| it.mode == Access::ReadWrite && it.host.is_dir()).collect();
     if binds.is_empty() {

@@ -53,7 +53,7 @@ async fn one_that_is_put_off_can_be_pruned_and_one_that_was_used_meanwhile_canno
     bench.store.save(&idle).unwrap();
     let found = bench.prunable(&[PruneKind::Containers]).await;
     let [item] = &*found.candidates else { panic!("{found:?}") };
-    assert_eq!(item.reason, "nobody has used it for long");
+    assert_eq!(item.reason, "unused for a long time");
     let removing =
         RemoveOptions { links: &bench.links, saving: SavePolicy::Discard, grace: Duration::ZERO, adopted_too: true };
     let removed = async |item: &PruneItem| item.remove(&bench.engines(), &bench.store, &removing, None, &|_| {}).await;
@@ -74,7 +74,10 @@ async fn a_record_stays_while_others_are_in_its_stack() {
     bench.store.save(&Record { record_id: RecordId::random(), ..joined }).unwrap();
     let found = bench.prunable(&[PruneKind::Records]).await;
     let names = |items: &[PruneItem]| items.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
-    assert_eq!((names(&found.candidates), names(&found.kept)), (vec!["joined".to_owned()], vec!["owner".to_owned()]));
+    assert_eq!(
+        (names(&found.candidates), names(&found.retained)),
+        (vec!["joined".to_owned()], vec!["owner".to_owned()])
+    );
 }
 
 #[test]
@@ -85,7 +88,7 @@ fn directories_of_killed_pulls_and_builds_are_found() {
     }
     let mut found = Prune::default();
     temporary(dir.path(), &mut found);
-    let mut names: Vec<_> = found.kept.into_iter().map(|it| it.name).collect();
+    let mut names: Vec<_> = found.retained.into_iter().map(|it| it.name).collect();
     names.sort();
     assert_eq!(names, ["coracle-build-1", "coracle-pull-1"]);
 }

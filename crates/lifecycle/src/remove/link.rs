@@ -145,7 +145,7 @@ mod tests {
     fn depth_costs_nothing_and_a_link_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let outside = dir.path().join("outside");
-        fs::create_dir_all(outside.join("kept")).unwrap();
+        fs::create_dir_all(outside.join("content")).unwrap();
         fs::create_dir(dir.path().join("link")).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut deepest = openat(CWD, dir.path().join("link"), flags, Mode::empty()).unwrap();
@@ -158,7 +158,7 @@ mod tests {
         }
         remove(dir.path(), "link", MAX_ENTRIES).unwrap();
         assert_eq!(names(dir.path()), ["outside"]);
-        assert_eq!(names(&outside), ["kept"]);
+        assert_eq!(names(&outside), ["content"]);
     }
 
     #[test]

@@ -198,8 +198,8 @@ impl Omissions {
     /// Adds one, if the list is not too long yet; it counts in any case.
     pub fn add(&mut self, path: &str, reason: impl Into<String>) {
         self.count += 1;
-        let told: usize = self.entries.iter().map(|it| it.path.len() + it.reason.len()).sum();
-        if told < MAX_NAMES && self.entries.len() < 1000 {
+        let name_bytes: usize = self.entries.iter().map(|it| it.path.len() + it.reason.len()).sum();
+        if name_bytes < MAX_NAMES && self.entries.len() < 1000 {
             let reason = reason.into().chars().take(MAX_REASON).collect();
             self.entries.push(Omission { path: path.to_owned(), reason });
         }

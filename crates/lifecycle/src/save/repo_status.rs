@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_status_is_read_whatever_names_there_are() {
-        let told = [
+        let output = [
             "# branch.oid 0123456789012345678901234567890123456789",
             "# branch.head main",
             "# branch.ab +1 -0",
@@ -176,7 +176,7 @@ mod tests {
             "nonsense",
             "",
         ];
-        let status = RepoStatus::parse(told.join("\0").as_bytes());
+        let status = RepoStatus::parse(output.join("\0").as_bytes());
         assert_eq!(status.head.as_deref().map(str::len), Some(40));
         assert_eq!(status.branch.as_deref(), Some("main"));
         assert_eq!(status.changed, ["a b\nc", "staged", "new", "both", "dir/own", "target", "target/tracked"]);

@@ -242,19 +242,19 @@ impl RestoreTarget<'_> {
     /// Removes what was deleted before the save, and names what stays.
     async fn delete(&self, item: &SavedItem) -> Result<Vec<SkippedEntry>> {
         let NameList { names, count } = &item.deleted;
-        let mut kept = Vec::new();
+        let mut skipped = Vec::new();
         for names in names.chunks(500) {
             let words: Vec<_> = ["rm", "-f", "--"].into_iter().chain(names.iter().map(String::as_str)).collect();
             if !self.runs(&item.path, &words).await? {
                 let reason = "it was deleted, and may be there again: it cannot be removed";
-                kept.extend(names.iter().map(|it| SkippedEntry { path: it.clone(), reason }));
+                skipped.extend(names.iter().map(|it| SkippedEntry { path: it.clone(), reason }));
             }
         }
         if *count > names.len() as u64 {
             let reason = "more files were deleted than a save names; they are there again";
-            kept.push(SkippedEntry { path: item.path.to_string(), reason });
+            skipped.push(SkippedEntry { path: item.path.to_string(), reason });
         }
-        Ok(kept)
+        Ok(skipped)
     }
 
     /// A file that lies beside the work, in the container's directory for such.

@@ -1,6 +1,6 @@
 //! Saves through the engine, if the container is stopped or has no guest.
 //!
-//! Git cannot be asked here, so a work tree is saved whole if a file of it was written since the container was filled.
+//! Git cannot run here, so a work tree is saved whole if a file of it was written since the container was filled.
 //! Modification times are the only criterion.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,8 @@ const TREE_DEPTH: usize = 4;
 /// Entries of an archive that are looked at.
 const MAX_ENTRIES: usize = 400_000;
 
-/// An archive of the engine's may be that much larger than what is kept of it: it also has what can be had again.
+/// How much larger an archive of the engine may be than the part that is saved: it includes files that can be restored
+/// from elsewhere.
 const SPOOL_FACTOR: u64 = 4;
 
 /// Every container has this file; the engine sees to it.
@@ -49,7 +50,7 @@ pub(super) struct EngineSave<'a> {
 struct Spool {
     root: ContainerPath,
     entries: BTreeMap<String, SpoolEntry>,
-    /// Names that cannot be kept.
+    /// Names that cannot be saved.
     odd: Vec<String>,
 }
 
@@ -140,14 +141,14 @@ impl EngineSave<'_> {
         let own = |path: &str| join(root, path).is_none_or(|it| roots.own(&it));
         let trees = spool.trees();
         for tree in trees.iter().filter(|it| own(it)) {
-            let path = join(root, tree).ok_or(SaveError::Invalid("the name of a git tree cannot be kept"))?;
+            let path = join(root, tree).ok_or(SaveError::Invalid("the name of a git tree cannot be saved"))?;
             let within = spool.entries.iter().filter(|(path, _)| own(path));
             let entries: Vec<_> = within.filter_map(|(path, it)| Some((below(path, tree)?, it))).collect();
             // What came with a snapshot is older, and may be nowhere else.
             let touched = self.record.snapshot.is_some() || entries.iter().any(|(_, it)| it.mtime >= since);
             if touched {
                 let mut item = SavedItem::new(path, SavedKind::Tree);
-                spool.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
+                spool.odd.iter().for_each(|it| item.left_out.add(it, "its name cannot be saved"));
                 self.pack(out, item, spool, entries)?;
             }
         }

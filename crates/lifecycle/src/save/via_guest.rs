@@ -136,7 +136,7 @@ impl GuestSave<'_> {
         let Some(walk) = walk else { return Ok((Vec::new(), false)) };
         let root = walk.root.clone();
         match self.link.walk(walk, &[]).await {
-            // A guest may say anything; what lies elsewhere was not asked for.
+            // A guest's answer is untrusted: paths outside the request are ignored.
             Ok(mut met) => {
                 met.entries.retain(|it| relative(&it.path, root.as_str()).is_some());
                 Ok((met.entries, met.more))

@@ -1,4 +1,4 @@
-//! A slot whose record is lost, created anew from what else is known of it.
+//! Restores the lost record of a slot from the records and labels of its container and volume.
 
 use std::collections::BTreeSet;
 use std::path::Component;

@@ -23,7 +23,7 @@ use crate::{Creation, NewRecord, volume};
 /// A guest that was just started answers by then.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// And everything that is asked of it to know that the slot can be used.
+/// And the checks that the slot can be used.
 const PROVEN: Duration = Duration::from_secs(30);
 
 /// What a container of a slot is made from, once it is known that it may be.
@@ -56,7 +56,7 @@ impl SessionContainers {
                 let name = volume.to_string();
                 match runtime.remove_volume(&name).await {
                     Ok(_) => self.store.forget_slot(key)?,
-                    // The record stays, and leads whoever comes next to it.
+                    // The record stays, so that the next call finds it.
                     Err(err) => tracing::warn!(%volume, %err, "the volume of a slot that was not made stays"),
                 }
                 Err(err)
@@ -75,7 +75,7 @@ impl SessionContainers {
         let (loss, before) = (record.lost, record.clone());
         let there = volume::is_there(&**runtime, &self.store, &record.volume.name).await?;
         if record.volume.filled.is_none() {
-            // It was never ready, so nobody lost anything with it.
+            // It was never ready, so nothing was lost with it.
             record.lost = None;
         } else {
             record.replaced(!there);
@@ -97,7 +97,7 @@ impl SessionContainers {
                     // One that stays would pass for the one that was lost.
                     tracing::warn!(volume = %before.volume.name, %err, "the volume of a slot that was not made stays");
                 }
-                // Nothing was replaced, and what was lost is still to be told.
+                // Nothing was replaced, and the loss is still to be reported.
                 self.store.save_slot(&before)?;
                 Err(err)
             }
@@ -192,7 +192,7 @@ impl SessionContainers {
         volume::create(runtime, &self.store, new).await.map_err(SlotError::NotMade)
     }
 
-    /// What a record that is lost is made anew from.
+    /// Labels from which a lost record is restored.
     fn labels(&self, record: &SlotRecord) -> BTreeMap<String, String> {
         let own = [
             ("generation", record.generation.to_string()),
@@ -215,7 +215,7 @@ impl SlotRecord {
     }
 }
 
-/// What will be told of a container, but for how long it took.
+/// The event of a creation, without its duration.
 fn created(plan: &ContainerTemplate) -> ContainerEvent {
     let volumes = plan.spec.volumes.iter().map(|it| it.at.clone());
     ContainerEvent::Created {
@@ -235,7 +235,7 @@ fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_ru
         persistent: false,
         workdir: plan.workdir.clone(),
         mount_cwd: false,
-        asked: BTreeMap::new(),
+        request_digests: BTreeMap::new(),
         tool_version: plan.tool_version.clone(),
         compose_project: None,
         compose_joined: false,

@@ -22,7 +22,7 @@ use crate::{
 /// How a session is ended.
 #[derive(Clone, Copy)]
 pub struct EndOptions<'a> {
-    /// What becomes of work in the workspace. What snippets were given is fetched, and never kept.
+    /// What becomes of work in the workspace. Inputs of snippets are copies, and never saved.
     pub saving: SavePolicy,
     /// For the container that work is read from, when there is none: its guest, and what decides whether it may be.
     /// Without one the volume stays.
@@ -33,7 +33,7 @@ pub struct EndOptions<'a> {
     pub within: Duration,
     /// Hears of what is done.
     pub tell: &'a SlotObserver<'a>,
-    /// Why it ends, for whoever hears.
+    /// Why it ends, for the events.
     pub reason: EndReason,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Debug for EndOptions<'_> {
 pub struct EndedSession {
     /// Containers that were removed.
     pub ended: Vec<(ContainerName, SlotRole)>,
-    /// What was kept of them.
+    /// What was saved of them.
     pub saved: Vec<SaveReport>,
     /// What stays for the next time, and why.
     pub failed: Vec<(ContainerName, SlotRole, SlotError)>,
@@ -71,7 +71,7 @@ impl SessionContainers {
         let its = all.into_iter().filter(|it| it.session == *session).collect();
         let done = self.end_all(engines, its, ending).await;
         if ending.reason == EndReason::Command && !done.failed.is_empty() {
-            // The person may look at what could not be saved, take it out, and end it again.
+            // The user may copy out what could not be saved, and end it again.
             self.reopen(session);
             for (_, role, _) in &done.failed {
                 self.change(SlotKey::new(session, *role), |record| record.ending = false)?;
@@ -176,7 +176,7 @@ impl SessionContainers {
         Ok(saved)
     }
 
-    /// Removes its container, with what is to be kept taken out of the volume before.
+    /// Saves work in the volume, then removes the container.
     pub(super) async fn remove(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -185,7 +185,7 @@ impl SessionContainers {
         ending: &EndOptions<'_>,
     ) -> Result<Vec<SaveReport>, SlotError> {
         let saving = match (record.role, ending.saving) {
-            // What was never filled holds nobody's work.
+            // A volume that was never filled holds no work.
             (SlotRole::Workspace, SavePolicy::Keep(limits)) if record.volume.filled.is_some() => {
                 SavePolicy::Keep(limits)
             }
@@ -193,7 +193,7 @@ impl SessionContainers {
         };
         let keeps = matches!(saving, SavePolicy::Keep(_));
         match self.inspect(runtime, record).await? {
-            // It is somebody else's, and so is what becomes of it.
+            // It is not a managed container, and is left alone.
             Liveness::Foreign => return Ok(Vec::new()),
             Liveness::Answers(_) | Liveness::Restarted(_) => {}
             Liveness::Lost(_) if !keeps => {}

@@ -34,15 +34,15 @@ type TemplateSource<'a> = Box<dyn FnOnce(Arc<dyn ContainerRuntime>) -> TemplateF
 type TemplateFuture<'a> = Pin<Box<dyn Future<Output = Result<ContainerTemplate, BoxError>> + Send + 'a>>;
 
 impl SessionContainers {
-    /// Gives the slot that is asked for, made or replaced where that is needed. `plan` says what it is made of, and is
-    /// asked only then, with the engine that it is for.
+    /// Returns the requested slot, created or replaced if needed. `plan` describes its container, and is called only then,
+    /// with the engine that it is for.
     ///
     /// To make one takes many steps, and what was made is taken back when one fails. A caller that drops this half way
     /// leaves that to the next one who asks, so it is better run in a task of its own.
     ///
     /// # Errors
-    /// [`SlotError`]. [`Error::NotManaged`] when the container that the record names is somebody else's: it is not
-    /// touched. [`Error::Busy`] when somebody else was at the slot for 120 s.
+    /// [`SlotError`]. [`Error::NotManaged`] when the container that the record names is not managed by us: it is
+    /// not touched. [`Error::Busy`] when another call held the slot for 120 s.
     pub async fn ensure<F, P>(&self, engines: &dyn Engines, ask: EnsureRequest<'_>, plan: F) -> Result<Ready, SlotError>
     where
         F: FnOnce(Arc<dyn ContainerRuntime>) -> P + Send,
@@ -66,7 +66,7 @@ impl SessionContainers {
     ) -> Result<Ready, SlotError> {
         let busy = |_| Error::Busy { name: ask.session.to_string() };
         let _mine = timeout(PATIENCE, slot.door.lock()).await.map_err(busy)?;
-        // Whoever held the door may have made it.
+        // The call that held the door may have created it.
         if let Some(ready) = self.at_hand(&slot, &ask).await? {
             return Ok(ready);
         }
@@ -129,9 +129,9 @@ impl SessionContainers {
                 return Err(Error::NotManaged { kind: ResourceKind::Container, name }.into());
             }
             Liveness::Answers(link) => {
-                // One in which root is, where nobody is to be, is not kept for who is in it.
+                // A container with root is replaced if none is requested, even while it is in use.
                 let alike = record.is_rootless() == ask.rootless;
-                if record.spec_hash == ask.spec_hash || alike && self.somebody_is_in(slot, &link).await {
+                if record.spec_hash == ask.spec_hash || alike && self.is_in_use(slot, &link).await {
                     record.lost = None;
                     return self.finish(slot, ask, (record, link), false);
                 }
@@ -157,8 +157,8 @@ impl SessionContainers {
         Box::pin(self.replace(&runtime, slot, ask, (record, plan))).await
     }
 
-    /// Before anything is removed: files that the next container's user could not write, and that nobody gives away one by
-    /// one, stay with the container that they were made in.
+    /// Checked before anything is removed: the next container's user could not write the files of another user, and their
+    /// owner is not changed.
     async fn same_owner(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -175,7 +175,7 @@ impl SessionContainers {
         }
     }
 
-    /// The container is somebody else's, whatever the record says: there is none.
+    /// The container is not managed by us, whatever the record says: the slot has none.
     async fn skip_foreign(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -187,25 +187,25 @@ impl SessionContainers {
         record.has_none();
         record.lost = Some(ExitCause { reason: Reason::Vanished, exit_code: None });
         if !volume::is_there(runtime, &self.store, &record.volume.name).await? {
-            // One of that name may be somebody else's, too.
+            // A volume of that name may belong to another program, too.
             record.volume.name = self.fresh_volume(record.role);
         }
         Ok(())
     }
 
-    /// What nobody uses makes room for what somebody wants.
+    /// Removes unused containers to make room for a new one.
     async fn sweep_others(&self, engines: &dyn Engines, tell: &SlotObserver<'_>) {
         if let Err(err) = Box::pin(self.sweep(engines, &ClockReading::now(), tell)).await {
-            tracing::warn!(%err, "rooms that nobody uses cannot be looked for");
+            tracing::warn!(%err, "unused containers of sessions cannot be looked for");
         }
     }
 
-    async fn somebody_is_in(&self, slot: &Slot, link: &coracle_runtime::Link) -> bool {
+    async fn is_in_use(&self, slot: &Slot, link: &coracle_runtime::Link) -> bool {
         let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
         slot.is_called() || jobs.await
     }
 
-    /// The slot as it is now: what was not told is told, and who lives takes over the lease of who does not.
+    /// Returns the slot with what was not reported yet. A living process takes over the lease of a dead one.
     pub(super) fn finish(
         &self,
         slot: &Arc<Slot>,
@@ -324,7 +324,7 @@ impl SlotRecord {
         self.lost.or_else(of_news).unwrap_or(ExitCause { reason: Reason::Vanished, exit_code: None })
     }
 
-    /// The news of a replacement, which what was not told yet is part of.
+    /// Records a replacement, merged with one that was not reported yet.
     pub(super) fn replaced(&mut self, files_lost: bool) {
         let loss = self.loss();
         self.lost = None;

@@ -1,4 +1,4 @@
-//! What is told of slots to whoever keeps a log.
+//! Events of slots, for logs.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ pub enum ContainerEvent {
         /// How long it took until the slot could be used.
         ready_ms: u64,
     },
-    /// It was removed, since nobody used it.
+    /// It was removed because it was unused.
     IdleCleanup {
         /// For how long.
         idle_seconds: u64,
@@ -70,7 +70,7 @@ pub enum ContainerEvent {
         /// Why.
         reason: EndReason,
     },
-    /// Work was kept before it went.
+    /// Work was saved before it was removed.
     Saved {
         /// Where on the host.
         location: PathBuf,
@@ -78,7 +78,7 @@ pub enum ContainerEvent {
         files: u64,
         /// And their bytes.
         bytes: u64,
-        /// What was not kept.
+        /// Files that were not saved.
         left_out: u64,
     },
     /// Something of it could not be removed.
@@ -94,11 +94,11 @@ pub enum ContainerEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
-    /// Whoever used it went.
+    /// The client disconnected.
     Disconnect,
-    /// The process was told to end.
+    /// The process got a signal to end.
     Signal,
-    /// Somebody said so.
+    /// At the request of a call or command.
     Command,
     /// Its process is dead, and the lease over.
     LeaseExpired,

@@ -50,7 +50,7 @@ impl SessionContainers {
         }
         let ended = match container.exit_code {
             _ if container.oom_killed => Reason::Oom,
-            // Its guest left, since nobody was there.
+            // Its guest exited because no client was connected.
             Some(code) if code == i64::from(LEFT_ALONE) => Reason::Idle,
             _ => Reason::Crashed,
         };
@@ -96,7 +96,7 @@ impl SessionContainers {
         Ok(container.filter(|it| is_of(&self.store, &*runtime, &slot, it)).map(|it| it.status))
     }
 
-    /// Makes the record of its container anew from the container's labels, if that record is lost.
+    /// Restores the record of its container from the container's labels, if that record is lost.
     async fn recover_record(&self, runtime: &dyn ContainerRuntime, slot: &mut SlotRecord) -> Result<()> {
         // One that was never filled was never ready.
         if slot.container.is_some() || slot.volume.filled.is_none() {
@@ -129,7 +129,7 @@ impl SessionContainers {
         again
     }
 
-    /// Nobody was met who would need the link's directory.
+    /// Withdraws the link's directory, since no guest answered that needs it.
     fn take_back(&self, record: &Record) {
         if let Err(err) = self.store.take_link_back(record) {
             tracing::warn!(container = %record.name, %err, "its link's directory stays lent");

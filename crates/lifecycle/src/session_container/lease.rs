@@ -12,8 +12,7 @@ use crate::slot::{SlotKey, SlotRole};
 const WRITTEN_EVERY: Duration = Duration::from_secs(60);
 
 impl SessionContainers {
-    /// A call in a slot begins or ends. It is written down at most once a minute, and not while somebody else is at the
-    /// record.
+    /// Records that a call in a slot begins or ends: at most once a minute, and not while another call holds the record.
     pub fn touch(&self, session: &ContainerName, role: SlotRole) {
         let key = SlotKey::new(session, role);
         let slot = self.slot(key);
@@ -55,7 +54,7 @@ impl SessionContainers {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Changes a record, unless somebody else is at it, and says when the slot was last used.
+    /// Changes a record, unless another call holds it, and records when the slot was last used.
     fn note(&self, slot: &Slot, key: SlotKey<'_>, change: impl FnOnce(&mut SlotRecord)) -> Result<(), SlotError> {
         let Some(mut claimed) = self.try_claim(slot, key)? else { return Ok(()) };
         let record = &mut *claimed.record;

@@ -7,9 +7,9 @@ use crate::slot::SlotRole;
 /// How long things may take, and last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLimits {
-    /// A container that nobody uses.
+    /// An unused container.
     pub idle: Duration,
-    /// A sandbox that nobody uses.
+    /// An unused sandbox.
     pub sandbox_idle: Duration,
     /// A slot of a session, with its volume, from when that was made.
     pub lifetime: Duration,

@@ -21,7 +21,7 @@ use crate::slot::{SlotKey, SlotRole};
 use crate::store::{LoadOutcome, load_file, own_directory, write_whole};
 use crate::{Lock, Result, Store, StoreError};
 
-/// Whoever wants a slot waits so long for somebody who is at it.
+/// How long a call waits for another call that holds the slot.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The version of the format.
@@ -57,7 +57,7 @@ pub struct SlotInfo {
     /// Who runs commands in it.
     #[serde(skip)]
     pub user: Ids,
-    /// Nobody in it is root.
+    /// No process in it is root.
     #[serde(skip)]
     pub rootless: bool,
 }
@@ -95,10 +95,10 @@ pub(crate) struct SlotRecord {
     pub(crate) news: Option<Replacement>,
     /// When a call last began or ended.
     pub(crate) used: ClockReading,
-    /// The process whose end is the end of the session; missing for sessions that end when they are told to.
+    /// The process whose end is the end of the session; missing for sessions that end on request.
     pub(crate) owner: Option<ProcessId>,
     pub(crate) expires_at: Timestamp,
-    /// It is being ended, and nobody may use it any more.
+    /// It is being ended, and may not be used any more.
     pub(crate) ending: bool,
     /// Its time was over, and it could not be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -153,7 +153,7 @@ pub(crate) struct ExitCause {
 }
 
 impl SlotRecord {
-    /// One that begins with a volume and no container. Its lease is over at once, and its user is nobody.
+    /// One that begins with a volume and no container. Its lease is over at once, and its user is unknown.
     pub(super) fn begun(
         runtime: &dyn ContainerRuntime,
         key: SlotKey<'_>,
@@ -202,7 +202,7 @@ impl SlotRecord {
         self.container.as_ref()?.id.as_ref()
     }
 
-    /// Nobody in it is root, and PID 1 is its user.
+    /// No process in it is root, and PID 1 runs as its user.
     pub(super) fn is_rootless(&self) -> bool {
         self.container.as_ref().is_none_or(|it| it.guest.as_ref().is_some_and(|guest| guest.own.is_some()))
     }

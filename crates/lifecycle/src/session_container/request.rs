@@ -1,4 +1,4 @@
-//! What is asked of a slot, what it is made of, and what is given.
+//! The request for a slot, the template of its container, and the ready slot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +18,11 @@ pub struct EnsureRequest<'a> {
     pub session: &'a ContainerName,
     /// Which of its slots.
     pub role: SlotRole,
-    /// A digest of all that the person's settings say of it: a container of another one is replaced.
+    /// A digest of the user's settings for it: a container with another digest is replaced.
     pub spec_hash: &'a str,
     /// Who runs commands in it.
     pub user: Ids,
-    /// Nobody in it is root, and PID 1 is that user. A container that is otherwise is not used, whoever is in it.
+    /// No process in it is root, and PID 1 runs as that user. Any other container is replaced, even while it is in use.
     pub rootless: bool,
     /// The process whose end is the end of the session, if there is one.
     pub owner: Option<&'a ProcessId>,
@@ -95,18 +95,18 @@ impl fmt::Debug for VolumeInit {
     }
 }
 
-/// A slot that can be used. As long as this is held, somebody is in it.
+/// A slot that can be used. It counts as in use as long as this is held.
 #[derive(Debug)]
 pub struct Ready {
     /// The connection to its guest.
     pub link: Link,
     /// What is remembered of it.
     pub slot: SlotInfo,
-    /// A replacement that nobody was told of.
+    /// A replacement that was not reported yet.
     pub news: Option<Replacement>,
     /// Its container was made by this call.
     pub made: bool,
-    /// It is as an earlier caller wanted it, and stays so while somebody is in it.
+    /// It is as an earlier caller wanted it, and stays so while it is in use.
     pub spec_pending: bool,
     pub(super) _using: SlotUse,
 }

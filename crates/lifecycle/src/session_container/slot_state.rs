@@ -57,7 +57,7 @@ impl Slot {
     }
 }
 
-/// A slot that nobody else is at for as long as this is held.
+/// A slot that no other call uses for as long as this is held.
 #[derive(Debug)]
 pub(super) struct ClaimedSlot<'a> {
     pub(super) record: Box<SlotRecord>,
@@ -66,7 +66,7 @@ pub(super) struct ClaimedSlot<'a> {
 }
 
 impl SessionContainers {
-    /// Waits until nobody else is at a slot. `None` where there is no such slot.
+    /// Waits until no other call holds a slot. `None` where there is no such slot.
     pub(super) async fn claim<'a>(
         &self,
         slot: &'a Slot,

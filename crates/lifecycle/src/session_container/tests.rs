@@ -47,7 +47,7 @@ impl Engines for SingleEngine {
 struct Bench {
     fake: FakeRuntime,
     dir: TempDir,
-    told: Arc<Mutex<Vec<SlotEvent>>>,
+    events: Arc<Mutex<Vec<SlotEvent>>>,
     planned: AtomicU32,
 }
 
@@ -57,7 +57,7 @@ struct Process<'a> {
     slots: SessionContainers,
     spec_hash: &'a str,
     owner: Option<ProcessId>,
-    /// Nobody is root in what it asks for, and this is who is there.
+    /// The container that it requests has no root, and this user.
     user: Option<Ids>,
 }
 
@@ -80,7 +80,7 @@ fn ask<'a>(session: &'a ContainerName, tell: &'a SlotObserver<'a>) -> EnsureRequ
 impl Bench {
     fn new() -> Self {
         let (fake, dir) = (FakeRuntime::new(), tempfile::tempdir().unwrap());
-        Self { fake, dir, told: Arc::default(), planned: AtomicU32::new(0) }
+        Self { fake, dir, events: Arc::default(), planned: AtomicU32::new(0) }
     }
 
     fn store(&self) -> Store {
@@ -127,13 +127,13 @@ impl Bench {
         SingleEngine(self.fake.clone())
     }
 
-    fn told(&self) -> Vec<ContainerEvent> {
-        std::mem::take(&mut *self.told.lock().unwrap()).into_iter().map(|it| it.what).collect()
+    fn take_events(&self) -> Vec<ContainerEvent> {
+        std::mem::take(&mut *self.events.lock().unwrap()).into_iter().map(|it| it.what).collect()
     }
 
     fn tell(&self) -> impl Fn(SlotEvent) + Send + Sync + use<> {
-        let told = self.told.clone();
-        move |event| told.lock().unwrap().push(event)
+        let events = self.events.clone();
+        move |event| events.lock().unwrap().push(event)
     }
 
     async fn containers(&self) -> Vec<coracle_runtime::Container> {
@@ -230,11 +230,11 @@ fn later(seconds: i64, up: u64) -> ClockReading {
 }
 
 fn write(root: &Path) {
-    std::fs::write(root.join("workspace/kept"), "kept").unwrap();
+    std::fs::write(root.join("workspace/file"), "content").unwrap();
 }
 
-fn kept(root: &Path) -> bool {
-    root.join("workspace/kept").exists()
+fn has_file(root: &Path) -> bool {
+    root.join("workspace/file").exists()
 }
 
 fn news(ready: &Ready) -> Option<(Reason, u32, u32, bool)> {
@@ -260,14 +260,14 @@ async fn the_first_call_makes_one_as_it_is_planned_and_later_ones_ask_nobody() {
     assert_eq!((container.mounts[0].target.as_str(), &*container.networks[0]), ("/workspace", "none"));
     let record: serde_json::Value = serde_json::from_slice(&std::fs::read(bench.file()).unwrap()).unwrap();
     assert_eq!((&record["name"], &record["generation"]), (&container.name.as_str().into(), &1.into()));
-    let (asked, written) = (bench.fake.calls().len(), std::fs::metadata(bench.file()).unwrap().modified().unwrap());
+    let (calls, written) = (bench.fake.calls().len(), std::fs::metadata(bench.file()).unwrap().modified().unwrap());
     for _ in 0..20 {
         assert!(!here.slot().await.made && !there.slot().await.made);
     }
-    assert_eq!(bench.fake.calls().len(), asked);
+    assert_eq!(bench.fake.calls().len(), calls);
     assert_eq!(std::fs::metadata(bench.file()).unwrap().modified().unwrap(), written);
     assert!(
-        matches!(&*bench.told(), [ContainerEvent::Created { mounts, .. }, ContainerEvent::Started { .. }] if mounts.len() == 1)
+        matches!(&*bench.take_events(), [ContainerEvent::Created { mounts, .. }, ContainerEvent::Started { .. }] if mounts.len() == 1)
     );
 }
 
@@ -308,7 +308,7 @@ async fn what_cannot_be_made_leaves_nothing_and_keeps_what_was_there() {
         }
         let second = here.slot().await;
         assert_eq!(news(&second), Some((Reason::Vanished, 1, 2, false)), "{verb:?}");
-        assert!(kept(&here.root(&second)), "{verb:?}");
+        assert!(has_file(&here.root(&second)), "{verb:?}");
     }
 }
 

@@ -89,12 +89,12 @@ pub(super) fn create(placed: &Placed, base: &Base) -> Result<EngineArgs> {
 
 /// Refuses unsupported options. Limits only lead to a warning.
 fn lacked(spec: &CreateSpec) -> Result<()> {
-    let asked = [
+    let unsupported = [
         (spec.gpu, Capability::Gpu),
         (!spec.ports.is_empty(), Capability::Publish),
         (!spec.add_hosts.is_empty(), Capability::HostEntries),
     ];
-    match asked.into_iter().find(|it| it.0) {
+    match unsupported.into_iter().find(|it| it.0) {
         Some((_, capability)) => Err(lacks(capability)),
         None => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! Containers: ids are names, listings are filtered here, and the engine's word is checked.
 //!
-//! Its answers can be behind the truth, and a removal may meet a process that is ending: what shall be gone is asked for
+//! Its answers can be behind the truth, and a removal may meet a process that is ending: a removal is requested
 //! until the listing lacks it.
 
 use std::time::Duration;
@@ -36,9 +36,9 @@ const BETWEEN: Duration = Duration::from_millis(100);
 pub(super) async fn list(program: &EngineProgram, filter: &LabelFilter) -> Result<Vec<Container>> {
     let mut found = Vec::new();
     for look in 0..=POLLS {
-        let told = query(program, "list", words::list(), deadline::READ).await?.stdout.bytes();
-        found = answers::containers(&told)?;
-        if look == POLLS || !answers::unsettled(&told) {
+        let output = query(program, "list", words::list(), deadline::READ).await?.stdout.bytes();
+        found = answers::containers(&output)?;
+        if look == POLLS || !answers::unsettled(&output) {
             break;
         }
         tokio::time::sleep(SETTLES).await;
@@ -49,8 +49,8 @@ pub(super) async fn list(program: &EngineProgram, filter: &LabelFilter) -> Resul
 
 /// The ids that a handle leads to: one at most.
 pub(super) async fn ids_of(program: &EngineProgram, handle: &Handle) -> Result<Vec<String>> {
-    let told = query(program, "list", words::list(), deadline::READ).await?;
-    let ids = answers::containers(&told.stdout.bytes())?.into_iter().map(|it| it.id.to_string());
+    let output = query(program, "list", words::list(), deadline::READ).await?;
+    let ids = answers::containers(&output.stdout.bytes())?.into_iter().map(|it| it.id.to_string());
     Ok(ids.filter(|it| it.eq_ignore_ascii_case(handle.as_str())).collect())
 }
 
@@ -71,22 +71,22 @@ pub(super) async fn inspect(program: &EngineProgram, handle: &Handle) -> Result<
 
 async fn inspect_settled(program: &EngineProgram, handle: &Handle) -> Result<ProgramOutput> {
     let one = || program.run("inspect", words::inspect(handle.as_str()), deadline::READ);
-    let mut told = one().await?;
+    let mut output = one().await?;
     for _ in 0..POLLS {
-        if !told.ok() || !answers::unsettled(&told.stdout.bytes()) {
+        if !output.ok() || !answers::unsettled(&output.stdout.bytes()) {
             break;
         }
         tokio::time::sleep(SETTLES).await;
-        told = one().await?;
+        output = one().await?;
     }
-    Ok(told)
+    Ok(output)
 }
 
 /// The words of a container. The engine finds images by their names alone, so the one that was chosen is looked up.
 pub(super) async fn create(program: &EngineProgram, placed: &Placed) -> Result<EngineArgs> {
     // A value that cannot be encoded is refused before any program starts.
-    let asked = words::Base { reference: placed.spec().image.clone(), has_user: false };
-    words::create(placed, &asked)?;
+    let base = words::Base { reference: placed.spec().image.clone(), has_user: false };
+    words::create(placed, &base)?;
     let found = find_images(program, &[placed.image().as_str().to_owned()]).await?;
     let named = found.first().and_then(|it| Some((it, ImageRef::parse(it.tags.first()?).ok()?)));
     let Some((image, reference)) = named else {
@@ -121,7 +121,7 @@ pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<
     if ids_of(program, &handle).await?.is_empty() {
         return Ok(RemovalOutcome::AlreadyGone);
     }
-    let mut said = Excerpt::default();
+    let mut excerpt = Excerpt::default();
     for (attempt, pause) in REMOVAL.into_iter().enumerate() {
         if attempt > 0 {
             // What stands in the way may be a process that does not end.
@@ -131,20 +131,20 @@ pub(super) async fn remove(program: &EngineProgram, id: &ContainerId) -> Result<
         if ids_of(program, &handle).await?.is_empty() {
             return Ok(RemovalOutcome::Now);
         }
-        said = Excerpt::from_bytes(&deleted.stderr.bytes());
+        excerpt = Excerpt::from_bytes(&deleted.stderr.bytes());
         tokio::time::sleep(pause).await;
     }
     if ids_of(program, &handle).await?.is_empty() {
         return Ok(RemovalOutcome::Now);
     }
-    Err(Error::CleanupFailed { name: id.to_string(), excerpt: said })
+    Err(Error::CleanupFailed { name: id.to_string(), excerpt })
 }
 
 /// The engine's own count: the container's machine is not one of this kernel.
 pub(super) async fn usage(program: &EngineProgram, id: &ContainerId) -> Result<Option<ContainerUsage>> {
     let look = async || {
-        let told = program.run("stats", words::stats(id), deadline::READ).await?;
-        if told.ok() { answers::stats(&told.stdout.bytes()) } else { Ok(None) }
+        let output = program.run("stats", words::stats(id), deadline::READ).await?;
+        if output.ok() { answers::stats(&output.stdout.bytes()) } else { Ok(None) }
     };
     let begun = tokio::time::Instant::now();
     let Some(first) = look().await? else { return Ok(None) };

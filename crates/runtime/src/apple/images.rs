@@ -97,8 +97,8 @@ async fn with_configuration(program: &EngineProgram, images: Vec<Image>) -> Resu
         return Ok(images);
     }
     let it = words::inspect_images(images.iter().flat_map(|it| it.tags.first()).map(String::as_str))?;
-    let told = query(program, "image inspect", it, deadline::READ).await?;
-    answers::images(&told.stdout.bytes())
+    let output = query(program, "image inspect", it, deadline::READ).await?;
+    answers::images(&output.stdout.bytes())
 }
 
 /// There is no import: an image of one layer is built of the archive.

@@ -1,6 +1,6 @@
 //! Apple's `container` by its own program.
 //!
-//! The exit status of a failure has no meaning, so the service is asked for its state.
+//! The exit status of a failure has no meaning, so the state of the service is read.
 
 mod args;
 mod containers;
@@ -87,7 +87,7 @@ impl ContainerRuntime for AppleRuntime {
         EngineKind::Container
     }
 
-    /// Its service runs as the person.
+    /// Its service runs as the user.
     fn endpoint(&self) -> Endpoint {
         Endpoint { address: self.program.endpoint().to_owned(), rootless: true, single_user: false }
     }
@@ -202,17 +202,17 @@ async fn info(program: &EngineProgram) -> Result<crate::EngineInfo> {
     if let Ok(plist) = std::fs::read_to_string(SYSTEM) {
         answers::system(&plist)?;
     }
-    let told = program.run("system version", words::system("version"), deadline::READ).await?;
-    let told = told.stdout.bytes();
-    let version = answers::version(&told)?;
+    let output = program.run("system version", words::system("version"), deadline::READ).await?;
+    let output = output.stdout.bytes();
+    let version = answers::version(&output)?;
     is_up(program).await?;
     Ok(answers::info(version, program.home()))
 }
 
 /// Nothing, if its service runs.
 async fn is_up(program: &EngineProgram) -> Result<()> {
-    let told = program.run("system status", words::system("status"), deadline::READ).await?;
-    if told.ok() && answers::is_up(&told.stdout.bytes()) { Ok(()) } else { Err(program.unavailable(&told)) }
+    let output = program.run("system status", words::system("status"), deadline::READ).await?;
+    if output.ok() && answers::is_up(&output.stdout.bytes()) { Ok(()) } else { Err(program.unavailable(&output)) }
 }
 
 /// Runs a query; after a failure, checks whether the service is there at all.

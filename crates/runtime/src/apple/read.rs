@@ -193,9 +193,9 @@ fn status(state: &str, was_started: bool) -> Result<ContainerStatus> {
 }
 
 /// A time as text, or as the seconds since 2001 that the system's own encoder writes.
-fn date(told: &Value) -> Option<String> {
+fn date(value: &Value) -> Option<String> {
     const EPOCH_2001: i64 = 978_307_200;
-    match told {
+    match value {
         Value::String(text) => (!text.is_empty()).then(|| text.clone()),
         #[expect(clippy::cast_possible_truncation, reason = "seconds of our time fit")]
         Value::Number(number) => {
@@ -319,9 +319,9 @@ pub(super) fn networks(json: &[u8]) -> Result<Vec<Network>> {
 
 pub(super) fn volumes(json: &[u8]) -> Result<Vec<Volume>> {
     let read = |it: NamedJson| {
-        let (name, told) = (it.name("volume list")?, it.configuration);
-        let created = told.creation_date.as_ref().and_then(date).unwrap_or_default();
-        Ok(Volume { name, labels: told.labels, created })
+        let (name, configuration) = (it.name("volume list")?, it.configuration);
+        let created = configuration.creation_date.as_ref().and_then(date).unwrap_or_default();
+        Ok(Volume { name, labels: configuration.labels, created })
     };
     array::<NamedJson>("volume list", json)?.into_iter().map(read).collect()
 }
@@ -361,11 +361,11 @@ struct VersionJson {
 /// [`Error::TooOld`] for either of them, or for an answer in an older format.
 pub(super) fn version(json: &[u8]) -> Result<String> {
     let old = |found: String| Error::TooOld { engine: EngineKind::Container, found, needed: OLDEST };
-    let told: Vec<VersionJson> = array("system version", json).map_err(|_| old("of an unknown version".into()))?;
-    if let Some(it) = told.iter().find(|it| numbers(&it.version) < numbers(OLDEST)) {
+    let versions: Vec<VersionJson> = array("system version", json).map_err(|_| old("of an unknown version".into()))?;
+    if let Some(it) = versions.iter().find(|it| numbers(&it.version) < numbers(OLDEST)) {
         return Err(old(it.version.clone()));
     }
-    let service = told.iter().find(|it| it.app_name == "container-apiserver").or(told.first());
+    let service = versions.iter().find(|it| it.app_name == "container-apiserver").or(versions.first());
     service.map(|it| it.version.clone()).ok_or_else(|| old("of an unknown version".into()))
 }
 

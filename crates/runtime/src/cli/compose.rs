@@ -26,7 +26,7 @@ const PLUGINS: &[&str] = &[
 /// The first version that waits for health, and reports it, as we need it.
 const OLDEST: (u32, u32) = (2, 20);
 
-/// The largest answer that is kept.
+/// The largest answer that is read.
 const ANSWER_BYTES: usize = 16 << 20;
 
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
@@ -49,8 +49,8 @@ impl CliRuntime {
     /// Compose's program, if it is new enough.
     pub(super) async fn compose(&self) -> Result<PathBuf> {
         let unsupported = || Error::Unsupported { engine: self.kind(), capability: Capability::Compose };
-        let told = self.installed_compose().await;
-        if !told.as_deref().is_some_and(is_new_enough) {
+        let version = self.installed_compose().await;
+        if !version.as_deref().is_some_and(is_new_enough) {
             return Err(unsupported());
         }
         compose_program(self.client.home())
@@ -75,7 +75,7 @@ impl CliRuntime {
         done
     }
 
-    /// The socket for Compose. Podman's own service runs for the call, with our configuration: that of the person may
+    /// The socket for Compose. Podman's own service runs for the call, with our configuration: that of the user may
     /// put variables and mounts into containers.
     async fn socket(&self) -> Result<Socket> {
         if self.dialect == Dialect::Docker || self.client.endpoint() != "local" {

@@ -1,6 +1,6 @@
-//! The configuration that Podman runs with: what it needs of the person's, and nothing that enters containers.
+//! The configuration that Podman runs with: what it needs of the user's, and nothing that enters containers.
 //!
-//! `CONTAINERS_CONF` names one file that replaces all others. The person's files are carried over by an allow-list, so
+//! `CONTAINERS_CONF` names one file that replaces all others. The user's files are carried over by an allow-list, so
 //! that no environment, volume, hook or device of theirs reaches a container by way of the engine. A setting that the
 //! machine requires is added if it is missing: without it every `podman run` on such a machine fails.
 
@@ -78,7 +78,7 @@ impl Machine {
         (self.bound_root && less).then_some((self.nofile, self.nproc))
     }
 
-    /// Settings that Podman needs to run here, unless the person set them.
+    /// Settings that Podman needs to run here, unless the user set them.
     #[must_use]
     pub fn required_settings(&self) -> Table {
         let (mut containers, mut engine) = (Table::new(), Table::new());
@@ -104,7 +104,7 @@ fn may_raise_limits(status: &str) -> bool {
     effective.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).is_some_and(|it| it & (1 << 24) != 0)
 }
 
-/// The person's files, weakest first. Podman reads those of root's home as little as we do.
+/// The user's files, weakest first. Podman reads those of root's home as little as we do.
 #[must_use]
 pub fn sources(home: &Path) -> Vec<PathBuf> {
     let own = (!rustix::process::geteuid().is_root()).then(|| home.join(".config/containers"));
@@ -125,12 +125,12 @@ fn drop_ins(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Merges the allowed keys of some files, weakest first, over the mends.
+/// Merges the allowed keys of some files, weakest first, over the required settings.
 ///
 /// # Errors
 /// The text that is no TOML, with its place.
-pub(super) fn merge(mends: Table, texts: &[String]) -> Result<String, toml::de::Error> {
-    let mut merged = mends;
+pub(super) fn merge(required: Table, texts: &[String]) -> Result<String, toml::de::Error> {
+    let mut merged = required;
     for text in texts {
         let theirs: Table = toml::from_str(text)?;
         for (table, keys) in

@@ -99,7 +99,7 @@ impl ImageStore for CliRuntime {
 }
 
 impl CliRuntime {
-    /// Docker gets the person's logins in a directory that lasts as long as the call: none of its other calls has them.
+    /// Docker gets the user's logins in a directory that lasts as long as the call: none of its other calls has them.
     /// Podman finds them by itself.
     async fn pull_with_logins(&self, image: &ImageRef, deadline: Duration) -> Result<ProgramOutput> {
         let logins = self.docker_logins()?;
@@ -111,7 +111,7 @@ impl CliRuntime {
         self.client.finish("pull", &invocation, Stdin::Empty, deadline).await
     }
 
-    /// A configuration of Docker with the person's logins alone, in a directory that only the person can read.
+    /// A configuration of Docker with the user's logins alone, in a directory that only the user can read.
     fn docker_logins(&self) -> Result<Option<TempDir>> {
         if self.dialect != Dialect::Docker {
             return Ok(None);
@@ -207,18 +207,18 @@ mod tests {
         let person = tempfile::tempdir().unwrap();
         let config = r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"proxies":{"default":{"httpProxy":"http://p"}}}"#;
         std::fs::write(person.path().join("config.json"), config).unwrap();
-        let program_env = BTreeMap::from([("HELPER".to_owned(), OsString::from("of the person"))]);
+        let program_env = BTreeMap::from([("HELPER".to_owned(), OsString::from("of the user"))]);
         let options =
             LoginOptions { docker_config: Some(person.path().into()), program_env, ..LoginOptions::default() };
         let (engine, temp) = docker_with_logins(SHOW_CONFIG, LoginFiles::new("/h".as_ref(), options));
         let seen = || std::fs::read_to_string(temp.path().join("seen")).unwrap();
         let image = ImageRef::parse("ghcr.io/me/private:1").unwrap();
         let _ = engine.pull_image(&image, Duration::from_secs(30)).await;
-        let said = seen();
-        assert!(said.starts_with("drwx------"), "{said}");
-        assert!(said.contains(r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"credHelpers":{}}"#), "{said}");
-        assert!(said.contains("/opt/homebrew/bin:") && said.contains("of the person"), "{said}");
-        assert!(!said.contains("httpProxy"), "{said}");
+        let seen_words = seen();
+        assert!(seen_words.starts_with("drwx------"), "{seen_words}");
+        assert!(seen_words.contains(r#"{"auths":{"ghcr.io":{"auth":"dTpw"}},"credHelpers":{}}"#), "{seen_words}");
+        assert!(seen_words.contains("/opt/homebrew/bin:") && seen_words.contains("of the user"), "{seen_words}");
+        assert!(!seen_words.contains("httpProxy"), "{seen_words}");
         let mut left = std::fs::read_dir(temp.path()).unwrap().flatten();
         assert!(!left.any(|it| it.file_name().to_string_lossy().starts_with("coracle-pull-")));
         let _ = engine.tag_image(&ImageId::parse(format!("sha256:{}", "1".repeat(64))).unwrap(), &image).await;
@@ -259,7 +259,7 @@ mod tests {
         let id = "1".repeat(64);
         let image =
             format!(r#"[{{"Id":"{id}","Architecture":"amd64","Created":"2026-01-01T00:00:00Z","Config":{{}}}}]"#);
-        // The other goes while it is first asked for, and is missing from then on.
+        // The other is removed while it is first looked up, and is missing from then on.
         let script = format!(
             "case \"$*\" in\n\
              *reference=none*) ;;\n\

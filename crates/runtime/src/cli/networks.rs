@@ -77,14 +77,14 @@ mod tests {
     use crate::{Error, NetworkCreate, NetworkName, Networks as _, Result};
 
     const FAILING: &str = r#"
-echo "$1 $2" >> "$TMPDIR/asked"
+echo "$1 $2" >> "$TMPDIR/calls"
 case "$1 $2" in
 "network create")
-    tries=$(grep -c "network create" "$TMPDIR/asked")
+    tries=$(grep -c "network create" "$TMPDIR/calls")
     if [ "$tries" -lt FROM ]; then echo "Error: MESSAGE" >&2; exit 125; fi
     echo it ;;
 "network inspect")
-    [ "$(grep -c "network create" "$TMPDIR/asked")" -ge FROM ] && echo '[{"id":"1","name":"inner"}]' || echo "[]" ;;
+    [ "$(grep -c "network create" "$TMPDIR/calls")" -ge FROM ] && echo '[{"id":"1","name":"inner"}]' || echo "[]" ;;
 esac"#;
 
     async fn create(message: &str, succeeds_at: usize) -> (Result<()>, usize) {
@@ -93,8 +93,8 @@ esac"#;
         let name = NetworkName::parse("inner").unwrap();
         let network = NetworkCreate { name, labels: Vec::new(), reach: true, internal: false };
         let created = engine.create_network(&network).await.map(drop);
-        let asked = std::fs::read_to_string(temp.path().join("asked")).unwrap();
-        (created, asked.lines().filter(|it| *it == "network create").count())
+        let calls = std::fs::read_to_string(temp.path().join("calls")).unwrap();
+        (created, calls.lines().filter(|it| *it == "network create").count())
     }
 
     #[tokio::test]

@@ -38,7 +38,7 @@ fn forward(dialect: Dialect, endpoint: &str, settings: &EngineSettings) -> Resul
     SshForward::listen(destination, settings).map(|it| Some(Arc::new(it)))
 }
 
-/// The environment of the engine's program: without values of the person that could end up in a container.
+/// The environment of the engine's program: without values of the user that could end up in a container.
 fn environment(dialect: Dialect, settings: &EngineSettings) -> Result<Vec<(String, OsString)>> {
     let mut env = Vec::new();
     match dialect {

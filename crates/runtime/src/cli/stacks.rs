@@ -51,9 +51,9 @@ impl Stacks for CliRuntime {
     }
 
     async fn check_health(&self, id: &ContainerId) -> Result<Option<Health>> {
-        let told = self.inspect(&id.into()).await?;
-        if told.health.is_none() || !told.running() || self.dialect != Dialect::Podman {
-            return Ok(told.health);
+        let container = self.inspect(&id.into()).await?;
+        if container.health.is_none() || !container.running() || self.dialect != Dialect::Podman {
+            return Ok(container.health);
         }
         // Its exit status is that of this one check; what all of them together say stands in `inspect`.
         self.client.run("healthcheck run", args::on("healthcheck run", [id.as_str()]), CHECK_WITHIN).await?;

@@ -86,8 +86,8 @@ impl FakeRuntime {
         }
         let mut failure =
             self.with(|state| state.machine(id).map(FakeContainer::not_running)).unwrap_or_else(|gone| gone);
-        if let Error::NotRunning { output: kept, .. } = &mut failure {
-            *kept = Some(Box::new(output));
+        if let Error::NotRunning { output: partial, .. } = &mut failure {
+            *partial = Some(Box::new(output));
         }
         Err(failure)
     }
@@ -145,13 +145,13 @@ async fn answer(reply: Reply, exec: &mut Exec, life: &CancellationToken) -> Exec
 }
 
 async fn print(stream: Stream, bytes: Vec<u8>, exec: &Exec) -> Capture {
-    let mut kept = Capture::new(exec.keep_bytes);
-    kept.push(&bytes);
+    let mut capture = Capture::new(exec.keep_bytes);
+    capture.push(&bytes);
     if let Some(live) = exec.live.as_ref().filter(|_| !bytes.is_empty()) {
         // A closed receiver is ignored.
         let _ = live.send(Chunk { stream, bytes, offset: 0 }).await;
     }
-    kept
+    capture
 }
 
 /// How a silent command of that duration is ended early, if it is.

@@ -99,7 +99,7 @@ impl ContainerFiles {
         std::fs::set_permissions(self.root().join("tmp"), PermissionsExt::from_mode(0o1777))
     }
 
-    /// A bind below another one has no link: it would have to be made in the person's own directory.
+    /// A bind below another one has no link: it would have to be made in the user's own directory.
     fn link(&self, mount: &Mount) -> io::Result<()> {
         let below_another = |it: &Mount| it.at != mount.at && mount.at.is_beneath(it.at.as_str());
         if self.mounts.iter().any(below_another) {

@@ -1,6 +1,6 @@
 //! A guest in this process: the real supervisor on a machine that is played.
 //!
-//! Everything above the start of a process is the code that runs in containers: frames, jobs, kept output, limits, waits.
+//! Everything above the start of a process is the code that runs in containers: frames, jobs, stored output, limits, waits.
 //! What a process is, the fake decides: a reply of its table, or a program of the host.
 
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ impl FakeGuest {
 
     fn play(&self, reply: Reply, plan: &SpawnSpec) -> Process {
         let token = self.plays(plan.mark);
-        let (told, exit) = oneshot::channel();
+        let (ended_sender, exit) = oneshot::channel();
         tokio::spawn(async move {
             let ended = tokio::select! {
                 () = tokio::time::sleep(reply.takes) => match reply.exit {
@@ -90,7 +90,7 @@ impl FakeGuest {
                 () = token.cancelled() => Ended::Signal(15),
             };
             token.cancel();
-            let _ = told.send(ended);
+            let _ = ended_sender.send(ended);
         });
         Process {
             pid: self.pid(),
@@ -122,7 +122,7 @@ impl FakeGuest {
         let context = ProgramContext { workdir, user, image_env: &self.env, mark: &mark };
         let mut child = programs::start(command, plan, context)
             .map_err(|err| SpawnError::Fault(RpcError::new(ErrorCode::CannotStart, err.to_string())))?;
-        let (told, exit) = oneshot::channel();
+        let (ended_sender, exit) = oneshot::channel();
         let pid = child.id().unwrap_or_else(|| self.pid());
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         tokio::spawn(async move {
@@ -131,7 +131,7 @@ impl FakeGuest {
                 let code = status.code().and_then(|code| u8::try_from(code).ok()).map(Ended::Code);
                 code.or(status.signal().map(Ended::Signal)).unwrap_or(Ended::Signal(9))
             });
-            let _ = ended.map(|ended| told.send(ended));
+            let _ = ended.map(|ended| ended_sender.send(ended));
         });
         let empty = || tokio::io::empty().take(0);
         Ok(Process {
@@ -262,7 +262,7 @@ impl Dial for FakeDial {
                 }
                 serve(guest, from, to).await
             };
-            // In this order: what is asked of one that just ended has no answer.
+            // In this order: a request to one that just ended gets no answer.
             tokio::select! {
                 biased;
                 () = life.cancelled() => {}

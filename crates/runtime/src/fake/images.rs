@@ -216,12 +216,12 @@ fn is_in_several_repositories(image: &Image) -> bool {
 /// Copies a tar for later containers, and reads every entry: an engine refuses an invalid tar.
 fn keep(mut tar: File) -> Result<(File, u64)> {
     let mut copied = || -> std::io::Result<(File, u64)> {
-        let mut kept = tempfile::tempfile()?;
-        let size = std::io::copy(&mut tar, &mut kept)?;
-        kept.rewind()?;
-        let mut reader = Reader::open(kept.try_clone()?)?;
+        let mut copy = tempfile::tempfile()?;
+        let size = std::io::copy(&mut tar, &mut copy)?;
+        copy.rewind()?;
+        let mut reader = Reader::open(copy.try_clone()?)?;
         while reader.next_entry()?.is_some() {}
-        Ok((kept, size))
+        Ok((copy, size))
     };
     copied().map_err(|err| refused(Verb::Import, format!("cannot read the tar: {err}")))
 }

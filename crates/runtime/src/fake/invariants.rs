@@ -45,7 +45,9 @@ async fn step(fake: &FakeRuntime, model: &mut Model, last: &mut BTreeMap<u8, Con
     | Act::Crash(which)
     | Act::Disappear(which)
     | Act::Remove(which)) = act;
-    let Some(id) = last.get(&which).cloned().or_else(|| matches!(act, Act::Create(_)).then(nobody)) else { return };
+    let Some(id) = last.get(&which).cloned().or_else(|| matches!(act, Act::Create(_)).then(no_container)) else {
+        return;
+    };
     let known = model.get_mut(&which);
     let gone = known.is_none();
     match act {
@@ -86,7 +88,7 @@ async fn step(fake: &FakeRuntime, model: &mut Model, last: &mut BTreeMap<u8, Con
     }
 }
 
-fn nobody() -> ContainerId {
+fn no_container() -> ContainerId {
     ContainerId::parse("0".repeat(64)).unwrap()
 }
 

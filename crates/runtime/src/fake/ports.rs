@@ -20,7 +20,7 @@ pub(super) fn hold(address: IpAddr, ports: &[Port]) -> Result<Vec<ReservedPort>>
 }
 
 fn hold_one(address: IpAddr, port: Port) -> Result<ReservedPort> {
-    let asked = port.host.unwrap_or(0);
+    let wanted = port.host.unwrap_or(0);
     let kind = match port.protocol {
         Protocol::Tcp => SocketType::STREAM,
         Protocol::Udp => SocketType::DGRAM,
@@ -29,11 +29,11 @@ fn hold_one(address: IpAddr, port: Port) -> Result<ReservedPort> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket(family, kind, None)?;
         rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-        bind(&socket, &SocketAddr::new(address, asked))?;
+        bind(&socket, &SocketAddr::new(address, wanted))?;
         let host = SocketAddr::try_from(getsockname(&socket)?)?.port();
         Ok((socket, host))
     };
-    let (socket, host) = bound().map_err(|_| Error::PortTaken(asked))?;
+    let (socket, host) = bound().map_err(|_| Error::PortTaken(wanted))?;
     let published = PublishedPort { container: port.container, host, address, protocol: port.protocol };
     Ok(ReservedPort { _socket: socket, published })
 }

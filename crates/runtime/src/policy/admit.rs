@@ -146,11 +146,12 @@ fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
         (!spec.ports.is_empty(), "port.open", "it would have ports, and there is no network"),
         (spec.gpu, "gpu", "it would have a device of the host"),
     ];
-    let told = refused.into_iter().filter(|it| it.0);
-    told.map(|(_, rule, why)| {
-        problem(rule, Some("policy"), "strict".into(), &format!("{why}: `strict` has none of it"))
-    })
-    .collect()
+    let broken = refused.into_iter().filter(|it| it.0);
+    broken
+        .map(|(_, rule, why)| {
+            problem(rule, Some("policy"), "strict".into(), &format!("{why}: `strict` has none of it"))
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -231,7 +232,7 @@ mod tests {
     fn every_broken_rule_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let host = HostPath::open(dir.path()).unwrap();
-        let asked = CreateSpec {
+        let requested = CreateSpec {
             image: ImageRef::parse("other/x").unwrap(),
             exec_user: Ids::ROOT,
             mounts: vec![Mount { host, at: ContainerPath::parse("/w").unwrap(), access: Access::ReadOnly }],
@@ -244,6 +245,6 @@ mod tests {
         };
         let all =
             "image mount.root port.low limit.memory limit.cpus limit.pids network.host network.gateway gpu root.exec";
-        assert_eq!(rules(asked).join(" "), all);
+        assert_eq!(rules(requested).join(" "), all);
     }
 }

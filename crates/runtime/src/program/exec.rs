@@ -98,7 +98,7 @@ pub(crate) async fn exec(runtime: &impl RunsCommands, id: &ContainerId, mut exec
 }
 
 /// Both engines exit with codes that a command may have given too: 1 and 125 to 255 for a container that is missing or
-/// stopped, 126 and 127 for what cannot be entered. So the code decides nothing; the container is asked.
+/// stopped, 126 and 127 for what cannot be entered. So the code decides nothing; the container is inspected.
 async fn judge(runtime: &impl RunsCommands, id: &ContainerId, exec: &Exec, output: ExecOutput) -> Result<ExecOutput> {
     let Exit::Code(code) = output.exit else { return Ok(output) };
     if code != 1 && code < 125 {

@@ -109,11 +109,11 @@ struct ChildGuard(#[expect(dead_code, reason = "it is held for its drop")] Child
 
 /// Reads all error output, so that the program never blocks on it, and keeps the end.
 async fn complaints(mut pipe: ChildStderr) -> String {
-    let (mut kept, mut buffer) = (crate::Capture::new(MAX_STDERR), vec![0; 4 << 10]);
+    let (mut stderr_end, mut buffer) = (crate::Capture::new(MAX_STDERR), vec![0; 4 << 10]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        kept.push(&buffer[..count]);
+        stderr_end.push(&buffer[..count]);
     }
-    Excerpt::from_bytes(&kept.bytes()).to_string()
+    Excerpt::from_bytes(&stderr_end.bytes()).to_string()
 }
 
 #[cfg(test)]
@@ -151,9 +151,9 @@ mod tests {
     async fn a_guest_whose_socket_was_removed_is_told_from_one_that_failed() {
         let gone = |failed: Result<()>| matches!(failed, Err(Error::FilesRemoved { .. }));
         let inspected = r#"[{"Id":"IDIDID","Name":"/c","State":{"Status":"running","Running":true,"Pid":1}}]"#;
-        let script = |said: &str| {
+        let script = |exec: &str| {
             let inspected = inspected.replace("IDIDID", id().as_str());
-            format!("case \"$*\" in *exec*) {said}; exit 1;; *inspect*) echo '{inspected}'; exit 0;; esac; exit 1")
+            format!("case \"$*\" in *exec*) {exec}; exit 1;; *inspect*) echo '{inspected}'; exit 0;; esac; exit 1")
         };
         let dir = tempfile::tempdir().unwrap();
         let at = |pid1| SocketAt { dir: dir.path().to_owned(), pid1 };
@@ -176,9 +176,9 @@ mod tests {
         let script = format!(
             "head -c 12 >/dev/null; echo $$ >\"$TMPDIR/pid\"\n\
              nonce=$(head -c 70 | grep -o '[0-9a-f]\\{{32\\}}')\n\
-             said='{hello}'\n\
-             octal=$(printf %o ${{#said}}); printf \"\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\000\"\n\
-             printf %s \"$said\"; exec sleep 600"
+             message='{hello}'\n\
+             octal=$(printf %o ${{#message}}); printf \"\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\$octal\\\\000\\\\000\\\\000\\\\000\"\n\
+             printf %s \"$message\"; exec sleep 600"
         );
         let (engine, temp) = engine(&script);
         let link = engine.link(&id(), None, LinkSettings::default()).await.unwrap();

@@ -36,7 +36,7 @@ pub struct EngineSettings {
     pub endpoint: Option<String>,
     /// A directory of ours, for the configuration that engines run with.
     pub config_dir: PathBuf,
-    /// The person's home.
+    /// The user's home.
     pub home: PathBuf,
     /// `XDG_RUNTIME_DIR`, which rootless engines need.
     pub runtime_dir: Option<PathBuf>,
@@ -44,11 +44,11 @@ pub struct EngineSettings {
     pub temp_dir: PathBuf,
     /// Whether reads may go over the engine's API.
     pub api: ApiUse,
-    /// The configuration of `ssh` for an engine on another machine; the person's own when missing.
+    /// The configuration of `ssh` for an engine on another machine; the user's own when missing.
     pub ssh_config: Option<PathBuf>,
-    /// The socket of the person's agent for keys of `ssh`.
+    /// The socket of the user's agent for keys of `ssh`.
     pub ssh_agent: Option<PathBuf>,
-    /// The person's logins of registries, for pulls by Docker. Podman finds them by itself.
+    /// The user's logins of registries, for pulls by Docker. Podman finds them by itself.
     pub logins: LoginFiles,
 }
 
@@ -64,7 +64,7 @@ pub enum ApiUse {
     At(PathBuf),
 }
 
-/// Enough lines for what is kept of them.
+/// More lines than the retained bytes hold.
 pub(crate) const LOG_LINES: usize = 200;
 
 /// The engine's address, as an argument of its program.
@@ -161,7 +161,7 @@ impl EngineProgram {
         }
     }
 
-    /// The person's home.
+    /// The user's home.
     pub(crate) fn home(&self) -> &Path {
         &self.home
     }
@@ -339,7 +339,7 @@ async fn store(pipe: Option<tokio::process::ChildStdout>, mut into: tokio::fs::F
             return into.flush().await.map_err(|source| host_error("download", source));
         }
         let fits = usize::try_from(max_bytes - stored).map_or(count, |left| left.min(count));
-        // What fits is there also when more comes: the first headers say what was asked for.
+        // What fits is there also when more comes: the first header describes the requested file.
         into.write_all(&buffer[..fits]).await.map_err(|source| host_error("download", source))?;
         stored += fits as u64;
         if fits < count {

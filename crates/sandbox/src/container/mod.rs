@@ -1,6 +1,6 @@
 //! The container of a sandbox, ready for use.
 //!
-//! **Invariant:** nobody gets a container whose start was not tested: what is remembered says `proven` after the last step.
+//! **Invariant:** no call gets a container whose start was not tested: its record says `proven` only after the last step.
 //! **Invariant:** the host keeps no token, only what it needs to know one again.
 
 mod circuit_breaker;

@@ -34,8 +34,8 @@ const MAX_FILE: usize = 64 << 20;
 /// Pieces of output that wait for who reads them.
 const WAITING: usize = 64;
 
-/// What a program of the agent prints is passed on, however much; so much of it is kept beside.
-const KEPT: usize = 64 << 10;
+/// Output of the agent's programs is streamed without a limit; this much of it is also retained.
+const RETAINED: usize = 64 << 10;
 
 /// A sandbox in a container. From its first use to its end this process keeps the sandbox's way out, unless another one does.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct ContainerSandboxProvider {
     open: Mutex<Option<ProxyLease>>,
     /// What every command finds in its environment.
     env: BTreeMap<String, String>,
-    /// What a model is told of the network.
+    /// How the network is described to a model.
     network: String,
     /// The directory of this host that the root is, where it is one.
     shared: Option<PathBuf>,
@@ -99,7 +99,7 @@ impl ContainerSandboxProvider {
             env: self.env.clone().into_iter().chain(call.env).collect(),
             stdin: call.stdin.map(Input::Bytes),
             limits,
-            keep_bytes: KEPT,
+            keep_bytes: RETAINED,
             passes_on: Some(usize::MAX),
             ..Exec::new(Command::Argv(call.command), self.sandbox.agent(), cwd)
         })
@@ -248,10 +248,10 @@ async fn pinged(link: &Link, agent: Ids) -> Option<Duration> {
 
 /// Runs a program and passes on what it says, its exit last.
 async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame>>) {
-    let (live, mut heard) = mpsc::channel::<Chunk>(WAITING);
+    let (live, mut chunks) = mpsc::channel::<Chunk>(WAITING);
     let exec = Exec { live: Some(live), ..exec };
     let passing = async {
-        while let Some(chunk) = heard.recv().await {
+        while let Some(chunk) = chunks.recv().await {
             let frame = match chunk.stream {
                 Stream::Stdout => Frame::Stdout(chunk.bytes.to_vec()),
                 Stream::Stderr => Frame::Stderr(chunk.bytes.to_vec()),

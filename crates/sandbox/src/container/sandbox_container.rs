@@ -59,7 +59,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`; the container is gone then.
-    /// `sandbox_unavailable` after three such in a row. What whoever makes containers says.
+    /// `sandbox_unavailable` after three such in a row. Errors of the container's creation.
     pub async fn ensure(&self) -> Result<RunningContainer> {
         let it = &*self.0;
         it.breaker.check()?;
@@ -104,7 +104,7 @@ impl Sandbox {
         let held = self.0.containers.ensure().await?;
         self.0.startup.met(&held.link)?;
         if let Err(failure) = self.0.startup.met_at(&held) {
-            // It is on a network by which nobody reaches it, and will be. Whoever is in it came another way, or before.
+            // It stays on a network on which it cannot be reached. Calls in it came another way, or earlier.
             if !held.info.spec_pending && !is_busy(&held).await {
                 drop(held);
                 self.discard().await;
@@ -164,7 +164,7 @@ impl Sandbox {
     pub async fn remove(&self, reason: EndReason) -> Result<()> {
         let it = &*self.0;
         let _mine = it.door.lock().await;
-        // First nobody gets in any more.
+        // First, new calls are refused.
         it.startup.dir.change(|record| record.ready = None).await?;
         it.containers.remove(reason).await.map_err(|err| crate::Failure {
             code: Code::TeardownIncomplete,
@@ -173,7 +173,7 @@ impl Sandbox {
             ..err
         })?;
         let _alone = it.startup.dir.lock().await?;
-        // Another process may have begun anew meanwhile.
+        // Another process may have started again meanwhile.
         match it.startup.dir.record()? {
             Some(record) if record.ready.is_some() => Ok(()),
             _ => it.startup.dir.forget(),
@@ -186,7 +186,7 @@ async fn is_busy(held: &RunningContainer) -> bool {
     held.link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none()))
 }
 
-/// Whether a failure tells of the container, and not of who asked.
+/// Whether a failure is of the container, and not of the call.
 fn is_of_the_container(code: &Code) -> bool {
     matches!(code, Code::SandboxNotReady | Code::EgressNotEnforced)
 }

@@ -29,7 +29,7 @@ use crate::{Code, Failure, Result};
 /// tries first takes 2 s at most, and has to find somebody by then.
 const LOOKS: Duration = Duration::from_millis(250);
 
-/// A link that broke is mostly made anew by a call that is under way.
+/// A running call usually restores a broken link.
 const LINKLESS: Duration = Duration::from_secs(1);
 
 /// How often what was used is written down while it changes. A process that is killed loses the count of that time.
@@ -42,7 +42,7 @@ pub struct SandboxProxy {
     grants: Grants,
     observer: Option<Observer>,
     transport: Transport,
-    kept: Mutex<ProxyState>,
+    state: Mutex<ProxyState>,
 }
 
 /// How a container reaches its proxy.
@@ -60,7 +60,7 @@ pub enum Transport {
 #[derive(Default)]
 struct ProxyState {
     uses: usize,
-    /// Somebody looks whether this process is to listen.
+    /// A task checks whether this process has to listen.
     looks: bool,
     /// A task writes down what is used.
     notes: bool,
@@ -93,7 +93,7 @@ impl SandboxProxy {
     /// That of a sandbox, closed.
     #[must_use]
     pub fn new(dir: SandboxDir, grants: Grants, observer: Option<Observer>) -> Self {
-        Self { dir, grants, observer, transport: Transport::Unix, kept: Mutex::default() }
+        Self { dir, grants, observer, transport: Transport::Unix, state: Mutex::default() }
     }
 
     /// How the container reaches it.
@@ -112,95 +112,95 @@ impl SandboxProxy {
     /// # Errors
     /// When this process is to listen, and cannot.
     pub(super) fn reached_by(&self, link: &Link) -> Result<()> {
-        let mut kept = self.kept();
-        kept.cut = None;
-        if !kept.link.as_ref().is_some_and(|it| it.is(link)) {
-            kept.link = Some(link.clone());
-            if let Some(listens) = &mut kept.listens {
+        let mut state = self.state();
+        state.cut = None;
+        if !state.link.as_ref().is_some_and(|it| it.is(link)) {
+            state.link = Some(link.clone());
+            if let Some(listens) = &mut state.listens {
                 listens.outlets = Some(Listeners::open(&listens.proxy, link));
             }
         }
-        // What nobody uses is closed by nobody.
-        if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
+        // An unused proxy is opened by the next use.
+        if state.uses > 0 { self.listen(&mut state) } else { Ok(()) }
     }
 
-    /// Sees to it that somebody listens as long as the answer is held: this process, unless another one does, whose place it
+    /// Ensures that a proxy listens as long as the result is held: of this process, unless another one listens, whose place it
     /// takes when that ends.
     ///
     /// # Errors
     /// When the sockets cannot be made.
     pub fn open(self: &Arc<Self>) -> Result<ProxyLease> {
-        let mut kept = self.kept();
-        if self.has_a_way(&kept) {
-            self.listen(&mut kept)?;
+        let mut state = self.state();
+        if self.has_a_way(&state) {
+            self.listen(&mut state)?;
         }
-        if !self.is_settled(&kept) && !kept.looks {
-            kept.looks = true;
+        if !self.is_settled(&state) && !state.looks {
+            state.looks = true;
             tokio::spawn(watch_listener(Arc::downgrade(self)));
         }
-        if !kept.notes {
-            kept.notes = true;
+        if !state.notes {
+            state.notes = true;
             tokio::spawn(note_usage(Arc::downgrade(self)));
         }
-        kept.uses += 1;
+        state.uses += 1;
         Ok(ProxyLease(Arc::clone(self)))
     }
 
-    fn listen(&self, kept: &mut ProxyState) -> Result<()> {
-        if kept.listens.is_none()
+    fn listen(&self, state: &mut ProxyState) -> Result<()> {
+        if state.listens.is_none()
             && let Some(mine) = Lock::try_take(&self.dir.root().join("proxy.lock")).map_err(Failure::internal)?
         {
             let proxy = self.proxy()?;
-            let listening = match (self.transport, kept.at) {
+            let listening = match (self.transport, state.at) {
                 (Transport::Unix, _) => {
                     Some(ProxyListener::open(&proxy, &self.dir.sockets()).map_err(Failure::internal)?)
                 }
                 (Transport::Tcp, Some(at)) => Some(self.listen_at(&proxy, at)?),
                 _ => None,
             };
-            let outlets = kept.link.as_ref().map(|it| Listeners::open(&proxy, it));
-            kept.noted = proxy.metered();
-            kept.listens = Some(ActiveListener { proxy, _listening: listening, outlets, _mine: mine });
+            let outlets = state.link.as_ref().map(|it| Listeners::open(&proxy, it));
+            state.noted = proxy.metered();
+            state.listens = Some(ActiveListener { proxy, _listening: listening, outlets, _mine: mine });
         }
         Ok(())
     }
 
     /// Whether the container reaches this process, if it listens.
-    fn has_a_way(&self, kept: &ProxyState) -> bool {
+    fn has_a_way(&self, state: &ProxyState) -> bool {
         match self.transport {
             Transport::Unix => true,
-            Transport::Link => kept.link.as_ref().is_some_and(|it| it.transport().is_some()),
+            Transport::Link => state.link.as_ref().is_some_and(|it| it.transport().is_some()),
             // Its network may be gone, and another one be made by another process.
-            Transport::Tcp => kept.at.is_some_and(|it| is_here(it.gateway)),
+            Transport::Tcp => state.at.is_some_and(|it| is_here(it.gateway)),
         }
     }
 
     /// Whether it stays as it is, as long as it is used.
-    fn is_settled(&self, kept: &ProxyState) -> bool {
-        self.transport == Transport::Unix && kept.listens.is_some()
+    fn is_settled(&self, state: &ProxyState) -> bool {
+        self.transport == Transport::Unix && state.listens.is_some()
     }
 
-    /// Listens if it can, and leaves that to another process if nobody reaches this one.
-    fn keep(&self, kept: &mut ProxyState) {
-        if self.has_a_way(kept) {
-            kept.cut = None;
-            if let Err(err) = self.listen(kept) {
-                tracing::warn!(%err, "the way out of a sandbox cannot be kept");
+    /// Listens if it can, and leaves that to another process if this one cannot be reached.
+    fn keep(&self, state: &mut ProxyState) {
+        if self.has_a_way(state) {
+            state.cut = None;
+            if let Err(err) = self.listen(state) {
+                tracing::warn!(%err, "the proxy of a sandbox cannot listen");
             }
-        } else if kept.cut.get_or_insert_with(Instant::now).elapsed() >= LINKLESS {
-            self.note_of(kept);
-            kept.listens = None;
+        } else if state.cut.get_or_insert_with(Instant::now).elapsed() >= LINKLESS {
+            self.note_of(state);
+            state.listens = None;
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, ProxyState> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells of what the container used: this process's own count, or what the last one wrote down.
     #[must_use]
     pub fn metered(&self) -> UsageTotals {
-        match &self.kept().listens {
+        match &self.state().listens {
             Some(listens) => listens.proxy.metered(),
             None => state_file::read(&self.meter()).ok().flatten().unwrap_or_default(),
         }
@@ -208,18 +208,18 @@ impl SandboxProxy {
 
     /// Writes down what was used, for the next process.
     pub fn note(&self) {
-        self.note_of(&mut self.kept());
+        self.note_of(&mut self.state());
     }
 
-    fn note_of(&self, kept: &mut ProxyState) {
-        let Some(listens) = &kept.listens else { return };
+    fn note_of(&self, state: &mut ProxyState) {
+        let Some(listens) = &state.listens else { return };
         let metered = listens.proxy.metered();
         // Without a record the sandbox is removed, and what it used does not count for the next one.
-        if metered == kept.noted || matches!(self.dir.record(), Ok(None)) {
+        if metered == state.noted || matches!(self.dir.record(), Ok(None)) {
             return;
         }
         match state_file::write(&self.meter(), &metered) {
-            Ok(()) => kept.noted = metered,
+            Ok(()) => state.noted = metered,
             Err(err) => tracing::warn!(%err, "what a sandbox used cannot be written down"),
         }
     }
@@ -232,11 +232,11 @@ impl SandboxProxy {
         state_file::remove(&self.meter())
     }
 
-    /// Nobody gets out any more by this process.
+    /// Closes the proxy of this process.
     pub fn close(&self) {
-        let mut kept = self.kept();
-        self.note_of(&mut kept);
-        (kept.listens, kept.link, kept.at) = (None, None, None);
+        let mut state = self.state();
+        self.note_of(&mut state);
+        (state.listens, state.link, state.at) = (None, None, None);
     }
 
     fn meter(&self) -> PathBuf {
@@ -270,17 +270,17 @@ impl SandboxProxy {
     }
 }
 
-/// Looks until this process listens and goes on with it, or nobody uses the sandbox any more.
+/// Checks until this process listens for good, or the sandbox is unused.
 async fn watch_listener(proxy: Weak<SandboxProxy>) {
     loop {
         tokio::time::sleep(LOOKS).await;
         let Some(proxy) = proxy.upgrade() else { return };
-        let mut kept = proxy.kept();
-        if kept.uses > 0 {
-            proxy.keep(&mut kept);
+        let mut state = proxy.state();
+        if state.uses > 0 {
+            proxy.keep(&mut state);
         }
-        if kept.uses == 0 || proxy.is_settled(&kept) {
-            kept.looks = false;
+        if state.uses == 0 || proxy.is_settled(&state) {
+            state.looks = false;
             return;
         }
     }
@@ -291,12 +291,12 @@ async fn note_usage(proxy: Weak<SandboxProxy>) {
     loop {
         tokio::time::sleep(NOTES).await;
         let Some(proxy) = proxy.upgrade() else { return };
-        let mut kept = proxy.kept();
-        if kept.uses == 0 {
-            kept.notes = false;
+        let mut state = proxy.state();
+        if state.uses == 0 {
+            state.notes = false;
             return;
         }
-        proxy.note_of(&mut kept);
+        proxy.note_of(&mut state);
     }
 }
 
@@ -312,11 +312,11 @@ pub struct ProxyLease(Arc<SandboxProxy>);
 
 impl Drop for ProxyLease {
     fn drop(&mut self) {
-        let mut kept = self.0.kept();
-        kept.uses -= 1;
-        if kept.uses == 0 {
-            self.0.note_of(&mut kept);
-            (kept.listens, kept.link, kept.at) = (None, None, None);
+        let mut state = self.0.state();
+        state.uses -= 1;
+        if state.uses == 0 {
+            self.0.note_of(&mut state);
+            (state.listens, state.link, state.at) = (None, None, None);
         }
     }
 }

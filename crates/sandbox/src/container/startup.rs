@@ -16,7 +16,7 @@ use crate::record::{SandboxDir, SandboxRecord, StartRecord};
 use crate::{Code, Failure, Result, RunningContainer};
 use coracle_types::ProfileName;
 
-/// Looks for whoever listens, and the time between two.
+/// How often a listening proxy is looked for, and the time between two tries.
 const LOOKS: u32 = 40;
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -68,7 +68,7 @@ impl Startup {
         proxy.reached_at(held.subnet.ok_or_else(|| nowhere(held.info.spec_pending))?)
     }
 
-    /// What must not be reached beside what nobody may reach; none where nothing keeps it in.
+    /// Further addresses that must not be reachable; none without network isolation.
     pub(super) fn wall(&self) -> Option<Vec<IpAddr>> {
         let own = self.proxy_by(Transport::Tcp).and_then(|it| it.address());
         Some(self.options.wall()?.iter().copied().chain(own).collect())
@@ -82,7 +82,7 @@ impl Startup {
         let [api, egress] = loop {
             match proxy.places() {
                 Some(places) => break places,
-                None if looks == LOOKS => return Err(not_ready("proxy", "nobody listens for it")),
+                None if looks == LOOKS => return Err(not_ready("proxy", "no process listens for it")),
                 None => looks += 1,
             }
             tokio::time::sleep(LOOK).await;
@@ -100,7 +100,7 @@ impl Startup {
     /// listen already.
     ///
     /// # Errors
-    /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`: whoever made the container takes it away.
+    /// `sandbox_not_ready` with the step that failed, `egress_not_enforced`: the container's creator removes it.
     pub async fn ensure(&self, link: &Link, id: &str) -> Result<()> {
         self.met(link)?;
         if self.is_proven(link, id).await? {
@@ -135,9 +135,11 @@ impl Startup {
     pub(super) async fn is_proven(&self, link: &Link, id: &str) -> Result<bool> {
         let Some(ready) = self.dir.record()?.and_then(|it| it.ready).filter(|it| it.proven) else { return Ok(false) };
         let run = link.run_id().await.map_err(|err| not_ready("guest", err))?;
-        // The person may have put up a wall since, and a container in which something runs is still the same one.
-        // And what it was told of where the proxy is has to be so still.
-        let told = self.proxy_by(Transport::Tcp).is_none_or(|it| ready.told.is_some() && ready.told == it.places());
-        Ok(told && ready.holds(id, &run, self.options.wall().is_some()))
+        // The user may have configured isolation since, while the container still runs. And the proxy addresses that it
+        // knows must still be valid.
+        let knows_proxy = self
+            .proxy_by(Transport::Tcp)
+            .is_none_or(|it| ready.proxy_addresses.is_some() && ready.proxy_addresses == it.places());
+        Ok(knows_proxy && ready.holds(id, &run, self.options.wall().is_some()))
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a container that nobody reaches.
+//! Containers that cannot be reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,5 +73,5 @@ async fn another_way_to_the_proxy_takes_no_container_away_that_somebody_is_in() 
     fake.replies("work", [Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(3600))]);
     let work = Exec::new(Command::Shell("work".into()), Ids::ROOT, ContainerPath::root());
     link.start(work, None).await.unwrap();
-    assert!(!tried(&link, false).await.1, "somebody is in it");
+    assert!(!tried(&link, false).await.1, "it is in use");
 }

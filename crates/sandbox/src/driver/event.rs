@@ -42,7 +42,7 @@ pub enum Event {
         name: String,
         /// Its answer, cut at 10,000 characters.
         output: String,
-        /// It did not do what was asked.
+        /// It did not complete the request.
         is_error: bool,
     },
     /// The run ended well. The last event.

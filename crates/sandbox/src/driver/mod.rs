@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** what a run says is held against its protocol; a worker that breaks it is closed, so that no later run
 //! sees a frame of an earlier one.
-//! **Invariant:** when nobody listens to a run any more it is cancelled inside, and its worker is done or closed.
+//! **Invariant:** when the receiver of a run is dropped, the run is cancelled inside, and its worker is done or closed.
 //! **Invariant:** nothing is repeated by itself: a run that broke off may have changed files.
 
 mod event;
@@ -44,11 +44,11 @@ const CANCELLED: Duration = Duration::from_secs(5);
 /// A run with tools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgenticRequest {
-    /// What the person wants.
+    /// The task.
     pub prompt: String,
     /// Another model than the driver's.
     pub model: Option<String>,
-    /// Where; `/workspace` unless said. A directory of the host is taken as the one inside that it is.
+    /// Where; `/workspace` by default. A directory of the host is taken as the one inside that it is.
     pub cwd: Option<String>,
     /// More for the system text.
     pub instructions: Option<String>,
@@ -69,7 +69,7 @@ pub struct AgenticRequest {
 /// One text, or one JSON value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerateRequest {
-    /// What the person wants.
+    /// The task.
     pub prompt: String,
     /// Another model than the driver's.
     pub model: Option<String>,
@@ -205,7 +205,7 @@ impl SandboxDriver {
         tokio::spawn(async move {
             let mut driven = Driven { shared: &shared, tell, cancel };
             let done = driven.drive(request).await;
-            // Whoever went away hears nothing any more.
+            // A dropped receiver gets nothing more.
             let _ = match done {
                 Ok(Some(result)) => driven.tell.send(Ok(result)).await,
                 Ok(None) => Ok(()),
@@ -224,7 +224,7 @@ struct Driven<'a> {
 }
 
 impl Driven<'_> {
-    /// The result, or nothing when nobody listens any more.
+    /// The result, or nothing when the receiver is dropped.
     async fn drive(&mut self, mut request: WorkerRequest) -> Result<Option<Event>> {
         let cancel = self.cancel.clone();
         let Some(ready) = cancel.run_until_cancelled(self.prepare(&mut request)).await else { return Ok(None) };
@@ -239,7 +239,7 @@ impl Driven<'_> {
                 result
             }
             Ok((result, _)) => {
-                // A worker that is gone, or that somebody else has to answer for.
+                // The worker has ended, or its failure is reported elsewhere.
                 let _ = worker.close().await;
                 result
             }
@@ -250,7 +250,7 @@ impl Driven<'_> {
         }
     }
 
-    /// What has to be so before anything is said.
+    /// Checks before the first message.
     async fn prepare(&self, request: &mut WorkerRequest) -> Result<(SandboxInfo, Option<Schema>)> {
         if request.prompt.as_ref().is_none_or(|it| it.trim().is_empty()) {
             return Err(Failure::new(Code::InvalidInput, "Prompt cannot be empty"));

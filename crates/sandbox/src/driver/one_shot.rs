@@ -20,11 +20,11 @@ const MAX_PLACED: usize = 1 << 20;
 pub struct LinkOnce {
     id: String,
     program: WorkerProgram,
-    /// Messages that it said.
+    /// Its messages.
     messages: u64,
-    /// What it said of how the run ended: nothing yet, well, or why not.
+    /// The end of the run: none yet, success, or the failure.
     result: Option<std::result::Result<(), (String, String)>>,
-    /// Behind what it said.
+    /// After its last message.
     last: VecDeque<ResponseFrame>,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Debug for LinkOnce {
 }
 
 impl LinkOnce {
-    /// Has the guest place what is to be read, and starts it. What hinders the program itself is told by the first
+    /// Has the guest place what is to be read, and starts it. An error of the program itself is reported by the first
     /// [`recv`](WorkerProcess::recv).
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl Drop for Placed<'_> {
     }
 }
 
-/// What files of a run are called: no two runs share one, also when nobody gave them an id.
+/// What files of a run are called: no two runs share one, also without an id of the caller.
 fn name(request: &WorkerRequest) -> String {
     request.id.clone().filter(|it| !it.is_empty()).unwrap_or_else(random_hex::<16>)
 }
@@ -248,7 +248,7 @@ mod tests {
         let (link, run, user) = container(&fake).await;
         let file = |name: &str| SecretFile { name: name.into(), user, mode: 0o400, content: Secret::from("canary") };
         link.put_command_secret(file("prompt-0a")).await.unwrap();
-        link.put_secret(file("kept")).await.unwrap();
+        link.put_secret(file("stays")).await.unwrap();
         assert!(run.join("prompt-0a").exists());
         drop(link);
         timeout(Duration::from_secs(30), async {
@@ -258,7 +258,7 @@ mod tests {
         })
         .await
         .expect("the prompt is gone");
-        assert!(run.join("kept").exists());
+        assert!(run.join("stays").exists());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub struct WorkerStart {
     pub user: Ids,
     /// `LLM_PROXY_URL`: where the way to a model begins, on the sandbox's own loopback.
     pub proxy_url: String,
-    /// What is told of the network in the system text: `none`, or which hosts are reached by the proxy.
+    /// How the system prompt describes the network: `none`, or which hosts are reached by the proxy.
     pub network: String,
     /// The `llm` token.
     pub token: Secret,
@@ -71,7 +71,7 @@ impl WorkerStart {
             secret: Some(self.token),
             limits: ExecLimits { grace: PATIENCE, ..ExecLimits::default() },
             keep_bytes: LOG,
-            // All of it is read here, so that nobody asks for it later.
+            // All of it is read here, so that no later read is needed.
             passes_on: Some(usize::MAX),
             ..Exec::new(Command::Argv(words), self.user, ContainerPath::root())
         }
@@ -132,7 +132,7 @@ impl WorkerProgram {
 
     /// Waits so long for its end, then ends it by TERM, and waits until it is gone.
     pub(super) async fn close(&mut self, patience: Duration) -> Result<()> {
-        // Nobody reads what it still prints, and it must not wait for that.
+        // Further output is discarded, so that it does not block on a full pipe.
         self.output.close();
         let Some(mut ended) = self.ended.take() else { return Ok(()) };
         if timeout(patience, &mut ended).await.is_ok() {
@@ -153,7 +153,7 @@ pub struct LinkWorker {
     /// None when no request can be sent any more.
     stdin: Option<DuplexStream>,
     program: WorkerProgram,
-    /// It said something that it must not, or is gone.
+    /// It sent an invalid message, or has ended.
     broken: bool,
 }
 
@@ -164,7 +164,7 @@ impl fmt::Debug for LinkWorker {
 }
 
 impl LinkWorker {
-    /// Starts it. What hinders it is told by the first [`recv`](WorkerProcess::recv).
+    /// Starts it. An error is reported by the first [`recv`](WorkerProcess::recv).
     #[must_use]
     pub fn spawn(link: &Link, start: WorkerStart) -> Self {
         let (stdin, theirs) = tokio::io::duplex(PIPE);
@@ -184,7 +184,7 @@ impl LinkWorker {
     }
 }
 
-/// Why there is no end to be told.
+/// Why the run has no result.
 fn lost(err: &Error) -> Failure {
     match err {
         Error::GuestLost { .. }

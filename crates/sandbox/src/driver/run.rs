@@ -11,7 +11,7 @@ use crate::{Code, Failure, Result};
 const UNREADABLE: u32 = 10;
 
 /// Characters of a worker's text that a failure tells.
-const TOLD: usize = 4_000;
+const MAX_TEXT_CHARS: usize = 4_000;
 
 /// Names that other workers have for tools of ours.
 const NAMES: [(&str, &str); 10] = [
@@ -145,7 +145,7 @@ impl Run {
                 Ok(FrameOutcome::Nothing)
             }
             MessageType::Usage if self.result.is_none() || self.usage.is_some() => {
-                Err(malformed("usage is told once, after the result"))
+                Err(malformed("usage is reported once, after the result"))
             }
             MessageType::Usage => {
                 self.usage = message.usage;
@@ -193,9 +193,9 @@ impl Run {
         if let Some(schema) = &self.schema
             && let Err(faults) = schema.read(&content)
         {
-            let told: String = content.chars().take(TOLD).collect();
+            let text_start: String = content.chars().take(MAX_TEXT_CHARS).collect();
             let message = format!("The result does not fit its schema: {}.", faults.join("; "));
-            return Err(Failure::new(Code::SchemaViolation, message).detail("text", told));
+            return Err(Failure::new(Code::SchemaViolation, message).detail("text", text_start));
         }
         Ok(Event::Result { content, is_error: false, model: result.model })
     }
@@ -203,7 +203,7 @@ impl Run {
     /// A failure in the worker's words, with a code that a worker may give.
     fn failure(&self, code: &str, text: &str) -> Failure {
         let known = CODES.into_iter().find(|it| it.word() == code).unwrap_or(Code::LlmFailed);
-        let message: String = text.chars().take(TOLD).collect();
+        let message: String = text.chars().take(MAX_TEXT_CHARS).collect();
         self.with_changes(Failure::new(known, message))
     }
 

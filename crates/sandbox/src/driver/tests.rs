@@ -58,18 +58,18 @@ fn ask(prompt: &str) -> AgenticRequest {
 /// The events after `started` in a word each, and the code of the error that ended the run.
 async fn run(driver: &SandboxDriver) -> (Vec<String>, Option<Failure>) {
     let mut events = driver.run_agentic(ask("do it"));
-    let (mut told, mut failure) = (Vec::new(), None);
+    let (mut events, mut failure) = (Vec::new(), None);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Started { .. }) => {}
-            Ok(Event::Result { content, .. }) => told.push(format!("result {content}")),
-            Ok(Event::ToolCall { name, .. }) => told.push(format!("call {name}")),
-            Ok(Event::ToolResult { name, .. }) => told.push(format!("answer {name}")),
-            Ok(other) => told.push(format!("{other:?}").split([' ', '{']).next().unwrap_or_default().to_lowercase()),
+            Ok(Event::Result { content, .. }) => events.push(format!("result {content}")),
+            Ok(Event::ToolCall { name, .. }) => events.push(format!("call {name}")),
+            Ok(Event::ToolResult { name, .. }) => events.push(format!("answer {name}")),
+            Ok(other) => events.push(format!("{other:?}").split([' ', '{']).next().unwrap_or_default().to_lowercase()),
             Err(err) => failure = Some(err),
         }
     }
-    (told, failure)
+    (events, failure)
 }
 
 #[tokio::test]
@@ -88,9 +88,9 @@ async fn a_run_is_told_as_events_and_its_usage_is_kept() {
     ]
     .concat();
     let (driver, provider) = driver(vec![script]);
-    let (told, failure) = run(&driver).await;
+    let (events, failure) = run(&driver).await;
     assert_eq!(failure, None);
-    assert_eq!(told, ["thinking", "call shell_execute", "answer shell_execute", "result done"]);
+    assert_eq!(events, ["thinking", "call shell_execute", "answer shell_execute", "result done"]);
     assert_eq!(driver.usage().unwrap().input_tokens, Some(12));
     assert_eq!(run(&driver).await.0, ["result again"]);
     assert_eq!((provider.spawned(), provider.closed()), (vec![WorkerCall::Serve], 0), "the same worker");
@@ -174,11 +174,11 @@ async fn a_failed_run_ends_with_the_workers_words_and_the_worker_goes_on() {
     ]
     .concat();
     let (driver, provider) = driver(vec![script]);
-    let (told, failure) = run(&driver).await;
+    let (events, failure) = run(&driver).await;
     let failure = failure.unwrap();
     assert_eq!((failure.code, failure.message.as_str()), (Code::MaxTurns, "Stopped after 2 turns."));
     assert_eq!(failure.details["may_have_changed"], true);
-    assert_eq!(told, ["call rm", "answer ls".replace("ls", "rm").as_str()], "its result is no event");
+    assert_eq!(events, ["call rm", "answer ls".replace("ls", "rm").as_str()], "its result is no event");
     assert_eq!(driver.usage().unwrap().input_tokens, Some(9));
     assert_eq!(run(&driver).await.0, ["result fine"]);
     assert_eq!(provider.spawned().len(), 1);
@@ -187,9 +187,9 @@ async fn a_failed_run_ends_with_the_workers_words_and_the_worker_goes_on() {
 #[tokio::test]
 async fn x67_a_worker_that_dies_in_a_run_is_told_and_another_one_does_the_next() {
     let (driver, provider) = driver(vec![vec![FakeStep::Wait, thinking(1), FakeStep::Die], good_run("fine")]);
-    let (told, failure) = run(&driver).await;
+    let (events, failure) = run(&driver).await;
     let failure = failure.unwrap();
-    assert_eq!((told, failure.code), (vec!["thinking".to_owned()], Code::WorkerDied));
+    assert_eq!((events, failure.code), (vec!["thinking".to_owned()], Code::WorkerDied));
     assert!(failure.retryable && failure.details["may_have_changed"] == false);
     assert_eq!(run(&driver).await, (vec!["result fine".to_owned()], None));
     assert_eq!((provider.spawned().len(), provider.closed()), (2, 1));
@@ -241,17 +241,17 @@ async fn x69_what_a_worker_tells_of_itself_is_not_what_was_metered() {
 #[tokio::test]
 async fn what_is_generated_fits_its_schema_or_is_an_error() {
     let schema = Some(json!({ "type": "object", "required": ["n"] }));
-    let asked = || GenerateRequest { prompt: "p".into(), schema: schema.clone(), ..GenerateRequest::default() };
+    let request = || GenerateRequest { prompt: "p".into(), schema: schema.clone(), ..GenerateRequest::default() };
     let script = [good_run(r#"{"n":1}"#), good_run(r#"{"m":1}"#), good_run("no"), vec![done(0)]].concat();
     let (driver, _) = driver(vec![script]);
-    let generated = driver.generate(asked()).await.unwrap();
+    let generated = driver.generate(request()).await.unwrap();
     assert_eq!((generated.content.as_str(), generated.value), (r#"{"n":1}"#, Some(json!({ "n": 1 }))));
     for _ in 0..2 {
-        assert_eq!(driver.generate(asked()).await.unwrap_err().code, Code::SchemaViolation);
+        assert_eq!(driver.generate(request()).await.unwrap_err().code, Code::SchemaViolation);
     }
-    let failure = driver.generate(asked()).await.unwrap_err();
+    let failure = driver.generate(request()).await.unwrap_err();
     assert_eq!((failure.code, failure.message.as_str()), (Code::NoResult, "Worker did not emit a RESULT message"));
-    let bad = GenerateRequest { schema: Some(json!({ "$ref": "https://x/y" })), ..asked() };
+    let bad = GenerateRequest { schema: Some(json!({ "$ref": "https://x/y" })), ..request() };
     assert_eq!(driver.generate(bad).await.unwrap_err().code, Code::SchemaInvalid);
 }
 

@@ -7,7 +7,7 @@ use crate::{Code, Failure, Result};
 /// Bytes of an id: 128 random bits in hex.
 const ID: usize = 32;
 
-/// Characters of a line that is no frame, as they are told.
+/// Characters of an invalid line in an error.
 const SHOWN: usize = 200;
 
 /// One line of a worker.

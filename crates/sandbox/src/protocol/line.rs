@@ -15,7 +15,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Takes a piece. Whoever calls takes all lines before the next piece.
+    /// Takes a piece. The caller takes all lines before the next piece.
     pub fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.at);
         self.seen -= self.at;

@@ -62,7 +62,7 @@ pub struct Usage {
     pub input_tokens: Option<u64>,
     /// Tokens received.
     pub output_tokens: Option<u64>,
-    /// Tokens sent that the provider had kept.
+    /// Sent tokens that the provider had cached.
     pub cache_read_tokens: Option<u64>,
     /// Tokens sent that the provider keeps from now on.
     pub cache_creation_tokens: Option<u64>,
@@ -124,7 +124,7 @@ impl WorkerMessage {
         if self.content.as_ref().is_some_and(|it| it.len() > MAX_CONTENT) {
             return Err(format!("`content` is longer than {MAX_CONTENT} bytes"));
         }
-        // What was left out is told in a few more.
+        // The note about the cut adds a few more.
         if self.tool_output.as_ref().is_some_and(|it| it.chars().count() > MAX_OUTPUT + 64) {
             return Err(format!("`tool_output` is longer than {MAX_OUTPUT} characters"));
         }

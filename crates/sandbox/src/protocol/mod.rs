@@ -1,7 +1,7 @@
 //! What a worker and the host say to each other: requests one way, lines the other.
 //!
-//! **Invariant:** a size is looked at before anything of that size is kept.
-//! **Invariant:** what a worker sends is a claim: it is counted and held against what was asked.
+//! **Invariant:** a size is checked before memory of that size is allocated.
+//! **Invariant:** what a worker sends is a claim: it is counted and checked against the request.
 
 mod frame;
 mod line;

@@ -27,7 +27,7 @@ pub enum Mode {
 pub struct WorkerRequest {
     /// What is to be done.
     pub mode: Mode,
-    /// What the person wants.
+    /// The task.
     #[serde(default)]
     pub prompt: Option<String>,
     /// Which model.
@@ -63,13 +63,13 @@ pub struct WorkerRequest {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunLimits {
-    /// Model calls; 50 unless said.
+    /// Model calls; 50 by default.
     #[serde(default)]
     pub max_turns: Option<u64>,
-    /// Seconds; 1800 unless said.
+    /// Seconds; 1800 by default.
     #[serde(default)]
     pub wall_seconds: Option<u64>,
-    /// Tokens sent and received; none unless said.
+    /// Tokens sent and received; none by default.
     #[serde(default)]
     pub max_total_tokens: Option<u64>,
 }

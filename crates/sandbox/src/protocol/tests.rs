@@ -49,9 +49,9 @@ fn x43_a_size_that_cannot_be_is_told_before_anything_is_kept() {
         let next = requests.next_request();
         (next.map_err(|it| (it.code, it.message)), requests)
     };
-    for (length, told) in [(0, "Invalid request length: 0"), (67_108_865_u32, "Invalid request length: 67108865")] {
+    for (length, expected) in [(0, "Invalid request length: 0"), (67_108_865_u32, "Invalid request length: 67108865")] {
         let (next, _) = next(&length.to_be_bytes());
-        assert_eq!(next.unwrap_err(), (Code::InvalidRequestLength, told.to_owned()));
+        assert_eq!(next.unwrap_err(), (Code::InvalidRequestLength, expected.to_owned()));
     }
     let mut request = WorkerRequest::new(Mode::Generate, ID);
     request.prompt = Some("x".repeat(100));
@@ -112,7 +112,7 @@ fn a_line_without_an_end_is_not_gathered_for_ever() {
 #[test]
 fn a_request_that_makes_no_sense_says_what_is_wrong() {
     let parse = |value: serde_json::Value| WorkerRequest::parse(&serde_json::to_vec(&value).unwrap()).unwrap_err();
-    for (value, told) in [
+    for (value, expected) in [
         (json!({ "mode": "agentic", "model": "m" }), "`prompt` is required"),
         (json!({ "mode": "agentic", "prompt": " \n", "model": "m" }), "`prompt` is required"),
         (json!({ "mode": "generate", "prompt": "p" }), "`model` is required"),
@@ -128,7 +128,7 @@ fn a_request_that_makes_no_sense_says_what_is_wrong() {
     ] {
         let failure = parse(value);
         assert_eq!(failure.code, Code::InvalidRequest);
-        assert!(failure.message.contains(told), "{}", failure.message);
+        assert!(failure.message.contains(expected), "{}", failure.message);
     }
 }
 
@@ -136,7 +136,7 @@ fn a_request_that_makes_no_sense_says_what_is_wrong() {
 fn a_message_is_read_with_what_a_newer_worker_adds_and_not_without_what_it_needs() {
     let parse = |text: &str| WorkerMessage::parse(text).map_err(|it| it.split(" at ").next().unwrap().to_owned());
     assert_eq!(parse(r#"{"type":"thinking","content":"x","seq":1,"later":{}}"#).unwrap().content.unwrap(), "x");
-    for (text, told) in [
+    for (text, expected) in [
         (r#"{"type":"thinking","content":"x"}"#, "missing field `seq`"),
         (r#"{"type":"thinking","content":"x","seq":0}"#, "`seq` is missing"),
         (r#"{"type":"thinking","seq":1}"#, "`content` is missing"),
@@ -148,7 +148,7 @@ fn a_message_is_read_with_what_a_newer_worker_adds_and_not_without_what_it_needs
         (r#"{"type":"usage","seq":1}"#, "`usage` is missing"),
         ("no", "expected ident"),
     ] {
-        assert_eq!(parse(text).unwrap_err(), told);
+        assert_eq!(parse(text).unwrap_err(), expected);
     }
     let long = json!({ "type": "result", "content": "x".repeat(MAX_CONTENT + 1), "seq": 1 }).to_string();
     assert!(parse(&long).unwrap_err().starts_with("`content` is longer"));

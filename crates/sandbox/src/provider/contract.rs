@@ -1,4 +1,4 @@
-//! What a sandbox can do, and what is asked of it.
+//! What a sandbox can do, and the requests to it.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ pub trait WorkerProcess: fmt::Debug + Send {
     /// `request_too_large`, before a byte was sent; `worker_died`.
     async fn send(&mut self, request: &WorkerRequest) -> Result<()>;
 
-    /// The next frame; `None` is a clean end. May be abandoned and asked again.
+    /// The next frame; `None` is a clean end. The future may be dropped and called again.
     ///
     /// # Errors
     /// `malformed_frame`, `worker_died`, `sandbox_lost`; then it is of no more use.
@@ -109,7 +109,7 @@ impl SandboxInfo {
     /// What else there is to tell of it.
     #[must_use]
     pub fn warnings(&self) -> Vec<SandboxWarning> {
-        let message = "the settings changed; a command runs in the sandbox, which is made anew when it is used next";
+        let message = "the settings changed; a command runs in the sandbox, which is recreated at its next use";
         self.spec_pending.then(|| SandboxWarning::new("spec_pending", message)).into_iter().collect()
     }
 }
@@ -146,7 +146,7 @@ pub enum ExecUser {
 /// How a file is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteOpts {
-    /// Permission bits, of which 0777 count; 0644 unless said.
+    /// Permission bits, of which 0777 count; 0644 by default.
     pub mode: Option<u32>,
 }
 

@@ -12,7 +12,7 @@ use crate::{Code, Failure, Result};
 /// Bytes of a piece of a line that is longer.
 pub const MAX_PIECE: usize = 1 << 20;
 
-/// Bytes of standard error that are kept, from its end.
+/// Bytes of standard error that are retained, from its end.
 pub const MAX_STDERR: usize = 64 << 10;
 
 /// What a program says. To drop it ends the program's tree.
@@ -20,13 +20,13 @@ pub const MAX_STDERR: usize = 64 << 10;
 pub struct ExecStream {
     frames: mpsc::Receiver<Result<Frame>>,
     cancel: CancellationToken,
-    /// Fires `cancel` when nobody listens any more.
+    /// Fires `cancel` when the receiver is dropped.
     _guard: DropGuard,
     over: bool,
 }
 
 impl ExecStream {
-    /// A stream of what comes there. Whoever sends ends the program when `cancel` fires.
+    /// A stream of received frames. The sender ends the program when `cancel` fires.
     #[must_use]
     pub fn new(frames: mpsc::Receiver<Result<Frame>>, cancel: CancellationToken) -> Self {
         Self { frames, _guard: cancel.clone().drop_guard(), cancel, over: false }
@@ -52,7 +52,7 @@ impl ExecStream {
                     Ok(Frame::Stdout(bytes)) => text.push(&bytes),
                     Ok(Frame::Stderr(bytes)) => text.push_stderr(&bytes),
                     Ok(Frame::Exit(exit)) => {
-                        // A bad end is told after the last line.
+                        // A failed end is reported after the last line.
                         text.failure = ended(exit, &text.stderr).err();
                         if let Some(line) = text.rest() {
                             return Some((Ok(line), (stream, text)));
@@ -176,10 +176,10 @@ mod tests {
 
     #[tokio::test]
     async fn x12_lines_lose_their_end_only() {
-        let told = lines(vec![out(b"a\r\n\nb\xff"), out(b"c"), Frame::Exit(Exit::Code(0))]).await;
-        assert_eq!(told, [Ok("a\r".into()), Ok(String::new()), Ok("b\u{fffd}c".into())]);
-        let told = lines(vec![out(&vec![b'x'; 3 << 20]), out(b"\n"), Frame::Exit(Exit::Code(0))]).await;
-        let lengths: Vec<usize> = told.iter().map(|it| it.as_ref().unwrap().len()).collect();
+        let received = lines(vec![out(b"a\r\n\nb\xff"), out(b"c"), Frame::Exit(Exit::Code(0))]).await;
+        assert_eq!(received, [Ok("a\r".into()), Ok(String::new()), Ok("b\u{fffd}c".into())]);
+        let received = lines(vec![out(&vec![b'x'; 3 << 20]), out(b"\n"), Frame::Exit(Exit::Code(0))]).await;
+        let lengths: Vec<usize> = received.iter().map(|it| it.as_ref().unwrap().len()).collect();
         assert_eq!((lengths.iter().sum::<usize>(), lengths[0]), (3 << 20, 1 << 20));
     }
 
@@ -187,18 +187,18 @@ mod tests {
     async fn x14_a_bad_end_comes_after_the_lines() {
         for (printed, count) in [(&b"one\n"[..], 2), (b"one\ntwo", 3)] {
             let frames = vec![out(printed), Frame::Stderr(b"why\n".to_vec()), Frame::Exit(Exit::Code(3))];
-            let told = lines(frames).await;
-            assert_eq!(told[0], Ok("one".into()));
-            assert_eq!(told.len(), count);
+            let received = lines(frames).await;
+            assert_eq!(received[0], Ok("one".into()));
+            assert_eq!(received.len(), count);
             let message = "Command exited with code 3: why".to_owned();
-            assert_eq!(told.last().unwrap(), &Err((Code::CommandFailed, message)));
+            assert_eq!(received.last().unwrap(), &Err((Code::CommandFailed, message)));
         }
     }
 
     #[tokio::test]
     async fn x15_a_stream_that_breaks_is_no_end() {
-        let told = lines(vec![out(b"one\n")]).await;
-        assert!(matches!(&told[1], Err((Code::SandboxLost, _))) && told.len() == 2, "{told:?}");
+        let received = lines(vec![out(b"one\n")]).await;
+        assert!(matches!(&received[1], Err((Code::SandboxLost, _))) && received.len() == 2, "{received:?}");
         assert_eq!(stream(vec![out(b"x")]).collect(10).await.unwrap_err().code, Code::SandboxLost);
         let (frames, cancel) = (stream(vec![]), CancellationToken::new());
         drop(ExecStream { _guard: cancel.clone().drop_guard(), ..frames });

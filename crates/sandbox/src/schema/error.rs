@@ -2,7 +2,7 @@
 
 use crate::{Code, Failure};
 
-/// Bytes of one fault that are told.
+/// Bytes of one fault that are reported.
 const LONGEST: usize = 500;
 
 pub(super) fn invalid(what: &str) -> Failure {

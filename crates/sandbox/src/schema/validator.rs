@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::error::{invalid, short};
 use crate::Result;
 
-/// Faults of one value that are told.
-const TOLD: usize = 10;
+/// Faults of one value that are reported.
+const MAX_FAULTS: usize = 10;
 
 #[derive(Debug)]
 pub(super) struct Validator(jsonschema::Validator);
@@ -19,7 +19,7 @@ impl Validator {
     }
 
     pub(super) fn faults(&self, value: &Value) -> Vec<String> {
-        let told = |err: ValidationError<'_>| short(&format!("at `{}`: {err}", err.instance_path()));
-        self.0.iter_errors(value).take(TOLD).map(told).collect()
+        let described = |err: ValidationError<'_>| short(&format!("at `{}`: {err}", err.instance_path()));
+        self.0.iter_errors(value).take(MAX_FAULTS).map(described).collect()
     }
 }

@@ -154,7 +154,7 @@ impl Operation for VerifyAuditLog {
                     .detail("file", file)
                     .detail("line", line)
                     .detail("reason", reason)
-                    .hint("somebody wrote to the files, or the disk lost something; what stands before that line is whole"))
+                    .hint("the files were changed by another program, or the disk lost data; the lines before it are intact"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Operations that only the person at the command line may call; front ends of agents do not have them.
+//! Operations that only the user may call, at the command line; front ends of agents do not have them.
 
 mod audit_log;
 mod audit_summary;

@@ -69,7 +69,7 @@ impl Operation for ListPackages {
 impl Render for ListPackagesResponse {
     fn render(&self, _: Timestamp) -> Document {
         let row = |PackageRow { package, engine, .. }: &PackageRow| {
-            vec![package.asked.as_str().into(), package.language.as_str().into(), engine.to_string().into()]
+            vec![package.requested.as_str().into(), package.language.as_str().into(), engine.to_string().into()]
         };
         let columns = [Column::flexible("PACKAGE"), Column::fixed("LANGUAGE"), Column::fixed("ENGINE")];
         match self.packages.as_slice() {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn packages_are_shown_as_they_were_requested() {
-        let six = || SharedPackage { language: "python".into(), name: "six".into(), asked: "six==1".into() };
+        let six = || SharedPackage { language: "python".into(), name: "six".into(), requested: "six==1".into() };
         let now = "2026-11-22T12:15:00Z";
         let none = ListPackagesResponse { count: 0, packages: Vec::new() };
         let hint = "no packages for snippets; `coracle run packages add python six` adds one";

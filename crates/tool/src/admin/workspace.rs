@@ -1,4 +1,4 @@
-//! `workspace`: the containers of the session and the files in them, as the person sees them.
+//! `workspace`: the containers of the session and the files in them, as the user sees them.
 
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};

@@ -1,4 +1,4 @@
-//! What every command is asked for with, whether the call waits for it or not.
+//! The fields that every command has, whether the call waits for it or not.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct CommandRequest {
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     pub(crate) workdir: Option<String>,
-    /// Variables for the command or commands. Their values are kept in memory alone.
+    /// Variables for the command or commands. Their values stay in memory.
     #[serde(default, deserialize_with = "pairs")]
     #[schemars(with = "Option<Pairs>")]
     pub(crate) env: Option<BTreeMap<String, Value>>,

@@ -4,7 +4,7 @@ use coracle_lifecycle::Hint;
 use coracle_runtime::EngineKind;
 
 /// What opens a shell in a container, each word quoted for a POSIX shell: by the engine's program, else by ours. The program
-/// reaches an engine on another machine only with settings that the person may not have for it.
+/// reaches an engine on another machine only with settings that the user may not have for it.
 pub(crate) fn connect_command(engine: EngineKind, endpoint: &str, hint: &Hint, by_coracle: &str) -> String {
     if !engine.has_program() || endpoint.starts_with("ssh://") {
         return by_coracle.to_owned();

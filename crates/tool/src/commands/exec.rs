@@ -177,7 +177,7 @@ fn noteworthy(output: &ExecOutput) -> Vec<Warning> {
         warnings.push(Warning::new("left_running", message));
     }
     if output.retried {
-        warnings.push(Warning::new("retried_link", "the link to the guest broke and was made anew; nothing ran twice"));
+        warnings.push(Warning::new("retried_link", "the link to the guest broke and was restored; nothing ran twice"));
     }
     warnings
 }
@@ -235,7 +235,7 @@ impl Exec {
         };
         if self.on_timeout == Some(OnTimeout::Keep) {
             return unsupported(
-                "a command without a guest cannot be kept as a job",
+                "a command without a guest cannot go on as a job",
                 "leave `on_timeout` out and give a longer `timeout`",
             );
         }
@@ -249,7 +249,7 @@ impl Exec {
     }
 }
 
-/// Refuses a command that is too long, and a time that the person does not grant.
+/// Refuses a command that is too long, and a time above the user's limit.
 pub(crate) fn check_command(config: &Config, command: &Script, timeout: Option<Seconds>) -> Result<(), Failure> {
     if command.0.clone().into_argv().iter().map(String::len).sum::<usize>() > MAX_COMMAND {
         return Err(Failure::invalid("command", "at most 1 MiB together")
@@ -280,9 +280,9 @@ pub(crate) fn limits(cx: &Context, timeout: Option<Seconds>, silence: Option<Sec
 }
 
 /// Bytes of each stream that an answer holds.
-pub(crate) fn inline_bytes(cx: &Context, asked: Option<ByteSize>) -> usize {
+pub(crate) fn inline_bytes(cx: &Context, requested: Option<ByteSize>) -> usize {
     let default = if cx.call.frontend == Frontend::Mcp { cx.config.exec.inline_mcp } else { cx.config.exec.inline };
-    usize::try_from(asked.unwrap_or(default).0).unwrap_or(usize::MAX)
+    usize::try_from(requested.unwrap_or(default).0).unwrap_or(usize::MAX)
 }
 
 /// The answer about a command that ran in a sandbox, whose programs are given no secret.
@@ -387,10 +387,10 @@ impl StreamRest<'_> {
 }
 
 /// Base64 has no room for a line that says what is missing.
-fn cut_warning(name: &str, stream: &Capture, kept: Option<&JobId>) -> Option<Warning> {
+fn cut_warning(name: &str, stream: &Capture, job: Option<&JobId>) -> Option<Warning> {
     (stream.left_out() > 0).then(|| {
         let (shown, all) = (stream.head().len(), stream.total_bytes());
-        let rest = kept.map_or_else(String::new, |job| {
+        let rest = job.map_or_else(String::new, |job| {
             format!("; `job_read` with `job_id` {job}, `stream` {name}, `offset` {shown} and `encoding` base64 reads the rest")
         });
         Warning::new("output_cut", format!("`{name}` has the first {shown} of {all} bytes{rest}"))

@@ -59,8 +59,8 @@ impl Operation for ExecCancel {
         }
         let guided = reach_guest(cx, &self.container, false).await?;
         let CancelReport { cancelled, job } = {
-            let asked = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
-            guided.or_lost(&self.job_id, asked, |job| CancelReport { cancelled: false, job }).await?
+            let answer = coracle_jobs::cancel(&guided.link, &self.job_id, grace).await;
+            guided.or_lost(&self.job_id, answer, |job| CancelReport { cancelled: false, job }).await?
         };
         Ok(ExecCancelResponse {
             cancelled,

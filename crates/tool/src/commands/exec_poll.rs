@@ -57,15 +57,15 @@ impl Operation for ExecPoll {
     async fn run(self, cx: &Context) -> Result<ExecPollResponse, Failure> {
         if self.lines.is_some_and(|it| it > MAX_LINES) {
             return Err(
-                Failure::invalid("lines", "at most 1000").hint("`job_read` gives all that is kept, page by page")
+                Failure::invalid("lines", "at most 1000").hint("`job_read` gives all stored output, page by page")
             );
         }
         let guided = reach_guest(cx, &self.container, false).await?;
         let redactor = guided.redactor(cx).await?;
         let lines = self.lines.unwrap_or(cx.config.jobs.poll_lines);
         let JobStatus { job, tail } = {
-            let asked = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
-            guided.or_lost(&self.job_id, asked, |job| JobStatus { job, tail: Tail::default() }).await?
+            let answer = coracle_jobs::poll(&guided.link, &self.job_id, lines).await;
+            guided.or_lost(&self.job_id, answer, |job| JobStatus { job, tail: Tail::default() }).await?
         };
         Ok(ExecPollResponse {
             running: job.running(),

@@ -29,7 +29,7 @@ pub(super) async fn reach_guest(cx: &Context, handle: &Handle, as_root: bool) ->
     Ok(GuestTarget { record, link, session })
 }
 
-/// A guest that has not told its jobs by then is not waited for.
+/// How long a guest has to list its jobs.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Background jobs that run; none where no guest answers at once.
@@ -54,10 +54,10 @@ impl GuestTarget {
     pub(super) async fn or_lost<T>(
         &self,
         id: &JobId,
-        asked: Result<T, coracle_jobs::Error>,
+        answer: Result<T, coracle_jobs::Error>,
         lost: impl FnOnce(Job) -> T,
     ) -> Result<T, Failure> {
-        match asked {
+        match answer {
             Err(coracle_jobs::Error::NoSuchJob(_)) => {
                 let job = self.lost_jobs().await?.into_iter().find(|it| it.id == *id);
                 match job {
@@ -65,7 +65,7 @@ impl GuestTarget {
                     None => Err(self.with_known_jobs(coracle_jobs::Error::NoSuchJob(id.clone()).into()).await),
                 }
             }
-            asked => Ok(asked?),
+            answer => Ok(answer?),
         }
     }
 
@@ -74,11 +74,12 @@ impl GuestTarget {
         if failure.code != Code::JobNotFound {
             return failure;
         }
-        let asked = failure.details.get("job_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+        let requested =
+            failure.details.get("job_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
         let jobs = coracle_jobs::list(&self.link).await.unwrap_or_default();
         let known: Vec<String> = jobs.iter().filter(|it| !it.foreground).map(|it| it.id.to_string()).collect();
         let otherwise = failure.hint.clone().unwrap_or_default();
-        let hint = suggest::hint(&asked, &known, &otherwise);
+        let hint = suggest::hint(&requested, &known, &otherwise);
         failure.detail("near", known).hint(hint)
     }
 
@@ -93,7 +94,7 @@ impl GuestTarget {
     }
 }
 
-/// Puts a job into its container's record, so that it can be told as lost after a restart.
+/// Puts a job into its container's record, so that it can be reported as lost after a restart.
 pub(super) async fn remember(cx: &Context, record: &Record, link: &Link, job: &JobId) {
     let remembered = async {
         let began_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);

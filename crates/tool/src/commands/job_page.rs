@@ -1,4 +1,4 @@
-//! A page of kept output, or the lines of it that match: what `job_read` and `shell_output` share.
+//! A page of stored output, or the lines of it that match: what `job_read` and `shell_output` share.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::job::Encoding;
 use jiff::Timestamp;
 
-/// Which part of kept output a call is for, beside the place where it begins.
+/// Which part of the stored output a call reads, apart from its start.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct OutputSelection {
     /// `all` (in order of arrival), `stdout` or `stderr`. Offsets count the bytes of this stream.

@@ -13,7 +13,7 @@ use super::job_page::{JobOutput, JobPage, OutputSelection};
 use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::schema::result_schema;
 
-/// Read kept output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
+/// Read stored output of a job, or of an `exec` whose output was cut: a page from `offset` or `line` on, or with `pattern`
 /// the lines that match. `next_offset` goes on where an answer ends.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct JobRead {

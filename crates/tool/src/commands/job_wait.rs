@@ -159,8 +159,8 @@ impl Operation for JobWait {
         let redactor = guided.redactor(cx).await?;
         cx.call.progress.message(format!("waiting for job {}", self.job_id)).await;
         let waiting = async {
-            let asked = coracle_jobs::wait(&guided.link, wait).await;
-            guided.or_lost(&self.job_id, asked, long_gone).await
+            let answer = coracle_jobs::wait(&guided.link, wait).await;
+            guided.or_lost(&self.job_id, answer, long_gone).await
         };
         let waited = cx.unless_cancelled(waiting).await?;
         let WaitResult { reason, found, job, tail, waited } = waited;
@@ -213,15 +213,15 @@ impl JobWait {
             (WaitCondition::Port, "port", "port", self.port.is_some()),
             (WaitCondition::Idle, "idle", "idle", self.idle.is_some()),
         ];
-        let asked = |condition: WaitCondition| until.contains(&condition);
-        let missing: Vec<_> = fields.iter().filter(|it| asked(it.0) && !it.3).map(|it| it.2).collect();
+        let is_requested = |condition: WaitCondition| until.contains(&condition);
+        let missing: Vec<_> = fields.iter().filter(|it| is_requested(it.0) && !it.3).map(|it| it.2).collect();
         if !missing.is_empty() {
             let named: Vec<_> = missing.iter().map(|it| format!("`{it}`")).collect();
             return Err(Failure::new(Code::MissingField, format!("required: {}", named.join(", ")))
                 .detail("fields", missing)
                 .hint("`until` names what to wait for, and each of `regex`, `port` and `idle` has a field"));
         }
-        if let Some((_, word, field, _)) = fields.iter().find(|it| it.3 && !asked(it.0)) {
+        if let Some((_, word, field, _)) = fields.iter().find(|it| it.3 && !is_requested(it.0)) {
             return Err(Failure::invalid("until", format!("`{field}` is given, and nothing waits for it"))
                 .hint(format!("add \"{word}\" to `until`, or leave `{field}` out")));
         }
@@ -345,8 +345,8 @@ mod tests {
         assert!(read(json!({ "until": "later" })).unwrap_err().contains("\"later\" is none of exit"));
         assert!(read(json!({ "until": [] })).is_err());
         for (word, meant) in [("pattern", "regex"), ("exti", "exit"), ("ports", "port")] {
-            let told = read(json!({ "until": word })).unwrap_err();
-            assert!(told.ends_with(&format!("did you mean `{meant}`?")), "{told}");
+            let failure = read(json!({ "until": word })).unwrap_err();
+            assert!(failure.ends_with(&format!("did you mean `{meant}`?")), "{failure}");
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(code(WaitOutcome::Exit, Some(0), true), 0);
         assert_eq!(code(WaitOutcome::Port, None, false), 0);
         assert_eq!(code(WaitOutcome::Timeout, None, false), 124);
-        // An end that nobody waited for is no success.
+        // The end of the job is a success only if the call waited for it.
         assert_eq!(code(WaitOutcome::Exit, Some(0), false), 1);
         assert_eq!(code(WaitOutcome::Exit, Some(7), false), 7);
     }

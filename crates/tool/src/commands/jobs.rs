@@ -57,7 +57,7 @@ pub struct JobRow {
     foreground: bool,
 }
 
-/// Containers that are asked at once.
+/// Containers that are read concurrently.
 const AT_ONCE: usize = 16;
 
 /// One container that is slow to answer must not hold up the list of all.
@@ -89,12 +89,12 @@ async fn of_one(cx: &Context, container: &Handle) -> Result<Vec<JobRow>, Failure
 async fn of_all(cx: &Context) -> Result<Vec<JobRow>, Failure> {
     let listing = coracle_lifecycle::list(cx.engines(), &cx.store()?).await?;
     let all = cx.cross_session() != CrossSession::None;
-    let asked = |it: &ContainerEntry| {
+    let is_listed = |it: &ContainerEntry| {
         let seen = all || it.record.session == cx.call.session.as_str();
         seen && it.record.guest.is_some() && it.container.as_ref().is_some_and(|it| it.running())
     };
     let (places, mut asking) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
-    for (at, it) in listing.containers.into_iter().filter(asked).enumerate() {
+    for (at, it) in listing.containers.into_iter().filter(is_listed).enumerate() {
         let (cx, places, name) = (cx.with_own_warnings(), places.clone(), it.record.name.clone());
         asking.spawn(async move {
             let _place = places.acquire().await;
@@ -112,7 +112,7 @@ async fn of_all(cx: &Context) -> Result<Vec<JobRow>, Failure> {
                 jobs.extend(some);
                 cx.warn(warnings);
             }
-            // It ended or was removed while others were asked.
+            // It ended or was removed while others were read.
             Err(failure) if [Code::NotFound, Code::NotRunning].contains(&failure.code) => {}
             Err(failure) => {
                 let message = format!("the jobs of `{name}` are not known: {}", failure.message);

@@ -78,7 +78,7 @@ pub(super) async fn apply(args: &mut Create, cx: &Context) -> Result<Option<Devc
     let files = BuildFiles::Directory(&root);
     let judged = judge(cx, files, &source.path, &variables, Some(&cx.config.default_image)).await?;
     fill(args, &judged.file, &source, cx)?;
-    // What is wrong with the call is told before minutes of building.
+    // A bad call is refused before minutes of building.
     super::check_without_image(args, cx)?;
     let ready = ensure_ready(cx).await?;
     let made = judged.build(cx, files, &source.path, &variables, &ready).await?;
@@ -196,7 +196,7 @@ impl DevcontainerPlan {
         self.answer.built
     }
 
-    /// What is told of it, and what has no effect.
+    /// What is reported of it, and what has no effect.
     pub(super) fn answer(&self, request: &Request) -> (DevcontainerAnswer, Vec<Warning>) {
         let unmet = unmet(&self.file.needs, &request.spec.limits, request.spec.gpu);
         let warnings = self.warnings.iter().map(|it| Warning::new("devcontainer_ignored", it.message.clone()));

@@ -27,9 +27,9 @@ const PASSWORD_BYTES: u64 = 64;
 const TOLD_LINES: u32 = 20;
 
 /// What the image itself starts may be root's, and then root has to be granted.
-pub(super) fn allowed(cx: &Context, asked: Option<&MainRequest>, image: &Image) -> Result<(), Failure> {
+pub(super) fn allowed(cx: &Context, requested: Option<&MainRequest>, image: &Image) -> Result<(), Failure> {
     let root = || matches!(UserRequest::parse(user_of(image).0), Ok(UserRequest::Ids(ids)) if ids.is_root());
-    if matches!(asked, Some(MainRequest::Image)) && root() {
+    if matches!(requested, Some(MainRequest::Image)) && root() {
         granted(cx)?;
     }
     Ok(())
@@ -56,9 +56,9 @@ fn user_of(image: &Image) -> (&str, Option<&str>) {
 impl ProvisionRun<'_> {
     /// Starts it; whether it did. A program that cannot be started is for the report.
     pub(super) async fn main(&mut self, making: &mut Creation<'_>) -> bool {
-        let Some(asked) = &self.request.main else { return false };
+        let Some(requested) = &self.request.main else { return false };
         self.cx.call.progress.message("starting the main program").await;
-        let (started, step) = match self.started(asked, making).await {
+        let (started, step) = match self.started(requested, making).await {
             Ok(step) => (true, step),
             Err(failure) => {
                 let step = StepReport::flawed("main", Status::Failed, "it did not start", &failure.message);
@@ -82,8 +82,8 @@ impl ProvisionRun<'_> {
         })
     }
 
-    async fn started(&self, asked: &MainRequest, making: &mut Creation<'_>) -> Result<StepReport, Failure> {
-        let program = match asked {
+    async fn started(&self, requested: &MainRequest, making: &mut Creation<'_>) -> Result<StepReport, Failure> {
+        let program = match requested {
             MainRequest::Image => of_image(self.cx, &self.found, &self.imaged.image).await?,
             MainRequest::Words(words) => MainProgram {
                 words: words.clone(),
@@ -132,9 +132,11 @@ fn remembered(
     if program.words.iter().any(|it| secret(it)) {
         return None;
     }
-    let mut kept = program.clone();
-    kept.env.retain(|name, value| !given.contains_key(name) || plain.get(name) == Some(value) && !secret(value));
-    Some(kept)
+    let mut remembered_program = program.clone();
+    remembered_program
+        .env
+        .retain(|name, value| !given.contains_key(name) || plain.get(name) == Some(value) && !secret(value));
+    Some(remembered_program)
 }
 
 fn outcome_step(
@@ -161,8 +163,8 @@ fn outcome_step(
         (_, Some(0)) => StepReport::success("main", format!("{what} was the job `main`"), "it ended with 0"),
         (_, code) => {
             let code = code.map_or_else(String::new, |it| format!(" with {it}"));
-            let said = String::from_utf8_lossy(&tail.bytes);
-            let error = format!("it ended{code}: {}", said.trim());
+            let output = String::from_utf8_lossy(&tail.bytes);
+            let error = format!("it ended{code}: {}", output.trim());
             StepReport::flawed("main", Status::Failed, format!("{what} was the job `main`"), error)
         }
     }
@@ -226,8 +228,11 @@ mod tests {
             env: map(&[("PATH", "/bin")]).into_iter().chain(given.clone()).collect(),
         };
         let secret = |text: &str| text.contains("a-live-one");
-        let kept = remembered(&program(&["serve"]), &given, &plain, secret).unwrap();
-        assert_eq!(kept, MainProgram { env: map(&[("MODE", "fast"), ("PATH", "/bin")]), ..program(&["serve"]) });
+        let remembered_program = remembered(&program(&["serve"]), &given, &plain, secret).unwrap();
+        assert_eq!(
+            remembered_program,
+            MainProgram { env: map(&[("MODE", "fast"), ("PATH", "/bin")]), ..program(&["serve"]) }
+        );
         assert_eq!(remembered(&program(&["serve", "--token=a-live-one"]), &given, &plain, secret), None);
     }
 

@@ -175,7 +175,7 @@ async fn may_join(cx: &Context, Backend { ready, store }: Backend<'_>, request: 
     let NetworkRequest::Named(name) = &request.spec.network else { return Ok(()) };
     match find_network(&*ready.runtime, store, name).await? {
         Some(network) => allowed_to(cx, network.session.as_deref().unwrap_or_default(), name.as_str(), Access::Use),
-        // What is not there is told where it is looked for.
+        // Missing files are reported where they are read.
         None => Ok(()),
     }
 }
@@ -188,7 +188,7 @@ async fn resolve_source(origin: Option<CreateSource>, cx: &Context) -> Result<Op
     }
 }
 
-/// Where there is no user but root, commands run as root, who is the person outside.
+/// Where there is no user but root, commands run as root, who is the user outside.
 fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failure> {
     if request.user_given && request.user != UserRequest::Ids(Ids::ROOT) {
         return Err(coracle_runtime::Error::Unsupported { engine, capability: Capability::OtherUsers }.into());
@@ -198,7 +198,7 @@ fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failur
 
 /// What the policy says before anything is made.
 fn allowed(request: &Request, policy: &Policy) -> Result<(), Failure> {
-    // The user may still be a name; what root needs is asked again once it is known.
+    // The user may still be a name; what root needs is checked again once it is known.
     let checked = CreateSpec { exec_user: known_ids(&request.user), ..request.spec.clone() };
     admit(checked, policy)?;
     let put_in = &request.provisioning;
@@ -216,7 +216,7 @@ fn policy(devcontainer: Option<&DevcontainerPlan>, cx: &Context) -> Result<Polic
     Ok(if is_built { Policy { images: every_image(), ..policy } } else { policy })
 }
 
-/// Who that is without looking into the image: enough to say whether root is asked for.
+/// Who that is without looking into the image: enough to decide whether root is requested.
 fn known_ids(ask: &UserRequest) -> Ids {
     match ask {
         UserRequest::Ids(ids) => *ids,

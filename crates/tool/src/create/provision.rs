@@ -30,7 +30,7 @@ pub(super) struct PutIn {
     pub(super) password: Option<String>,
 }
 
-/// A container with a guest that gets all that was asked for.
+/// A container with a guest, which gets everything that was requested.
 pub(super) struct ProvisionRun<'a> {
     pub(super) cx: &'a Context,
     pub(super) request: &'a Request,
@@ -135,7 +135,7 @@ impl ProvisionRun<'_> {
         before
     }
 
-    /// Files of the person's identity. They touch nothing of each other, so they go in together.
+    /// Files of the user's identity. They are independent of each other, so they go in together.
     async fn identity(&mut self, session: &SessionEnv, given: &StepReport, repo: Option<&ContainerPath>) {
         let config = self.git_config(repo);
         let keys = &self.person.keys;
@@ -182,7 +182,7 @@ impl ProvisionRun<'_> {
         GitConfig { settings, safe, helper_for, known_hosts }
     }
 
-    /// The host's lines for the hosts of this call, and those that the person named.
+    /// The host's lines for the hosts of this call, and those that the user named.
     fn known_hosts(&self) -> Vec<u8> {
         let put_in = &self.request.provisioning;
         let urls = put_in.repos.iter().filter_map(|it| it.from.url());
@@ -207,7 +207,7 @@ impl ProvisionRun<'_> {
         }
     }
 
-    /// Where what is tried goes: never the person's directory.
+    /// Where what is tried goes: never the user's directory.
     fn repo_path(&self) -> Result<Option<ContainerPath>, Failure> {
         let above = if self.place.bound { self.place.home.clone() } else { ContainerPath::parse("/workspace")? };
         Ok(self.request.chosen.tried.as_ref().map(|_| above.join("repo")).transpose()?)

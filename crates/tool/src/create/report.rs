@@ -1,4 +1,4 @@
-//! The report as it grows: told while it does, and without a secret in it.
+//! The report while it grows: sent step by step, without secrets.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use coracle_runtime::{Chunk, Redactor};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-/// A command that prints more than is heard is not held up for long.
+/// A command that prints more than the caller reads is not delayed for long.
 const CHUNKS: usize = 8;
 
 /// A person reads no faster.
@@ -63,14 +63,14 @@ impl ReportBuilder {
         let (sender, mut chunks) = mpsc::channel::<Chunk>(CHUNKS);
         let (progress, redactor) = (self.progress.clone(), self.redactor.clone());
         tokio::spawn(async move {
-            let (mut lines, mut told) = (LastLine::default(), None::<Instant>);
+            let (mut lines, mut last_sent) = (LastLine::default(), None::<Instant>);
             while let Some(chunk) = chunks.recv().await {
                 let line = lines.after(&chunk.bytes);
-                if told.is_none_or(|it| it.elapsed() >= BETWEEN_NEWS)
+                if last_sent.is_none_or(|it| it.elapsed() >= BETWEEN_NEWS)
                     && let Some(line) = line
                 {
                     progress.note(&redactor.clean(&line));
-                    told = Some(Instant::now());
+                    last_sent = Some(Instant::now());
                 }
             }
         });
@@ -120,12 +120,12 @@ mod tests {
     #[test]
     fn the_last_complete_line_is_told_however_it_comes() {
         let mut lines = LastLine::default();
-        let heard: Vec<_> = ["one\ntw", "o\n", "\n \n", "thr", "ee\r10 %\r", "rest"]
+        let sent: Vec<_> = ["one\ntw", "o\n", "\n \n", "thr", "ee\r10 %\r", "rest"]
             .iter()
             .map(|it| lines.after(it.as_bytes()))
             .collect();
         let expected = [Some("one"), Some("two"), None, None, Some("10 %"), None];
-        assert_eq!(heard, expected.map(|it| it.map(str::to_owned)));
+        assert_eq!(sent, expected.map(|it| it.map(str::to_owned)));
     }
 
     #[test]

@@ -133,12 +133,12 @@ const REPORT: &str = "provisioning_report";
 impl CreateResponse {
     /// What the record of a container keeps: no secret, and not the report, which the record has beside it.
     pub(super) fn for_record(&self) -> Result<Map<String, Value>, Failure> {
-        let mut kept = self.clone();
-        kept.provisioning_report = Report::default();
-        if let Some(server) = &mut kept.server {
+        let mut stored = self.clone();
+        stored.provisioning_report = Report::default();
+        if let Some(server) = &mut stored.server {
             server.password = None;
         }
-        match serde_json::to_value(kept).map_err(Failure::internal)? {
+        match serde_json::to_value(stored).map_err(Failure::internal)? {
             Value::Object(mut fields) => {
                 fields.remove(REPORT);
                 Ok(fields)
@@ -289,7 +289,10 @@ fn warnings(cx: &Context, guest: bool, request: &Request, ready: &Ready) -> Vec<
     let urls = request.provisioning.repos.iter().filter_map(|it| it.from.url());
     let insecure: Vec<_> = urls.filter(|it| it.insecure()).map(ToString::to_string).collect();
     if !insecure.is_empty() {
-        let message = format!("whoever is on the way can change what is cloned from {}", insecure.join(", "));
+        let message = format!(
+            "clones from {} can be changed on the way, since the connection is not encrypted",
+            insecure.join(", ")
+        );
         warnings.push(Warning::new("insecure_url", message));
     }
     let engine = ready.runtime.kind();
@@ -304,7 +307,7 @@ fn warnings(cx: &Context, guest: bool, request: &Request, ready: &Ready) -> Vec<
         Warning::new("limit_not_enforced", message)
     }));
     let unkept = request.spec.limits.unenforced_by(ready.runtime.kind()).into_iter();
-    // Those that are ignored altogether are told already.
+    // Limits that are ignored altogether are reported already.
     let rounded = unkept.filter(|it| it.capability != Some(Capability::PidsLimit));
     warnings.extend(rounded.map(|it| Warning::new("limit_rounded", it.message)));
     warnings

@@ -42,7 +42,7 @@ pub(super) async fn reused(
     }
     let Some(container) = found.container.as_ref() else { return Ok(None) };
     check_policy(cx, &found.record, Access::Use)?;
-    let mut differs = differing(&found.record.asked, &fingerprint(args, cx)?);
+    let mut differs = differing(&found.record.request_digests, &fingerprint(args, cx)?);
     if found.record.snapshot.as_ref() != snapshot {
         differs.push("snapshot".to_owned());
     }
@@ -51,17 +51,20 @@ pub(super) async fn reused(
         return Err(taken(&found.record, container.running()).detail("differs", differs));
     };
     if !container.running() && !found.record.persistent {
-        return Err(taken(&found.record, false).hint("it has stopped: `destroy` it, and create it anew"));
+        return Err(taken(&found.record, false).hint("it has stopped: `destroy` it, and create it again"));
     }
     Ok(Some(created))
 }
 
 fn taken(record: &Record, running: bool) -> Failure {
-    Failure::new(Code::NameTaken, format!("a container named `{}` exists and was asked for otherwise", record.name))
-        .detail("kind", "container")
-        .detail("ours", true)
-        .detail("running", running)
-        .hint("`details.differs` names the fields; use it as it is, `destroy` it, or choose another name")
+    Failure::new(
+        Code::NameTaken,
+        format!("a container named `{}` exists and was created with other fields", record.name),
+    )
+    .detail("kind", "container")
+    .detail("ours", true)
+    .detail("running", running)
+    .hint("`details.differs` names the fields; use it as it is, `destroy` it, or choose another name")
 }
 
 /// Names of the fields that are not the same.
@@ -120,10 +123,10 @@ mod tests {
         let busy = create(&cx).await;
         assert_eq!(busy["code"], "busy", "{busy:#?}");
         drop(held);
-        let anew = create(&cx).await;
-        assert_eq!(anew["success"], true, "{anew:#?}");
-        assert_eq!(anew["reused"], false, "{anew:#?}");
-        assert_ne!(anew["id"], first["id"]);
+        let again = create(&cx).await;
+        assert_eq!(again["success"], true, "{again:#?}");
+        assert_eq!(again["reused"], false, "{again:#?}");
+        assert_ne!(again["id"], first["id"]);
     }
 
     #[tokio::test]

@@ -17,13 +17,13 @@ use crate::snapshot::{CopySource, SnapshotSource, TakenSnapshot, snapshots};
 
 /// What a container is made from in place of an image.
 pub(crate) enum CreateSource {
-    /// What was kept before.
+    /// A snapshot.
     Snapshot(Box<SnapshotImage>),
     /// A container as it is: by its engine, or by a snapshot of that name.
     Fork(Box<SnapshotSource>, SnapshotName),
 }
 
-/// An image to make a container from, and what is to be said of it.
+/// An image to make a container from, and the step that reports it.
 pub(super) struct ResolvedSource {
     image: Image,
     reference: ImageRef,
@@ -74,7 +74,7 @@ impl CreateSource {
         let begun = Instant::now();
         match self {
             Self::Snapshot(it) => {
-                let detail = format!("{} of `{}`, kept {:.0}", it.reference, it.of.container, it.created);
+                let detail = format!("{} of `{}`, taken {:.0}", it.reference, it.of.container, it.created);
                 Ok(ResolvedSource {
                     image: it.image,
                     reference: it.reference,

@@ -36,7 +36,7 @@ pub(super) enum Stack {
 pub(super) struct StackUp {
     pub(super) step: StepReport,
     pub(super) services: Option<Vec<Service>>,
-    /// The network for the container, in place of the one it asked for.
+    /// The network for the container, instead of the requested one.
     pub(super) network: Option<NetworkRequest>,
 }
 
@@ -75,7 +75,7 @@ fn unusable(engine: EngineKind, err: Error) -> Failure {
             Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
                 .detail("needs", "2.20")
                 .hint_for(
-                    "leave the stack out, or ask the person to run `coracle setup`, which installs Compose",
+                    "leave the stack out, or ask the user to run `coracle setup`, which installs Compose",
                     "run `coracle setup`, or install the package `docker-compose-plugin`",
                 )
         }
@@ -167,7 +167,7 @@ fn is_free(address: SocketAddr, protocol: Protocol) -> bool {
     }
 }
 
-/// No foreign stack is ever brought up anew or taken down.
+/// A stack of another origin is never recreated or taken down.
 async fn unclaimed(runtime: &dyn ContainerRuntime, store: &Store, project: &ProjectName) -> Result<(), Failure> {
     let is_ours = |labels: &BTreeMap<String, String>| store.is_of_stack(runtime.kind(), project, labels);
     let ours = match claim(runtime, project, is_ours).await? {
@@ -194,7 +194,7 @@ pub(super) async fn bring_up(
 ) -> Result<StackUp, Failure> {
     let (admitted, new) = match stack {
         Stack::None => {
-            let step = StepReport::skipped("compose", "no stack was asked for");
+            let step = StepReport::skipped("compose", "no stack was requested");
             return Ok(StackUp { step, services: None, network: None });
         }
         Stack::Joined(project, network) => {
@@ -318,8 +318,8 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
         Some(port) => format!("{} of `{}` is {}:{}", it.asked, it.service, port.address, port.host),
         None => format!("{} of `{}` is another one", it.asked, it.service),
     };
-    let told: Vec<_> = ports.iter().map(one).collect();
-    vec![Warning::new("ports_moved", format!("host ports were moved: {}", told.join(", ")))]
+    let moved: Vec<_> = ports.iter().map(one).collect();
+    vec![Warning::new("ports_moved", format!("host ports were moved: {}", moved.join(", ")))]
 }
 
 #[cfg(test)]

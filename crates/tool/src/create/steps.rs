@@ -46,20 +46,20 @@ pub(super) async fn run<'a>(
     CreateInput { request, stack, source, devcontainer }: CreateInput<'_>,
 ) -> Result<CreateResponse, Failure> {
     let put_in = &request.provisioning;
-    let asked = IdentityRequest {
+    let identity = IdentityRequest {
         git: &put_in.git,
         gh: &put_in.gh,
         ssh: &put_in.ssh,
         settings: put_in.amplifier && !cx.config.is_strict(),
     };
-    // What the host has of the person's is looked at while the image is.
+    // The user's files on the host are read while the image is resolved.
     let image = async {
         match source {
             Some(source) => Ok(source.resolve_image(cx, request)),
             None => image_build::ensure(cx, Backend { ready, store }, build, request).await,
         }
     };
-    let (imaged, person) = tokio::join!(image, HostIdentity::read(cx, asked));
+    let (imaged, person) = tokio::join!(image, HostIdentity::read(cx, identity));
     let imaged = if cx.config.is_strict() { Box::pin(strict_spec::image(cx, ready, imaged?)).await? } else { imaged? };
     main_program::allowed(cx, request.main.as_ref(), &imaged.image)?;
     let mut reporting = ReportBuilder::new(cx.call.progress.clone());
@@ -112,7 +112,7 @@ pub(super) async fn run<'a>(
         ExecTarget::Plain(..) => Review::default(),
     };
     let report = reporting.end();
-    let told = serde_json::to_value(&report).map_err(Failure::internal)?;
+    let report_json = serde_json::to_value(&report).map_err(Failure::internal)?;
     let found = found(ready, making, &container);
     let outcome = CreateOutcome {
         cx,
@@ -129,7 +129,7 @@ pub(super) async fn run<'a>(
         forked: source.and_then(|it| it.forked.clone()),
     };
     let created = outcome.answer()?;
-    making.ready(told, created.for_record()?)?;
+    making.ready(report_json, created.for_record()?)?;
     Ok(created)
 }
 

@@ -21,7 +21,7 @@ const HOME_SIZE: ByteSize = ByteSize::mib(1024);
 /// Over which no directory in memory may lie: programs of the image are there.
 const OF_IMAGE: &[&str] = &["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr", TMP, WORKSPACE];
 
-/// The image that was asked for, with a work directory that is the user's. What was to be installed is in it: nobody can
+/// The requested image, with a work directory that is the user's. What was to be installed is in it: no process inside can
 /// install anything later.
 pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) -> Result<ResolvedImage, Failure> {
     if let Packages::Missing(BuildFailure { why, log }) = &imaged.packages {
@@ -33,12 +33,12 @@ pub(super) async fn image(cx: &Context, ready: &Ready, imaged: ResolvedImage) ->
                 "security.network",
             ));
     }
-    let asked = NamedImage { image: imaged.image.clone(), reference: imaged.reference.to_string() };
-    let image = owned(cx, ready, &asked, &[WORKSPACE]).await?.image;
+    let requested = NamedImage { image: imaged.image.clone(), reference: imaged.reference.to_string() };
+    let image = owned(cx, ready, &requested, &[WORKSPACE]).await?.image;
     let mut step = imaged.step;
     step.detail = format!("{}; {WORKSPACE} is {USER}'s in an image that was derived from it", step.detail);
-    let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
-    cx.warn(told.map(|(code, message)| Warning::new(code, message)));
+    let unmapped = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
+    cx.warn(unmapped.map(|(code, message)| Warning::new(code, message)));
     let certs = Requested::No("there is no network that would need them".into());
     Ok(ResolvedImage { image, step, certs, ..imaged })
 }

@@ -17,7 +17,7 @@ use coracle_runtime::{Command, ContainerPath, ExecTarget};
 /// A top directory with more names is not looked at any further.
 const MAX_NAMES: usize = 10_000;
 
-/// Looks at the top directory of a repository. One that cannot be looked at counts as `general`, and why is told.
+/// Looks at the top directory of a repository. One that cannot be read counts as `general`, with a warning.
 pub(super) async fn scan(cx: &Context, tried: &TryRepo) -> Result<RepoScan, Failure> {
     let names = match tried {
         TryRepo::Directory(dir) => names(dir).map_err(|err| err.to_string()),

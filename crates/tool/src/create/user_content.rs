@@ -18,13 +18,13 @@ impl ProvisionRun<'_> {
         let put_in = &self.request.provisioning;
         let step = match &put_in.dotfiles {
             Requested::No(why) => StepReport::skipped("dotfiles", why),
-            Requested::Yes(asked) => {
+            Requested::Yes(requested) => {
                 self.cx.call.progress.message("setting up the dotfiles").await;
                 let wanted = Dotfiles {
-                    url: asked.url.clone(),
-                    branch: asked.branch.clone(),
-                    target: self.inside(&asked.target)?,
-                    script: asked.script.clone(),
+                    url: requested.url.clone(),
+                    branch: requested.branch.clone(),
+                    target: self.inside(&requested.target)?,
+                    script: requested.script.clone(),
                 };
                 dotfiles(&self.place, &wanted, Some(&self.reporting.live())).await
             }
@@ -45,12 +45,12 @@ impl ProvisionRun<'_> {
 
     pub(super) async fn repositories(&mut self, tried: Option<&ContainerPath>) -> Result<(), Failure> {
         let clone = try_repo::repo(self.request, tried);
-        let asked = &self.request.provisioning.repos;
-        if clone.is_some() || !asked.is_empty() {
+        let requested = &self.request.provisioning.repos;
+        if clone.is_some() || !requested.is_empty() {
             self.cx.call.progress.message("cloning repositories").await;
         }
         let (mut all, mut failed) = (Vec::from_iter(clone), Vec::new());
-        for it in asked {
+        for it in requested {
             match self.repo(it).await {
                 Ok(repo) => all.push(repo),
                 Err(failure) => failed.push(local_repo::failed(&it.from.name(), &self.path_of(it)?, &failure)),
@@ -67,32 +67,32 @@ impl ProvisionRun<'_> {
         Ok(())
     }
 
-    /// Where a clone goes: where it was said, else by its name in the work directory, or in the home if that is the
+    /// Where a clone goes: the requested path, else its name in the work directory, or in the home if that is the
     /// person's.
-    pub(super) fn path_of(&self, asked: &Repo) -> Result<ContainerPath, Failure> {
+    pub(super) fn path_of(&self, requested: &Repo) -> Result<ContainerPath, Failure> {
         let above = if self.place.bound { &self.place.home } else { &self.place.workdir };
-        match &asked.path {
+        match &requested.path {
             Some(path) => self.inside(path),
-            None => Ok(above.join(&asked.from.name())?),
+            None => Ok(above.join(&requested.from.name())?),
         }
     }
 
-    async fn repo(&self, asked: &Repo) -> Result<coracle_provision::RepoRequest, Failure> {
-        let path = self.path_of(asked)?;
-        let from = match &asked.from {
+    async fn repo(&self, requested: &Repo) -> Result<coracle_provision::RepoRequest, Failure> {
+        let path = self.path_of(requested)?;
+        let from = match &requested.from {
             CloneSource::Url(url) => RepoSource::Url(url.clone()),
             CloneSource::Directory(dir) => {
                 let inside = ExecTarget::Guest(self.place.link.clone());
-                let name = asked.from.name();
+                let name = requested.from.name();
                 RepoSource::Copy(Box::pin(local_repo::brought(self.cx, &self.found, &inside, dir, name)).await?)
             }
         };
         Ok(coracle_provision::RepoRequest {
             from,
             path,
-            branch: asked.branch.clone(),
-            install: asked.install.clone(),
-            as_root: asked.as_root,
+            branch: requested.branch.clone(),
+            install: requested.install.clone(),
+            as_root: requested.as_root,
         })
     }
 

@@ -183,15 +183,15 @@ mod tests {
     async fn check(call: &str) -> String {
         let dir = tempfile::tempdir().unwrap();
         let process = Process::new(Context::for_tests(dir.path()));
-        let said = execute(TABLE, &process, CallInput::Text(call.into())).await.json;
-        if said["success"] == true {
-            return Value::Object(said).to_string();
+        let answer = execute(TABLE, &process, CallInput::Text(call.into())).await.json;
+        if answer["success"] == true {
+            return Value::Object(answer).to_string();
         }
-        assert_eq!(said["error"], said["message"]);
-        let problems = said["details"]["problems"].as_array().cloned().unwrap_or_default();
+        assert_eq!(answer["error"], answer["message"]);
+        let problems = answer["details"]["problems"].as_array().cloned().unwrap_or_default();
         let word = |it: &Value, key: &str| it[key].as_str().unwrap_or("-").to_owned();
-        let mut lines = vec![format!("{}: {}", word(&json!(said), "code"), word(&json!(said), "message"))];
-        lines.push(format!("hint: {}", word(&json!(said), "hint")));
+        let mut lines = vec![format!("{}: {}", word(&json!(answer), "code"), word(&json!(answer), "message"))];
+        lines.push(format!("hint: {}", word(&json!(answer), "hint")));
         lines.extend(
             problems.iter().map(|it| format!("{} {}: {}", word(it, "code"), word(it, "field"), word(it, "message"))),
         );

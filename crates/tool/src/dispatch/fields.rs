@@ -49,7 +49,7 @@ pub(super) fn own(
     object: Map<String, Value>,
 ) -> (Map<String, Value>, Problems) {
     let known = entry.arguments();
-    // Asked for only when a field is foreign, which in most calls none is.
+    // Read only for an unknown field, which most calls have not.
     let others = LazyCell::new(|| -> Vec<(&str, Arguments)> {
         table.iter().filter(|it| it.name != entry.name).map(|it| (it.name, it.arguments())).collect()
     });

@@ -1,7 +1,7 @@
 //! One operation is one type: its fields are the arguments, its doc comments are their documentation.
 //!
 //! Reading goes text → object (`parse`) → the operation and its fields (`fields`) → typed arguments (`deserialize`), and
-//! everything that is wrong is told at once.
+//! one failure reports everything that is wrong.
 
 #[cfg(test)]
 mod audited_fields;
@@ -232,7 +232,7 @@ impl OperationEntry {
         }
     }
 
-    /// The same row, for the person at the command line only.
+    /// The same row, for the user at the command line only.
     #[must_use]
     pub const fn for_person(self) -> Self {
         Self { audience: Audience::Person, ..self }

@@ -1,7 +1,7 @@
 //! The table of operations as one tool, in the words of JSON Schema.
 //!
 //! Several APIs refuse `oneOf`, `anyOf` and `allOf` at the root of a tool's schema, and some refuse `$ref`. So one object
-//! is published with the fields of all operations; which belong together is said in words and decided at dispatch.
+//! is published with the fields of all operations; the descriptions say which belong together, and dispatch decides.
 
 use std::collections::BTreeMap;
 
@@ -77,8 +77,8 @@ mod tests {
 
     fn without_users(schema: &Value) -> Value {
         let mut schema = schema.clone();
-        let told = schema["description"].as_str().unwrap_or_default().to_owned();
-        schema["description"] = told.rsplit_once('[').map_or(told.as_str(), |(own, _)| own).trim().into();
+        let described = schema["description"].as_str().unwrap_or_default().to_owned();
+        schema["description"] = described.rsplit_once('[').map_or(described.as_str(), |(own, _)| own).trim().into();
         schema
     }
 
@@ -101,8 +101,11 @@ mod tests {
         let merged = input_schema(operations::ALL);
         let timeout = &merged["properties"]["timeout"];
         assert_eq!(timeout.get("default"), None);
-        let told = timeout["description"].as_str().unwrap();
-        assert!(told.contains("[exec (default 300), exec_background (default 0), job_wait (default 60), "), "{told}");
+        let described = timeout["description"].as_str().unwrap();
+        assert!(
+            described.contains("[exec (default 300), exec_background (default 0), job_wait (default 60), "),
+            "{described}"
+        );
         assert_eq!(merged["properties"]["silence_timeout"]["default"], 0);
     }
 
@@ -119,8 +122,8 @@ mod tests {
 
     #[test]
     fn every_field_and_operation_is_described() {
-        let told = tool(operations::ALL);
-        for (name, schema) in told["input_schema"]["properties"].as_object().unwrap_or(&Map::new()) {
+        let described = tool(operations::ALL);
+        for (name, schema) in described["input_schema"]["properties"].as_object().unwrap_or(&Map::new()) {
             assert!(schema["description"].as_str().is_some_and(|it| !it.starts_with('[')), "{name}");
             assert!(schema.get("type").is_some(), "`{name}` has no type");
         }

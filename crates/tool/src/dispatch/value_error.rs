@@ -74,22 +74,22 @@ impl<'a> ValuePlace<'a> {
         }
     }
 
-    fn expected(&self, told: Option<String>) -> String {
-        let Some(schema) = self.schema else { return told.unwrap_or_else(|| "something else".to_owned()) };
-        let told = told.unwrap_or_else(|| described(schema));
+    fn expected(&self, expected: Option<String>) -> String {
+        let Some(schema) = self.schema else { return expected.unwrap_or_else(|| "something else".to_owned()) };
+        let expected = expected.unwrap_or_else(|| described(schema));
         // Words of ours that have an example already.
-        if told.contains("such as") {
-            return told;
+        if expected.contains("such as") {
+            return expected;
         }
         let examples: Vec<String> = examples(schema).iter().map(|it| format!("`{it}`")).collect();
-        if examples.is_empty() { told } else { format!("{told}, such as {}", examples.join(" or ")) }
+        if examples.is_empty() { expected } else { format!("{expected}, such as {}", examples.join(" or ")) }
     }
 }
 
 /// What a reader expects, unless it is a type of Rust: the schema describes those.
-fn plain(told: &str) -> Option<String> {
+fn plain(expected: &str) -> Option<String> {
     let whole = |most: &str| Some(format!("a whole number from 0 to {most}"));
-    match told {
+    match expected {
         "u8" => whole("255"),
         "u16" => whole("65535"),
         "u32" => whole("4294967295"),
@@ -100,7 +100,7 @@ fn plain(told: &str) -> Option<String> {
         "a string" | "a borrowed string" | "a map" | "a sequence" | "string or map" | "unit" | "null" => None,
         _ if ["struct ", "enum ", "variant ", "tuple ", "newtype ", "unit ", "internally ", "adjacently ", "any "]
             .iter()
-            .any(|it| told.starts_with(it)) =>
+            .any(|it| expected.starts_with(it)) =>
         {
             None
         }

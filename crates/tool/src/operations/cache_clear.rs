@@ -1,4 +1,4 @@
-//! `cache_clear`: kept images go.
+//! `cache_clear`: removes cached images.
 
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText, Symbol};
@@ -14,12 +14,12 @@ use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use jiff::Timestamp;
 
-/// Remove the images that are kept for one purpose, or all of them and the bases that were made here. What a container
+/// Remove the cached images of one purpose, or all of them and the bases that were built here. What a container
 /// uses stays.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct CacheClear {
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
-    /// `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an image for
+    /// `try-repo`, or one that the user configured. It decides image, packages and setup, which are cached as an image for
     /// the next time.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,

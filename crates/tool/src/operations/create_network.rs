@@ -64,8 +64,8 @@ impl Operation for CreateNetwork {
     }
 }
 
-/// Names that begin like this are of networks which nobody asks for: that of a sandbox alone, that of lone containers. They
-/// can be guessed, and whoever had one would keep it from being made.
+/// Prefixes of networks that Coracle creates itself: for one sandbox, and for single containers. They can be guessed, and a
+/// network with such a name would block them.
 fn nobodys(cx: &Context, name: &NetworkName) -> Result<(), Failure> {
     let prefix = format!("{}-", cx.config.label_namespace);
     if name.as_str().starts_with(&prefix) {

@@ -36,7 +36,7 @@ pub struct Destroy {
     /// joins; to `destroy`, the stack that goes with the container.
     #[schemars(with = "Option<String>")]
     pub compose_project: Option<ProjectName>,
-    /// Save no work: what only the container has is lost. The person has to grant it.
+    /// Save no work: what only the container has is lost. The user has to allow it.
     #[schemars(extend("default" = false))]
     pub discard: Option<bool>,
 }
@@ -101,7 +101,7 @@ impl Operation for Destroy {
     }
 }
 
-/// A container whose guest answers is proven ours, and the engine need not be asked once more.
+/// A container whose guest answers is proven ours, and needs no call of the engine.
 async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn ContainerRuntime>, Record), Failure> {
     if let Some((record, _)) = at_hand(&cx.store()?, cx.links(), handle).await? {
         check_session(cx, &record.session, record.name.as_str(), Access::Destroy)?;
@@ -113,11 +113,11 @@ async fn reach_to_destroy(cx: &Context, handle: &Handle) -> Result<(Arc<dyn Cont
 
 /// The container whose end is the end of the stack: a service goes with the one that it stands beside, and only when that
 /// is what was said.
-fn with_its_stack(store: &Store, record: Record, asked: Option<&ProjectName>) -> Result<Record, Failure> {
+fn with_its_stack(store: &Store, record: Record, requested: Option<&ProjectName>) -> Result<Record, Failure> {
     let project = record.compose_project.clone();
-    match (asked, &project) {
-        (Some(asked), project) if project.as_ref() != Some(asked) => {
-            Err(Failure::not_found("compose project", asked.as_str(), &[]).detail("container", &record.name))
+    match (requested, &project) {
+        (Some(requested), project) if project.as_ref() != Some(requested) => {
+            Err(Failure::not_found("compose project", requested.as_str(), &[]).detail("container", &record.name))
         }
         (None, Some(project)) if record.role == Role::Service => {
             let message = format!("`{}` is a service and goes with its stack `{project}`", record.name);
@@ -155,7 +155,7 @@ fn bind_missing(missing: &[PathBuf]) -> Option<Warning> {
     (!names.is_empty()).then(|| Warning::new("mount_missing", message))
 }
 
-/// `force` of an agent does not reach a container that the person adopted.
+/// `force` of an agent does not reach a container that the user adopted.
 fn adopted_stays(container: &ContainerName) -> Warning {
     let message = format!(
         "the container stays: `force` removes an adopted container only at the command line, by `coracle adopt {container}` \

@@ -27,13 +27,13 @@ pub(crate) struct DestroyAll {
     /// Must be true: this cannot be undone.
     #[schemars(extend("default" = false))]
     confirm: Option<bool>,
-    /// `session`, or `all` where the person grants that.
+    /// `session`, or `all` where the user allows it.
     #[schemars(with = "Option<String>", extend("default" = "session", "enum" = ["session", "all"]))]
     scope: Option<Scope>,
     /// Persistent ones too.
     #[schemars(extend("default" = false))]
     include_persistent: Option<bool>,
-    /// Save no work: what only the container has is lost. The person has to grant it.
+    /// Save no work: what only the container has is lost. The user has to allow it.
     #[schemars(extend("default" = false))]
     discard: Option<bool>,
 }

@@ -1,4 +1,4 @@
-//! `images`: what is kept for the next containers.
+//! `images`: lists cached images.
 
 use coracle_context::context::Context;
 use coracle_context::document::{Column, Document, Render, optional};
@@ -15,11 +15,11 @@ use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use jiff::Timestamp;
 
-/// List the images that are kept for purposes, and the bases that were made here, with size, age and use.
+/// List the cached images of purposes, and the bases that were built here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Images {
     /// What it is for: `python`, `node`, `bun`, `rust`, `go`, `general`, `browser`, `desktop`, `clean`, `amplifier`,
-    /// `try-repo`, or one that the person configured. It decides image, packages and setup, which are kept as an image for
+    /// `try-repo`, or one that the user configured. It decides image, packages and setup, which are cached as an image for
     /// the next time.
     #[schemars(with = "Option<String>")]
     purpose: Option<Purpose>,
@@ -66,7 +66,7 @@ impl Render for ImagesResponse {
             let name = it.image.as_str().rsplit('/').next().unwrap_or_default().to_owned();
             vec![name.into(), purpose.into(), base.into(), size.into(), created.into(), in_use.into()]
         };
-        Document::rows(&COLUMNS, &self.images, row, "no images are kept; `coracle create --purpose python` makes one")
+        Document::rows(&COLUMNS, &self.images, row, "no cached images; `coracle create --purpose python` makes one")
     }
 }
 

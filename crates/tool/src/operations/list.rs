@@ -178,16 +178,16 @@ impl OtherRow {
 }
 
 /// Background jobs by container, of all that answer at once. Each that was started is in its record, so most guests need
-/// not be asked.
+/// not be reached.
 async fn jobs_running(cx: &Context, listed: &[ContainerEntry]) -> BTreeMap<RecordId, usize> {
-    let mut asked = JoinSet::new();
+    let mut tasks = JoinSet::new();
     let running_with_jobs =
         |it: &&ContainerEntry| !it.record.jobs.is_empty() && it.container.as_ref().is_some_and(|it| it.running());
     for it in listed.iter().filter(running_with_jobs) {
         let (cx, record) = (cx.clone(), it.record.clone());
-        asked.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
+        tasks.spawn(async move { (record.record_id.clone(), running(&cx, &record).await) });
     }
-    asked.join_all().await.into_iter().collect()
+    tasks.join_all().await.into_iter().collect()
 }
 
 fn row(it: ContainerEntry) -> ContainerRow {

@@ -14,7 +14,7 @@ use crate::schema::result_schema;
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Preflight {
     /// Look again, even if all was well a moment ago.
-    #[expect(dead_code, reason = "only `create` uses a kept verdict; this call always looks")]
+    #[expect(dead_code, reason = "only `create` uses a cached result; this call always looks")]
     #[schemars(extend("default" = false))]
     refresh: Option<bool>,
 }

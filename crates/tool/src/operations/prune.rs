@@ -167,7 +167,7 @@ impl PruneRun<'_> {
         };
         let reader = reader.as_ref().map(|(program, policy)| (program, policy));
         let found = prunable(cx.engines(), &store, cx.links(), &scope).await?;
-        let kept: Vec<_> = found.kept.into_iter().filter(|it| self.sees(it)).collect();
+        let kept: Vec<_> = found.retained.into_iter().filter(|it| self.sees(it)).collect();
         for it in kept {
             self.keep(kind(it.kind), it.name, it.id, it.reason);
         }
@@ -207,7 +207,7 @@ impl PruneRun<'_> {
         own || self.cx.cross_session() == CrossSession::All
     }
 
-    /// What was saved of containers and has been kept for as long as the person wants.
+    /// What was saved of containers and is older than the user wants.
     fn saved(&mut self) -> Result<(), Failure> {
         if !self.wants(PruneTarget::Saved) {
             return Ok(());
@@ -222,7 +222,7 @@ impl PruneRun<'_> {
                 kind: PruneTarget::Saved,
                 name: format!("{}/{}", it.name, it.time),
                 id: None,
-                reason: "it was kept as long as `lifecycle.save_keep` says".to_owned(),
+                reason: "it is older than `lifecycle.save_keep`".to_owned(),
                 bytes: Some(it.manifest.bytes()),
                 removed: !dry_run,
                 error: None,

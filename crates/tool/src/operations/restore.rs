@@ -15,7 +15,7 @@ use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
 
-/// Make a container from a snapshot: its files as they were kept, and whatever `create` puts into a container, anew.
+/// Create a container from a snapshot: its files, and everything that `create` puts into a container.
 /// Without `purpose` it has that of the snapshot; `workdir` and `mount_cwd` are by default those of the container that was
 /// kept.
 #[derive(Debug, Deserialize, JsonSchema)]

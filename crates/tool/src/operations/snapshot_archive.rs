@@ -125,8 +125,8 @@ impl Operation for SnapshotImport {
         let name = self.snapshot.unwrap_or_else(|| archived.name.clone());
         not_for_snippets(cx, &snapshots.reference(&name))?;
         let progress = cx.call.progress.clone();
-        let told = move |text: &str| progress.note(text);
-        let place = snapshots.place(&*runtime, name, self.replace.unwrap_or(false), &told).await?;
+        let note = move |text: &str| progress.note(text);
+        let place = snapshots.place(&*runtime, name, self.replace.unwrap_or(false), &note).await?;
         let spool = spool(cx)?;
         cx.call.progress.message(format!("reading snapshot {}", archived.name)).await;
         let watched = [duplicate(&spool)?];
@@ -144,7 +144,7 @@ impl Operation for SnapshotImport {
     }
 }
 
-/// A file of the host in a directory that the person allows.
+/// A file of the host in a directory that the user allows.
 async fn new_file(cx: &Context, text: &str, replace: bool) -> Result<HostFile, Failure> {
     let path = host_path(text, cx);
     let name = path.file_name().and_then(|it| it.to_str()).filter(|_| !text.ends_with('/'));

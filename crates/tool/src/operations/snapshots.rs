@@ -1,4 +1,4 @@
-//! `snapshots`: what was kept.
+//! `snapshots`: lists snapshots.
 
 use coracle_context::context::Context;
 use coracle_context::document::{Column, Document, Render};

@@ -75,7 +75,7 @@ pub struct StatusResponse {
     /// What it uses now, if it runs and the engine says so.
     pub usage: Option<ContainerUsage>,
     jobs_running: usize,
-    /// Variables that were lost when the container was started anew.
+    /// Variables that were lost when the container was restarted.
     env_missing: Vec<String>,
     /// Protected paths in directories of the host, which commands cannot change. `git config --global` works.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -132,7 +132,7 @@ impl Operation for StatusOf {
         };
         let usage = async {
             match there.filter(|it| it.running()) {
-                // What cannot be told is left out: all else that is known is worth the answer.
+                // Unknown usage is left out rather than failing the call.
                 Some(it) => runtime.usage(&it.id).await.unwrap_or_default(),
                 None => None,
             }

@@ -21,7 +21,7 @@ use crate::target::{CommandTarget, reach_inside, reach_running};
 use jiff::Timestamp;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
-/// passes. One that does not become ready is a failed call, `unhealthy`, with what the last attempt said.
+/// passes. One that does not become ready is a failed call, `unhealthy`, with the output of the last attempt.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct WaitHealthy {
     /// Container to act on: its name, or an id of at least 12 digits.
@@ -90,7 +90,7 @@ fn response(waited: HealthReport, container: String, most: u32) -> Result<WaitHe
     };
     let detail = format!("Health check failed {attempts} times in {} s", took.as_secs());
     Err(Failure::new(Code::Unhealthy, format!("`{container}` did not become healthy in {attempts} attempts"))
-        .hint("`last_error` is what the last attempt said; look with `exec`, or give more `retries`")
+        .hint("`last_error` is the output of the last attempt; look with `exec`, or give more `retries`")
         .known("container", container)
         .known("attempts", attempts)
         .known("detail", detail)

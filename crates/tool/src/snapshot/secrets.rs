@@ -1,4 +1,4 @@
-//! The search for secrets in files that are to be kept.
+//! The search for secrets in the files of a snapshot.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// For all files together.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Paths that are told.
+/// Paths in a message.
 const MAX_PATHS: u64 = 100;
 
 /// Looks through what was written since the container began. A container without a guest has no secret of anybody's.
@@ -41,7 +41,7 @@ pub(super) async fn search(cx: &Context, record: &Record, inside: &ExecTarget) -
 fn judged(walked: ScanReport, then: SnapshotSecrets) -> Result<Vec<Warning>, Failure> {
     let mut paths: Vec<String> = walked.entries.into_iter().map(|it| it.path).collect();
     paths.sort();
-    let told = match paths.as_slice() {
+    let message = match paths.as_slice() {
         [] if walked.more => {
             let message = "there are more files than could be searched for secrets in 2 s; those that were hold none";
             return Ok(vec![Warning::new("snapshot_secrets", message)]);
@@ -53,8 +53,8 @@ fn judged(walked: ScanReport, then: SnapshotSecrets) -> Result<Vec<Warning>, Fai
         }
     };
     match then {
-        SnapshotSecrets::Warn => Ok(vec![Warning::new("snapshot_secrets", told)]),
-        SnapshotSecrets::Refuse => Err(Failure::new(Code::SnapshotSecrets, told)
+        SnapshotSecrets::Warn => Ok(vec![Warning::new("snapshot_secrets", message)]),
+        SnapshotSecrets::Refuse => Err(Failure::new(Code::SnapshotSecrets, message)
             .detail("paths", paths)
             .detail("setting", "security.snapshot_secrets")
             .hint("remove them from the files in `details.paths`, then call again")),

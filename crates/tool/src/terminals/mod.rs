@@ -137,7 +137,7 @@ fn outlives_the_call(cx: &Context) -> Result<(), Failure> {
         .hint("open it over MCP; `exec` runs one command"))
 }
 
-/// The time of a wait: that of the call, within what the person allows.
+/// The time of a wait: that of the call, within the user's limit.
 fn until(cx: &Context, timeout: Option<Seconds>, usual: Seconds) -> Result<tokio::time::Instant, Failure> {
     let most = cx.config.jobs.wait_max;
     let timeout = timeout.unwrap_or(usual.min(most));

@@ -38,7 +38,7 @@ pub(crate) struct ShellOpen {
     /// Where commands run, and where the working directory is mounted. Made if missing.
     #[schemars(with = "Option<String>", extend("default" = "/workspace"))]
     workdir: Option<String>,
-    /// Variables for the command or commands. Their values are kept in memory alone.
+    /// Variables for the command or commands. Their values stay in memory.
     #[serde(default, deserialize_with = "pairs")]
     #[schemars(with = "Option<Pairs>")]
     env: Option<BTreeMap<String, Value>>,

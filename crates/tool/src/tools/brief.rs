@@ -132,7 +132,7 @@ const RAISED: &str = "Evaluation failed: ";
 /// Characters of an exception.
 const MAX_RAISED: usize = 500;
 
-/// An end of fewer characters is all that the beginning lacks: 4 KiB of it are kept, and a character has at most four bytes.
+/// An end of fewer characters is all that the beginning lacks: 4 KiB of it are retained, and a character has at most four bytes.
 const WHOLE: usize = 1024;
 
 /// A stream of a run, of which the middle may be missing. Nothing keeps it.

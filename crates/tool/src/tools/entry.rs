@@ -1,4 +1,4 @@
-//! A tool as a row: how its arguments are read, and how its answer is told.
+//! A tool as a row: how its arguments are read, and how its answer is rendered.
 
 use coracle_context::config::Toolset;
 use coracle_context::failure::{self, Failure};
@@ -75,7 +75,7 @@ impl OperationEntry {
         if self.shape == AnswerShape::Snippet { value } else { envelope_schema(&value) }
     }
 
-    /// What it answers, in the words of JSON Schema; nothing where clients are not to be told.
+    /// What it answers, in the words of JSON Schema; nothing where clients get no schema.
     #[must_use]
     pub fn published_output(&self) -> Option<Value> {
         let is_forwarded = matches!(self.shape, AnswerShape::Forwarded { .. });
@@ -142,7 +142,7 @@ fn prepare_shell_output(_: &'static str, mut args: Arguments) -> Result<Prepared
         let value = tool.run(&process.context, &workspace).await?;
         let data = value.get("data").and_then(Value::as_str).map(str::to_owned);
         let rendered = data.unwrap_or_else(|| serde_json::to_string(&value.get("matches")).unwrap_or_default());
-        let message = "Read kept output.";
+        let message = "Read stored output.";
         Ok(of_text(Response::done(message, value).envelope(), format!("{message}\n\n{rendered}")))
     }))
 }

@@ -68,7 +68,7 @@ pub const CLASSIC: &str = "containers";
 /// Names of the shell.
 const SHELLS: [&str; 2] = [<Shell as coracle_workspace::Tool>::NAME, "podman_shell"];
 
-/// The tools that the person's configuration gives.
+/// The tools of the user's configuration.
 pub fn given(process: &Process) -> Vec<OperationEntry> {
     let sets = &process.toolsets;
     let names = &process.context.config.workspace.shell_names;

@@ -66,6 +66,6 @@ async fn read(page: &JobPage<'_>, cx: &Context, link: &Link) -> Result<Map<Strin
     let output = page.read(cx, link, &Redactor::default()).await?;
     match serde_json::to_value(output) {
         Ok(Value::Object(fields)) => Ok(fields),
-        other => Err(Failure::internal(format!("kept output cannot be told: {other:?}"))),
+        other => Err(Failure::internal(format!("stored output cannot be read: {other:?}"))),
     }
 }

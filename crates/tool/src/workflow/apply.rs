@@ -12,7 +12,7 @@ use crate::dispatch::{Effect, Operation};
 use crate::worktree::{CheckoutRequest, Workflow};
 
 /// Bring the work of a workflow that ended into the directory that it began from: all of it, or nothing where something
-/// conflicts. For a repository of a URL that is the working directory. Files that decide what programs do are for the person to change.
+/// conflicts. For a repository of a URL that is the working directory. Files that decide what programs do are for the user to change.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct WorkflowApply {
     /// The workflow's id.
@@ -52,7 +52,7 @@ fn refused(rule: &'static str, message: &str, workflow: &Workflow, arguments: &s
     let setting = (rule == "policy").then_some(rule);
     let problem = Problem { rule, setting, value: workflow.0.to_string(), message: message.to_owned() };
     Failure::from(PolicyRefusal { problems: vec![problem] }).hint(format!(
-        "`workflow_diff` has the patch, which you can apply in your own container; the person runs `coracle worktree \
+        "`workflow_diff` has the patch, which you can apply in your own container; the user runs `coracle worktree \
          apply {arguments}`"
     ))
 }

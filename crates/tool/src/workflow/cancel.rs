@@ -1,4 +1,4 @@
-//! `workflow_cancel`: an agent is told to stop.
+//! `workflow_cancel`: stops an agent.
 
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;
@@ -20,7 +20,7 @@ pub(crate) struct WorkflowCancel {
 /// The answer.
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkflowCancelResponse {
-    /// How it stood when it was asked to stop.
+    /// Its state when the request to stop came.
     was: RunState,
 }
 

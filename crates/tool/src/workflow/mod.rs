@@ -44,7 +44,7 @@ impl OpenWorkflow {
             let message = format!("The sandbox of `{}` was removed, and its worktree with it.", workflow.0);
             let failure = Failure::new(Code::WorktreeMissing, message).detail("state", run.state);
             return Err(failure.hint_for(
-                "`workflow_start` starts the task again; the person finds saved work with `coracle saved list`",
+                "`workflow_start` starts the task again; the user finds saved work with `coracle saved list`",
                 "`coracle saved list` shows what was saved",
             ));
         }
@@ -62,7 +62,7 @@ fn has_ended(run: &RunRecord) -> Result<(), Failure> {
     Err(failure.hint("`workflow_events` with `timeout` waits for it; `workflow_cancel` ends it"))
 }
 
-/// The last run of a workflow, and its sandbox. An agent sees those that it started; the person sees all.
+/// The last run of a workflow, and its sandbox. An agent sees those that it started; the user sees all.
 async fn find(process: &Process, workflow: &Workflow) -> Result<(Arc<SandboxHandle>, RunRecords, RunRecord), Failure> {
     let cx = &process.context;
     let all = cx.cross_session() == CrossSession::All;

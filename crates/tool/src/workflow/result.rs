@@ -26,7 +26,7 @@ pub(crate) struct WorkflowResult {
 #[derive(Debug, Serialize)]
 pub(crate) struct WorkflowResultResponse {
     state: RunState,
-    /// What the agent said last; JSON where `workflow_start` had a schema.
+    /// The last message of the agent; JSON where `workflow_start` had a schema.
     answer: Option<Value>,
     branch: String,
     /// Newest first. Missing when the sandbox cannot be opened.
@@ -51,7 +51,7 @@ impl Operation<Process> for WorkflowResult {
     async fn run(self, process: &Process) -> Result<WorkflowResultResponse, Failure> {
         let (sandbox, runs, run) = find(process, &self.workflow).await?;
         has_ended(&run)?;
-        // What the agent said is on this host, whatever became of its sandbox.
+        // The agent's result is on this host, even if its sandbox is gone.
         let (commits, uncommitted) = match work(process, &self.workflow).await {
             Ok(AgentWork { commits, uncommitted, stray }) => {
                 process.context.warn(stray.map(|it| Warning::new("other_branch", it.warning().message)));

@@ -35,7 +35,7 @@ pub(crate) struct WorkflowStart {
     profile: Option<Profile>,
     /// The model; that of the configuration when missing.
     model: Option<String>,
-    /// What the model is told beside the task.
+    /// Instructions for the model in addition to the task.
     instructions: Option<String>,
     /// JSON Schema of the result.
     #[schemars(with = "Option<serde_json::Map<String, Value>>")]
@@ -48,7 +48,7 @@ pub(crate) struct WorkflowStartResponse {
     workflow: WorkflowId,
     run_id: String,
     branch: String,
-    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    /// What of the repository's `devcontainer.json` was honoured, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     devcontainer: Option<DevcontainerReport>,
 }
@@ -119,11 +119,11 @@ async fn ready(
     cx.unless_cancelled(async { Ok(Box::pin(sandbox.worktrees.setup_repo(&open.inside, &source)).await?) }).await?;
     let worktree = Box::pin(sandbox.worktrees.create(&open.inside, &ask)).await?;
     sandbox.set_env(&open, &worktree).await?;
-    let told = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
-    Ok((open, worktree, told))
+    let applied = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
+    Ok((open, worktree, applied))
 }
 
-/// The person names any profile; an agent those that it was given.
+/// The user may name any profile; an agent only those that it was granted.
 fn may_name(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
     if cx.call.frontend.is_of_person() || cx.config.sandbox.agent_profiles.contains(profile) {
         return Ok(());

@@ -21,7 +21,7 @@ use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
 
 /// Give a workflow a branch and a directory of its own, in a sandbox of its own: the repository is fetched to this host once,
-/// and what the sandbox lacks of it goes in. Said again for the same workflow it gives what is there.
+/// and what the sandbox lacks of it goes in. A second call for the same workflow returns the existing worktree.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Create {
     /// The repository: a URL, or a directory beneath the working directory or another allowed one; the working directory
@@ -49,7 +49,7 @@ pub(crate) struct WorktreeCreateResponse {
     #[serde(flatten)]
     worktree: Worktree,
     repository: RepositoryInfo,
-    /// What of the repository's `devcontainer.json` was honoured, if it was asked.
+    /// What of the repository's `devcontainer.json` was honoured, if it was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     devcontainer: Option<DevcontainerReport>,
 }
@@ -64,8 +64,8 @@ impl Operation<Process> for Create {
         let made_up = || WorkflowId::parse(format!("w-{}", random_hex::<4>())).map(Workflow);
         let workflow = self.workflow.map_or_else(made_up, Ok)?;
         let profile = self.profile.map_or_else(usual_profile, |it| it.0);
-        let said = coracle_prepare::sandbox::source::source(cx, self.source);
-        let (source, base) = (said.as_str(), self.base.as_deref());
+        let source_path = coracle_prepare::sandbox::source::source(cx, self.source);
+        let (source, base) = (source_path.as_str(), self.base.as_deref());
         let uncommitted = crate::worktree::uncommitted(cx, self.include_uncommitted, source, base)?;
         let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
         sandbox.worktrees.expect_source(source)?;
@@ -80,7 +80,7 @@ impl Operation<Process> for Create {
             // What is too old makes room for it.
             Box::pin(expire(process.sandboxes())).await;
         }
-        let setup = SetupRequest { source: said, replace: false };
+        let setup = SetupRequest { source: source_path, replace: false };
         let (base, branch) = (self.base, self.branch);
         let ask = CreateRequest { base, branch, uncommitted, ..CreateRequest::new(workflow.0.clone()) };
         let made = ready(cx, &sandbox, setup, ask).await;
@@ -132,8 +132,8 @@ async fn ready(
     worktree.warnings.extend(open.warnings());
     worktree.warnings.extend(sandbox.git_identity.warning());
     let engine = cx.runtime().await?;
-    let told = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
-    worktree.warnings.extend(told.map(|(code, message)| SandboxWarning::new(code, message)));
+    let unmapped = strict::unmapped(cx, (engine.kind(), engine.endpoint().rootless));
+    worktree.warnings.extend(unmapped.map(|(code, message)| SandboxWarning::new(code, message)));
     let devcontainer = apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     Ok((repository, worktree, devcontainer))
 }

@@ -32,7 +32,7 @@ pub(crate) struct WorktreeListResponse {
     /// Workflows of sandboxes that were not looked into.
     stopped: Vec<StoppedWorkflow>,
     count: usize,
-    /// `review`: changes in shared files that the person's git would act on, and that Coracle did not write. Others are of
+    /// `review`: changes in shared files that the user's git would act on, and that Coracle did not write. Others are of
     /// workflows whose records cannot be read.
     warnings: Vec<SandboxWarning>,
 }

@@ -62,14 +62,14 @@ pub(crate) async fn open(
     Ok((sandbox, open))
 }
 
-/// What is done about what is not committed in a source, as the caller says or the person's settings do.
+/// What to do with uncommitted changes of a source, by the call or the user's settings.
 pub(crate) fn uncommitted(
     cx: &Context,
-    said: Option<bool>,
+    requested: Option<bool>,
     source: &str,
     base: Option<&str>,
 ) -> Result<SourceChanges, Failure> {
-    let taken = said.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
+    let taken = requested.unwrap_or(cx.config.sandbox.worktree.include_uncommitted && base.is_none());
     let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());
     let written_inside = dir.is_absolute() && cx.store()?.is_written_inside(&dir)?;
     match (written_inside, taken) {

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use super::{Profile, Workflow, open};
 use crate::dispatch::{Effect, Operation};
 
-/// Push a workflow's branch to the repository that it came from, from this host and with the person's credential, which
+/// Push a workflow's branch to the repository that it came from, from this host and with the user's credential, which
 /// does not go in. Only its own branch, and only forwards.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Push {
     /// The workflow's id.
     workflow: Workflow,
-    /// Replace what the remote has, if nobody else pushed there since.
+    /// Replace what the remote has, if nothing else was pushed there since.
     #[schemars(extend("default" = false))]
     force_with_lease: Option<bool>,
     /// The kind of sandbox; when missing, the workflow's, else `default`.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::{Profile, Workflow};
 use crate::dispatch::{Effect, Operation};
 
-/// An agent that was told to stop has so long.
+/// How long an agent has to stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Remove a workflow: its worktree, its branch, its ports, and its sandbox when no other workflow is in that. What only it
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Remove {
     /// The workflow's id.
     workflow: Workflow,
-    /// Save nothing. The person's configuration has to allow it.
+    /// Save nothing. The user's configuration has to allow it.
     #[schemars(extend("default" = false))]
     discard: Option<bool>,
     /// Save ignored files as well.

@@ -23,9 +23,9 @@ use crate::import::Filter;
 /// Options of an apply.
 #[derive(Clone, Debug)]
 pub struct ApplyOptions {
-    /// Names that need the person's word, beside those that programs act on anyway.
+    /// Names that need the user's approval, in addition to files that programs act on.
     pub protected: Vec<String>,
-    /// The person gave it.
+    /// The user approved it.
     pub also_protected: bool,
     /// Where new content waits until everything is known.
     pub scratch: PathBuf,
@@ -40,7 +40,7 @@ pub struct AppliedChanges {
     pub files: Vec<AppliedFile>,
     /// Files that were skipped.
     pub passed: Vec<SkippedFile>,
-    /// Files of protected names, which need the person's word.
+    /// Files of protected names, which need the user's approval.
     pub protected: Vec<String>,
     /// What the workspace is held against from now on.
     pub baseline: Baseline,
@@ -193,7 +193,7 @@ fn classify(baseline: &Baseline, changes: &Changes, options: &ApplyOptions) -> R
     Ok(classified)
 }
 
-/// Whether a path has a name in it that the person protects, wherever the tree begins. File systems that fold case are thought of.
+/// Whether a path has a name that the user protects, at any depth. Case is ignored, for file systems that fold it.
 fn is_protected(path: &str, protected: &[String]) -> bool {
     let path = path.to_lowercase();
     let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty()).collect();

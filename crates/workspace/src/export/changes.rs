@@ -90,7 +90,7 @@ pub fn changes(baseline: &Baseline, now: &[FileDigest]) -> Changes {
 pub(super) fn travels(sum: &FileDigest) -> Result<BaselineFile, &'static str> {
     let none = sum.path.is_empty() || sum.path.contains('\0');
     if none || sum.odd || plain_name(Path::new(&sum.path)).is_none_or(|it| it != sum.path) {
-        return Err("its name is none that can be kept");
+        return Err("its name cannot be exported");
     }
     match (sum.kind, &sum.sha256) {
         (EntryKind::File, Some(sha256)) => {

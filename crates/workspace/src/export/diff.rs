@@ -37,7 +37,7 @@ pub struct FileDiff {
     pub note: Option<&'static str>,
 }
 
-/// Compares every file that changed with what was copied in. That is kept nowhere but on the host, so where the host's
+/// Compares every file that changed with what was copied in. That is stored only on the host, so where the host's
 /// file is another one by now, the difference is not known.
 ///
 /// # Errors

@@ -23,9 +23,9 @@ fn files_are_added_changed_and_deleted() {
         [sum("same", "a", 0o100_664), sum("mode", "a", 0o755), sum("text", "b", 0o644), sum("new", "a", 0o644), link];
     let baseline = baseline(&[("same", "a"), ("mode", "a"), ("text", "a"), ("gone", "a"), ("linked", "a")]);
     let changes = changes(&baseline, &now);
-    let told: Vec<_> = changes.files.iter().map(|it| (it.path.as_str(), it.kind())).collect();
+    let listed: Vec<_> = changes.files.iter().map(|it| (it.path.as_str(), it.kind())).collect();
     use ChangeKind::{Added, Changed, Deleted};
-    assert_eq!(told, [("gone", Deleted), ("mode", Changed), ("new", Added), ("text", Changed)]);
+    assert_eq!(listed, [("gone", Deleted), ("mode", Changed), ("new", Added), ("text", Changed)]);
     assert_eq!(changes.passed.len(), 1, "a file that became a link is not deleted: {:?}", changes.passed);
 }
 

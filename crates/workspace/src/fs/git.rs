@@ -81,9 +81,9 @@ impl<'a> IndexGit<'a> {
     async fn stand(&self) -> Result<()> {
         let mut left = ATTEMPTS;
         let (repository, top) = loop {
-            let told = self.run("", &["rev-parse", "--absolute-git-dir", "--show-toplevel"]).await?;
-            let places = String::from_utf8_lossy(&told.stdout).into_owned();
-            if let Some((repository, top)) = places.trim_end().split_once('\n').filter(|_| told.ok()) {
+            let output = self.run("", &["rev-parse", "--absolute-git-dir", "--show-toplevel"]).await?;
+            let places = String::from_utf8_lossy(&output.stdout).into_owned();
+            if let Some((repository, top)) = places.trim_end().split_once('\n').filter(|_| output.ok()) {
                 break (repository.to_owned(), top.to_owned());
             }
             let init = ["init", "--quiet", "--bare", "--template=", &self.from("")];
@@ -119,8 +119,8 @@ impl<'a> IndexGit<'a> {
         FileRef { user, path: format!("/{}/{name}", self.repository), follow: false }
     }
 
-    fn argv(&self, dir: &str, said: &[&str]) -> Vec<String> {
-        words(&[format!("--git-dir={}", self.from(dir)), "--work-tree=.".into()], said)
+    fn argv(&self, dir: &str, arguments: &[&str]) -> Vec<String> {
+        words(&[format!("--git-dir={}", self.from(dir)), "--work-tree=.".into()], arguments)
     }
 
     /// Runs it in a directory of the workspace, whose files it is about.
@@ -177,10 +177,10 @@ impl<'a> IndexGit<'a> {
 }
 
 /// A git about a place, with our settings.
-fn words(place: &[String], said: &[&str]) -> Vec<String> {
+fn words(place: &[String], arguments: &[&str]) -> Vec<String> {
     let settings = git::settings(Side::Inside).chain(SETTINGS).flat_map(|it| ["-c", it]);
     let fixed = ["git", "--no-pager"].into_iter().chain(place.iter().map(String::as_str));
-    fixed.chain(settings).chain(said.iter().copied()).map(str::to_owned).collect()
+    fixed.chain(settings).chain(arguments.iter().copied()).map(str::to_owned).collect()
 }
 
 /// The result of a git.
@@ -241,10 +241,10 @@ async fn home(fs: &GuestFs) -> Result<ContainerPath> {
     let mut exec = Exec::new(Command::Argv(argv.to_vec()), fs.user, ContainerPath::root());
     let env = git::environment(Side::Inside).filter(|it| it.0 != "HOME").chain([("GIT_DIR", "/nonexistent")]);
     exec.env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let told = run(fs, exec).await?;
-    if !told.ok() {
+    let output = run(fs, exec).await?;
+    if !output.ok() {
         return Err(NONE);
     }
-    let home = String::from_utf8(told.stdout).map_err(|_| NONE)?;
+    let home = String::from_utf8(output.stdout).map_err(|_| NONE)?;
     ContainerPath::parse(home.trim_end_matches('\n')).map_err(|_| NONE)
 }

@@ -24,7 +24,7 @@ const CHUNK: u32 = 8 << 20;
 /// How often a file of several pieces is read again when it is replaced concurrently.
 const MAX_READ: usize = 5;
 
-/// A removal that takes longer is asked for again, so often.
+/// How often a removal that takes longer is requested again.
 const REMOVE_WITHIN_MS: u64 = 60_000;
 const MAX_REMOVE: usize = 10;
 
@@ -295,7 +295,7 @@ impl GuestFs {
 
     /// Saves all files and links under a tag, and returns the id of the snapshot, until [`forget`](Self::forget).
     ///
-    /// Kept are names, bytes, link targets and whether a file can be executed; ignored files as all others. Directories
+    /// It stores names, bytes, link targets and whether a file can be executed; ignored files as all others. Directories
     /// named `.git`, empty directories, pipes, sockets and devices are not. It lies outside of the workspace, in the
     /// container, and goes with it. A tag has 1 to 64 letters, digits, `.`, `_` and `-`, begins with a letter or digit,
     /// has no `..` and does not end in `.` or `.lock`.
@@ -357,7 +357,7 @@ fn named(err: FsError, path: &str) -> FsError {
     }
 }
 
-/// The guest answered something else than was asked for, which none of ours does.
+/// The guest's answer is of another type than the request, which ours never is.
 fn unexpected(path: &str) -> FsError {
     FsError::Io { path: path.to_owned(), detail: "the guest answered something else".into() }
 }

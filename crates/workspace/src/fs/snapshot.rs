@@ -1,4 +1,4 @@
-//! Files as they were: kept under tags, and brought back.
+//! Snapshots of files under tags, and their restoration.
 
 use super::git::{CLEAN, IndexGit};
 use super::{FsError, GuestFs, Result};
@@ -90,7 +90,7 @@ async fn bring_back(git: &IndexGit<'_>, tag: &Tag) -> Result<()> {
 /// Age at which unreferenced objects are freed: longer than any snapshot takes.
 const PRUNE: &str = "--prune=15.minutes.ago";
 
-/// Lets go of a tag, and frees what is kept by none.
+/// Removes a tag, and frees what no tag holds.
 pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
     let git = IndexGit::open(fs).await?;
     let gone = async {
@@ -106,13 +106,13 @@ pub(super) async fn forget(fs: &GuestFs, tag: &Tag) -> Result<()> {
 
 async fn find(git: &IndexGit<'_>, tag: &Tag) -> Result<Option<String>> {
     let commit = format!("{}^{{commit}}", tag.reference());
-    let told = git.run("", &["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]).await?;
-    if told.ok() { id(&told.stdout).map(Some) } else { Ok(None) }
+    let output = git.run("", &["rev-parse", "--verify", "--quiet", "--end-of-options", &commit]).await?;
+    if output.ok() { id(&output.stdout).map(Some) } else { Ok(None) }
 }
 
 /// Repositories that an index names as such.
-fn gitlinks(told: &[u8]) -> Vec<&str> {
-    let records = told.split(|it| *it == 0).filter_map(|it| str::from_utf8(it).ok()?.strip_prefix("160000 "));
+fn gitlinks(output: &[u8]) -> Vec<&str> {
+    let records = output.split(|it| *it == 0).filter_map(|it| str::from_utf8(it).ok()?.strip_prefix("160000 "));
     records.filter_map(|it| it.split_once('\t').map(|it| it.1)).collect()
 }
 
@@ -135,15 +135,15 @@ async fn files(git: &IndexGit<'_>) -> Result<WorkspaceListing> {
             return Err(FsError::Git(format!("there are more than {MAX_REPOSITORIES} repositories")));
         }
         // Unreadable files are not listed, so a restore would remove them.
-        let told = match git.printed_whole(&dir, &["ls-files", "-z", "--others"]).await {
+        let output = match git.printed_whole(&dir, &["ls-files", "-z", "--others"]).await {
             // It was removed concurrently.
             Err(FsError::NotFound(_)) if !dir.is_empty() => continue,
-            told => told?,
+            output => output?,
         };
-        if told.is_empty() && !dir.is_empty() {
+        if output.is_empty() && !dir.is_empty() {
             seen.bare.push(dir.trim_end_matches('/').to_owned());
         }
-        for name in told.split(|it| *it == 0).filter(|it| !it.is_empty()) {
+        for name in output.split(|it| *it == 0).filter(|it| !it.is_empty()) {
             if let Some(inner) = name.strip_suffix(b"/") {
                 let inner = str::from_utf8(inner).map_err(|_| {
                     FsError::invalid(&String::from_utf8_lossy(inner), "is a repository whose name is no UTF-8")

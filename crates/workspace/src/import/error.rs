@@ -20,7 +20,7 @@ pub enum ImportError {
     /// More bytes or files than it may have.
     #[error("Host mount exceeded the configured byte budget.")]
     TooLarge {
-        /// The person's name for it.
+        /// The user's name for it.
         name: String,
         /// The limit.
         limit: u64,

@@ -8,7 +8,7 @@ pub struct Filter {
     include: Vec<PathPattern>,
     exclude: Vec<PathPattern>,
     /// The original patterns.
-    said: (Vec<String>, Vec<String>),
+    given: (Vec<String>, Vec<String>),
 }
 
 impl Filter {
@@ -18,19 +18,19 @@ impl Filter {
     /// The pattern that cannot be read, and why.
     pub fn new(include: &[String], exclude: &[String]) -> Result<Self, (String, String)> {
         let read = |all: &[String]| {
-            let said = all.iter().map(|it| it.trim()).filter(|it| !it.is_empty());
-            said.map(|it| parse(it).map_err(|why| (it.to_owned(), why))).collect::<Result<Vec<_>, _>>()
+            let given = all.iter().map(|it| it.trim()).filter(|it| !it.is_empty());
+            given.map(|it| parse(it).map_err(|why| (it.to_owned(), why))).collect::<Result<Vec<_>, _>>()
         };
-        let said = (include.to_vec(), exclude.to_vec());
-        Ok(Self { include: read(include)?, exclude: read(exclude)?, said })
+        let given = (include.to_vec(), exclude.to_vec());
+        Ok(Self { include: read(include)?, exclude: read(exclude)?, given })
     }
 
     pub(super) fn include(&self) -> &[String] {
-        &self.said.0
+        &self.given.0
     }
 
     pub(super) fn exclude(&self) -> &[String] {
-        &self.said.1
+        &self.given.1
     }
 
     /// Whether a file is meant, by its path from the directory.

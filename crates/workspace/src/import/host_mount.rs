@@ -11,7 +11,7 @@ pub(crate) const MODE: u32 = 0o755;
 /// A directory of the host that is to be copied.
 #[derive(Clone, Debug)]
 pub struct HostMount {
-    /// The person's name for it.
+    /// The user's name for it.
     pub name: String,
     /// The allowed directory that it lies in: no link leads out of it.
     pub root: HostPath,

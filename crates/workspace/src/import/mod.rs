@@ -3,7 +3,7 @@
 //! A plan is made first, from names and sizes only. Then files are read and sent in a few large pieces into a staging
 //! directory, which is moved into the workspace in one step at the end.
 //!
-//! **Invariant:** the host is walked by descriptors beneath a directory that the person allows. A link is followed only
+//! **Invariant:** the host is walked by descriptors beneath a directory that the user allows. A link is followed only
 //! if the mount allows it, and its target is resolved here, name by name.
 //! **Invariant:** a failure leaves the workspace as it was.
 

@@ -254,7 +254,7 @@ impl Planner<'_> {
     }
 }
 
-/// A file as the person finds it.
+/// A file of the user.
 pub(super) fn shown(name: &str, inner: &str) -> String {
     if inner.is_empty() { name.to_owned() } else { format!("{}/{inner}", name.trim_end_matches('/')) }
 }

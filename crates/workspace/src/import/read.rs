@@ -133,7 +133,7 @@ impl ImportReader<'_> {
 
     fn flush(&mut self) -> Result<(), ImportError> {
         let batch = std::mem::take(&mut self.batch);
-        if (self.send)(batch.files) { Ok(()) } else { Err(ImportError::Inside("nobody takes them".into())) }
+        if (self.send)(batch.files) { Ok(()) } else { Err(ImportError::Inside("the receiver is gone".into())) }
     }
 }
 

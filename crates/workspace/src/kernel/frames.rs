@@ -36,7 +36,7 @@ impl FrameReader {
         Self { mark, pending: Vec::new(), reply: Vec::new() }
     }
 
-    /// Adds a piece. What may be the begin of a frame is kept until more comes.
+    /// Adds a piece. A possible start of a frame is held back until more comes.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Vec<KernelFrame> {
         self.pending.extend_from_slice(bytes);
         let mut frames = Vec::new();
@@ -55,13 +55,13 @@ impl FrameReader {
             let frame: Vec<u8> = self.pending.drain(..=self.mark.len() + length).collect();
             frames.extend(self.piece(&frame[self.mark.len()..frame.len() - 1]));
         }
-        let kept = (1..self.mark.len()).rev().find(|it| self.pending.ends_with(&self.mark[..*it])).unwrap_or(0);
-        let printed = self.pending.len() - kept;
+        let held_back = (1..self.mark.len()).rev().find(|it| self.pending.ends_with(&self.mark[..*it])).unwrap_or(0);
+        let printed = self.pending.len() - held_back;
         take_printed(&mut self.pending, printed, &mut frames);
         frames
     }
 
-    /// What was kept, when nothing more comes.
+    /// The part that was held back, at the end of the stream.
     pub(super) fn end(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.pending)
     }
@@ -150,9 +150,9 @@ mod tests {
                 rest = more;
             }
             pieces.push(rest);
-            let (seen, told) = read(&pieces);
+            let (seen, sent) = read(&pieces);
             prop_assert_eq!(String::from_utf8(seen).unwrap(), printed);
-            prop_assert_eq!(told, replies);
+            prop_assert_eq!(sent, replies);
         }
     }
 }

@@ -63,8 +63,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn w42_an_engine_that_is_missing_is_looked_for_every_five_seconds() {
         let without = EngineBackoff::default();
-        let told = without.note(Failure::new(Code::NotReady, "no").detail("preflight", json!({ "runtime": null })));
-        assert_eq!(told.code, Code::EngineUnavailable);
+        let noted = without.note(Failure::new(Code::NotReady, "no").detail("preflight", json!({ "runtime": null })));
+        assert_eq!(noted.code, Code::EngineUnavailable);
         let again = without.check().unwrap_err();
         assert_eq!((again.code, &again.details["retry_after_ms"]), (Code::EngineUnavailable, &5000.into()));
         tokio::time::advance(Duration::from_secs(5)).await;

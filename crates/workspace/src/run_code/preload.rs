@@ -1,4 +1,4 @@
-//! Snippets in a program of the person's, on the host.
+//! Snippets in a program of the user, on the host.
 //!
 //! Nothing isolates them: no limit of processors, memory, files or network. They have the time and the output of any
 //! other snippet, nothing of them goes on afterwards, and every result names where they ran.

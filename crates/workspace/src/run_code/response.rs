@@ -65,7 +65,7 @@ pub struct RunCodeResult {
     /// The same under its former name.
     #[serde(rename = "outputId", skip_serializing_if = "Option::is_none")]
     pub former_output_id: Option<String>,
-    /// What it showed, if variables are kept: values, images and tables.
+    /// What it showed, if variables are retained: values, images and tables.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default, with = "Vec<serde_json::Value>")]
     pub outputs: Vec<RunOutput>,
@@ -131,7 +131,7 @@ impl RunCodeResult {
         parts.extend(stream_text("stderr", stderr, self.stderr_tail.as_deref()));
         parts.extend(self.output_id.as_deref().map(rest_text));
         if self.truncated && self.output_id.is_none() {
-            parts.push("the rest of the output is not kept".to_owned());
+            parts.push("the rest of the output is not stored".to_owned());
         }
         if parts.is_empty() {
             parts.push("It printed nothing.".to_owned());
@@ -164,7 +164,7 @@ impl RunCodeResult {
             Termination::Exited | Termination::Signaled => (Some(describe_end(&ended)), Some(Code::RunFailed)),
         };
         let nothing = Self::nothing(&settings.mode);
-        let (generation, replaced, told) = match session {
+        let (generation, replaced, session_warnings) = match session {
             Some(session) => (session.generation, session.replaced.as_ref(), session.warnings.clone()),
             None => (nothing.generation, None, Vec::new()),
         };
@@ -191,7 +191,7 @@ impl RunCodeResult {
             former_output_id: ended.output_id.clone(),
             output_id: ended.output_id,
             code,
-            warnings: nothing.warnings.into_iter().chain(news).chain(told).collect(),
+            warnings: nothing.warnings.into_iter().chain(news).chain(session_warnings).collect(),
             ..Self::nothing(&settings.mode)
         }
     }

@@ -15,14 +15,14 @@ pub(super) struct Snippet {
     pub(super) language: Language,
     pub(super) timeout: Duration,
     pub(super) stdin: Option<String>,
-    /// Its variables are kept.
+    /// Its variables are retained.
     pub(super) is_persistent: bool,
     /// It begins without those of earlier calls.
     pub(super) restart: bool,
 }
 
 impl Snippet {
-    /// Variables are kept by Python in a container.
+    /// Python in a container retains variables.
     pub(super) fn check_persistent(&self, mode: &Mode) -> Result<()> {
         match self.is_persistent {
             false if self.restart => fail(Code::NotSupported, "`restart` needs `persistent`."),

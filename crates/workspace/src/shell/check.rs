@@ -151,7 +151,7 @@ mod tests {
     use super::check;
     use crate::{EnvKeys, PathRoot, Shell};
 
-    fn told(args: serde_json::Value) -> String {
+    fn described(args: serde_json::Value) -> String {
         let shell: Shell = serde_json::from_value(args).unwrap();
         match check(&shell, EnvKeys::Upper, &PathRoot::Workspace) {
             Ok(checked) => {
@@ -163,7 +163,7 @@ mod tests {
 
     fn shell(mut args: serde_json::Value) -> String {
         args["command"] = json!(["true"]);
-        told(args)
+        described(args)
     }
 
     #[test]
@@ -182,9 +182,9 @@ mod tests {
             (json!(["x".repeat(4097)]), "invalid_command: command is too long (limit 4,096 characters)."),
             (json!(["a\u{0}"]), "invalid_command: command[0] must not contain NUL."),
         ] {
-            assert_eq!(told(json!({ "command": command })), expected);
+            assert_eq!(described(json!({ "command": command })), expected);
         }
-        assert!(told(json!({ "command": ["x".repeat(4096)] })).ends_with("in `` with {} for 30s"));
+        assert!(described(json!({ "command": ["x".repeat(4096)] })).ends_with("in `` with {} for 30s"));
     }
 
     #[test]

@@ -79,14 +79,14 @@ pub(in super::super) async fn exec(
     let (stdout, stderr) = drain.finish(&mut program).await;
     if let DrainOutcome::Exited(code) = end
         && code != 0
-        && let Some(said) = calls.logged_error()
+        && let Some(message) = calls.logged_error()
     {
-        return match start_failure(&said) {
+        return match start_failure(&message) {
             StartFailure::NoDirectory => Err(Error::NoSuchPath(exec.workdir)),
             StartFailure::NoProgram(_) if matches!(exec.command, Command::Shell(_)) => Err(Error::NoShell),
             StartFailure::NoProgram(code) => Ok(without_program(&exec, code, begun.elapsed())),
             StartFailure::Other => {
-                let excerpt = coracle_runtime::Excerpt::from_bytes(said.as_bytes());
+                let excerpt = coracle_runtime::Excerpt::from_bytes(message.as_bytes());
                 Err(Error::Engine { verb: "exec", exit: code, excerpt })
             }
         };
@@ -95,8 +95,8 @@ pub(in super::super) async fn exec(
 }
 
 /// The runtime has no code for it.
-fn start_failure(said: &str) -> StartFailure {
-    let says = |words: &[&str]| words.iter().any(|it| said.contains(it));
+fn start_failure(message: &str) -> StartFailure {
+    let says = |words: &[&str]| words.iter().any(|it| message.contains(it));
     if says(&["working directory", "chdir"]) {
         StartFailure::NoDirectory
     } else if says(&["permission denied"]) {
@@ -152,7 +152,7 @@ mod tests {
     /// Sentences of gVisor, 2022 and 2024.
     #[test]
     fn a_command_that_cannot_start_is_told_from_one_that_failed() {
-        for (said, expected) in [
+        for (message, expected) in [
             (
                 "executing processes for container: error finding executable \"nosuch\" in PATH []: no such file or directory",
                 StartFailure::NoProgram(127),
@@ -161,7 +161,7 @@ mod tests {
             ("failed to find initial working directory \"/nosuch\": no such file", StartFailure::NoDirectory),
             ("connecting to control server: broken pipe", StartFailure::Other),
         ] {
-            assert_eq!(start_failure(said), expected, "{said}");
+            assert_eq!(start_failure(message), expected, "{message}");
         }
     }
 }

@@ -83,7 +83,7 @@ impl ExecPlan {
             stdout: child_stdout.into(),
             stderr: child_stderr.into(),
         });
-        // Root of a container that has ids of the person may write to the engine's program.
+        // Root of a container that has ids of the user may write to the engine's program.
         let is_exposed = !has_users || !rustix::process::geteuid().is_root();
         let trampoline = is_exposed.then(trampoline).transpose().map_err(host_error(NO_TRAMPOLINE))?;
         steps.extend(trampoline.map(Step::Trampoline));

@@ -27,7 +27,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// `None`, told, where no container can run.
+    /// `None`, with a report, where no container can run.
     async fn open() -> Option<Self> {
         if !geteuid().is_root() || !Path::new(BUSYBOX).exists() {
             coracle_skips::skip("root, or a static busybox");

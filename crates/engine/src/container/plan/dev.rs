@@ -12,7 +12,7 @@ use crate::isolation::paths::{
 };
 use crate::sys::{BindSource, Step};
 
-/// Shared memory of the processes of a container, as other engines are asked for.
+/// Shared memory of the processes of a container, as requested from other engines.
 const SHM: (&str, &str) = ("/dev/shm", "size=256m");
 
 /// `text` is a constant of the tables.
@@ -70,7 +70,7 @@ pub(super) fn settings(last_group: u32) -> Vec<Step> {
     network_settings(last_group).into_iter().map(setting).collect()
 }
 
-/// What a container shares with the host, and so has to be kept from.
+/// What a container shares with the host, and which therefore must not be reachable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SharedWithHost {
     /// Root inside is root outside.

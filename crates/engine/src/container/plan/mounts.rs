@@ -133,7 +133,7 @@ fn tmpfs(mount: &MountConfig) -> Result<Option<Step>> {
     }))
 }
 
-/// A copy of the mount at a path of the host, with its ids mapped where that is asked for.
+/// A copy of the mount at a path of the host, with its ids mapped on request.
 pub(super) fn map_tree(
     path: &Path,
     attributes: MountAttrFlags,

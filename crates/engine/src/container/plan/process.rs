@@ -14,7 +14,7 @@ use crate::isolation::kernel::{PROCESS_LIMITS, ProcessLimit};
 use crate::isolation::seccomp;
 use crate::sys::{KEPT_DESCRIPTOR, Program, Step};
 
-/// The end of what a program printed is kept.
+/// The end of a program's output is retained.
 const LOG_BYTES: u64 = 8 << 20;
 
 /// What PID 1 reads and prints to.

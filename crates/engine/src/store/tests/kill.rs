@@ -15,7 +15,7 @@ const KILLS: u32 = 40;
 
 /// Not a test by itself: what the killed process runs.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "a process of the test, told by the variable")]
+#[expect(clippy::disallowed_methods, reason = "a process of the test, marked by the variable")]
 fn victim() {
     let Some(dir) = std::env::var_os(VICTIM) else { return };
     let place = Place { dir: tempfile::tempdir().unwrap(), store: Place::open(Path::new(&dir)) };

@@ -18,7 +18,7 @@ pub(super) enum Whiteout {
     Entry(EntryPath),
     /// All that lower layers have in this entry's directory is hidden.
     Directory,
-    /// A file that AUFS kept for itself.
+    /// A file that AUFS used itself.
     Foreign,
 }
 

@@ -41,7 +41,7 @@ impl GuestSave<'_> {
     /// Everything below a directory of the item.
     pub(super) async fn add_all(&self, to: &mut ItemArchive<'_>, dir: &str) -> Result<(), SaveError> {
         let Ok(root) = ContainerPath::parse(to.inside(dir)) else {
-            to.item.left_out.add(dir, "its name is none that can be kept");
+            to.item.left_out.add(dir, "its name cannot be saved");
             return Ok(());
         };
         let prune = PRUNED.iter().map(|it| (*it).to_owned()).collect();
@@ -53,7 +53,7 @@ impl GuestSave<'_> {
         for it in met {
             match relative(&it.path, to.item.path.as_str()).filter(|_| !it.odd) {
                 Some(path) => self.add(to, &path).await?,
-                None => to.item.left_out.add(&it.path, "its name is none that can be kept"),
+                None => to.item.left_out.add(&it.path, "its name cannot be saved"),
             }
         }
         Ok(())

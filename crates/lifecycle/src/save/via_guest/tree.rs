@@ -106,7 +106,7 @@ impl GuestSave<'_> {
         trees: &BTreeSet<ContainerPath>,
     ) -> Result<(), SaveError> {
         status.deleted.into_iter().for_each(|it| item.deleted.add(it));
-        status.odd.iter().for_each(|it| item.left_out.add(it, "its name is none that can be kept"));
+        status.odd.iter().for_each(|it| item.left_out.add(it, "its name cannot be saved"));
         let mut to = ItemArchive::new(out.archive()?, item);
         let mut dirs = BTreeMap::new();
         for path in status.changed.iter().collect::<BTreeSet<_>>() {

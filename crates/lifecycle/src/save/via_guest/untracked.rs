@@ -18,8 +18,8 @@ impl GuestSave<'_> {
     pub(super) async fn files(&self, out: &mut SaveWriter, survey: WorkScan) -> Result<(), SaveError> {
         let mut item = SavedItem::new(self.record.workdir.clone(), SavedKind::Files);
         let in_tree = |it: &ScanEntry| survey.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
-        let kept = self.unchanged(&survey.written).await;
-        let is_kept = |it: &ScanEntry| kept.contains(&it.path);
+        let unchanged = self.unchanged(&survey.written).await;
+        let is_unchanged = |it: &ScanEntry| unchanged.contains(&it.path);
         let mut written: Vec<_> = survey.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
         if written.is_empty() && !survey.more {
             return Ok(());
@@ -29,7 +29,7 @@ impl GuestSave<'_> {
         let mut over = None;
         for it in written {
             let Some(path) = relative(&it.path, self.record.workdir.as_str()).filter(|_| !it.odd) else {
-                to.item.left_out.add(&it.path, "its name is none that can be kept");
+                to.item.left_out.add(&it.path, "its name cannot be saved");
                 continue;
             };
             if let Some(reason) = over {
@@ -71,17 +71,17 @@ impl GuestSave<'_> {
         let within_ms =
             u64::try_from(self.until.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(0) / 2;
         let bounds = SearchLimits { most: 20_000, entries: 1_000_000, within_ms };
-        let (mut kept, mut from) = (BTreeSet::new(), None);
+        let (mut unchanged, mut from) = (BTreeSet::new(), None);
         loop {
             let sums = self.link.space(user, workdir, WorkspaceOp::Sums { after: from, bounds });
             let Ok(Ok(WorkspaceReply::Summed { entries, after, .. })) = timeout_at(self.until, sums).await else {
-                return kept;
+                return unchanged;
             };
             from = after.filter(|_| !entries.is_empty());
             let same = entries.into_iter().filter(|it| it.sha256.as_deref().is_some_and(|sha| known(&it.path, sha)));
-            kept.extend(same.map(|it| format!("{}/{}", workdir.as_str().trim_end_matches('/'), it.path)));
+            unchanged.extend(same.map(|it| format!("{}/{}", workdir.as_str().trim_end_matches('/'), it.path)));
             if from.is_none() {
-                return kept;
+                return unchanged;
             }
         }
     }

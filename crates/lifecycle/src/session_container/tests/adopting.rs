@@ -29,7 +29,7 @@ async fn a_record_cut_at_any_byte_is_set_aside_and_its_container_found_again() {
     bench.fake.disappear(id(&first));
     let here = bench.process();
     let second = here.slot().await;
-    assert!(kept(&here.root(&second)) && second.made);
+    assert!(has_file(&here.root(&second)) && second.made);
 }
 
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn x07_a_container_with_our_labels_copied_is_left_alone_and_one_of_ours_is
         let used = here.ensure_of(&session(), sandbox).await.unwrap();
         assert_eq!(id(&used) == id(&first), real, "{what}");
         assert_ne!(*id(&used), copy, "{what}");
-        assert!(kept(&here.root(&used)), "{what}: its files are there");
+        assert!(has_file(&here.root(&used)), "{what}: its files are there");
         assert_eq!(here.slots.forgotten(&bench.engines(), sandbox).await.unwrap(), [], "{what}");
         drop(used);
         here.end(SavePolicy::Discard).await;
@@ -191,5 +191,5 @@ async fn x07_a_sandbox_whose_container_is_not_ours_any_more_gets_a_fresh_one() {
     let fresh = bench.process().ensure_of(&session(), SlotRole::Sandbox).await.unwrap();
     assert_ne!(id(&fresh), id(&first));
     assert_eq!(seen(&bench, id(&first)).await, before);
-    assert_eq!(bench.volumes().await, 2, "the volume may be somebody else's, too");
+    assert_eq!(bench.volumes().await, 2, "the volume may be of another program, too");
 }

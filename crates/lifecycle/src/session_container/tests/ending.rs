@@ -28,7 +28,7 @@ async fn what_an_end_left_over_is_finished_by_the_next_process() {
     bench.fake.fail_next(Verb::RemoveVolume);
     let ended = here.end(SavePolicy::Discard).await;
     assert_eq!((ended.ended.len(), ended.failed.len()), (0, 1), "{ended:?}");
-    assert!(matches!(bench.told().last(), Some(ContainerEvent::CleanupFailed { .. })));
+    assert!(matches!(bench.take_events().last(), Some(ContainerEvent::CleanupFailed { .. })));
     let there = bench.process();
     assert!(matches!(there.ensure().await, Err(SlotError::Ended(_))));
     assert_eq!(there.recover(SignedDuration::ZERO).await.ended.len(), 1);
@@ -93,7 +93,7 @@ async fn a_session_that_the_person_could_not_end_goes_on() {
     let ending = EndOptions { reason: EndReason::Command, ..ending(SavePolicy::Discard, &tell) };
     let ended = here.slots.end(&bench.engines(), &session(), &ending).await.unwrap();
     assert_eq!((ended.ended.len(), ended.failed.len()), (0, 1), "{ended:?}");
-    assert!(kept(&here.root(&here.slot().await)), "its files are there to be taken out");
+    assert!(has_file(&here.root(&here.slot().await)), "its files are there to be taken out");
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn work_is_saved_before_its_volume_goes_also_when_its_container_is_gone() 
         if gone {
             let kept_back = here.end(keep).await;
             assert!(matches!(kept_back.failed[..], [(.., SlotError::Lifecycle(Error::SaveFailed { .. }))]));
-            assert_eq!(bench.volumes().await, 1, "nobody could read what is in it");
+            assert_eq!(bench.volumes().await, 1, "without a container its files could not be read");
         }
         let plan = bench.plan().await.unwrap();
         let ending = EndOptions { reader: Some((&plan.guest, &plan.policy)), ..ending(keep, &tell) };
@@ -134,9 +134,9 @@ async fn a_session_goes_when_its_process_is_dead_and_its_lease_is_over() {
     next.slot().await;
     assert!(next.recover(SignedDuration::from_hours(9)).await.ended.is_empty(), "its process lives");
     next.end(SavePolicy::Discard).await;
-    let nobodys = Process { owner: None, ..bench.process() };
-    nobodys.slot().await;
-    assert!(nobodys.recover(SignedDuration::from_hours(9)).await.ended.is_empty(), "it ends when it is told to");
+    let unowned = Process { owner: None, ..bench.process() };
+    unowned.slot().await;
+    assert!(unowned.recover(SignedDuration::from_hours(9)).await.ended.is_empty(), "it ends only on request");
 }
 
 #[tokio::test]

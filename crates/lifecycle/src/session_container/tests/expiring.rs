@@ -1,4 +1,4 @@
-//! A slot that nobody uses, or that was there long enough.
+//! An unused slot, and one whose lifetime is over.
 
 use super::*;
 
@@ -23,13 +23,13 @@ async fn w08_one_that_nobody_uses_goes_and_its_files_stay() {
         here.sweep(now).await;
         assert_eq!(bench.containers().await.len(), 1, "{why}");
     }
-    bench.told();
+    bench.take_events();
     bench.process().sweep(later(901, 901)).await;
     assert_eq!(bench.left().await, (0, 1, 0, 1));
-    assert!(matches!(*bench.told(), [ContainerEvent::IdleCleanup { idle_seconds: 900.. }]));
+    assert!(matches!(*bench.take_events(), [ContainerEvent::IdleCleanup { idle_seconds: 900.. }]));
     let second = here.slot().await;
     assert_eq!(news(&second), Some((Reason::Idle, 1, 2, false)));
-    assert!(kept(&here.root(&second)));
+    assert!(has_file(&here.root(&second)));
     here.slots.discard(&bench.engines(), SlotKey::new(&session(), WS), Reason::Timeout, None).await.unwrap();
     assert_eq!(bench.left().await, (0, 1, 0, 1));
     assert_eq!(news(&here.slot().await), Some((Reason::Timeout, 2, 3, false)));
@@ -45,9 +45,9 @@ async fn a_sandbox_that_nobody_uses_is_stopped_and_not_removed() {
     assert_eq!(status().await, ContainerStatus::Running, "it is not idle for as long as that");
     one.sweep(later(3700, 3700)).await;
     assert_eq!(status().await, ContainerStatus::Exited);
-    assert!(matches!(bench.told().last(), Some(ContainerEvent::IdleCleanup { .. })));
+    assert!(matches!(bench.take_events().last(), Some(ContainerEvent::IdleCleanup { .. })));
     one.sweep(later(9000, 9000)).await;
-    assert_eq!(bench.told(), [], "it is stopped once");
+    assert_eq!(bench.take_events(), [], "it is stopped once");
     let again = one.ensure_of(&session(), SlotRole::Sandbox).await.unwrap();
     assert_eq!((id(&again), news(&again)), (&first_id, Some((Reason::Idle, 1, 2, false))));
 }
@@ -68,20 +68,20 @@ async fn one_that_was_there_long_enough_goes_with_its_files_and_the_next_is_a_fi
         if swept {
             here.sweep(later(1000, 1000)).await;
         }
-        bench.told();
+        bench.take_events();
         bench.process().expire(later(30_000, 30_000)).await;
         assert_eq!(bench.left().await, (0, 0, 0, 1));
-        let told = bench.told();
-        let [ContainerEvent::Saved { files: 1, .. }, ContainerEvent::Ended { reason: EndReason::Lifetime }] = &*told
+        let events = bench.take_events();
+        let [ContainerEvent::Saved { files: 1, .. }, ContainerEvent::Ended { reason: EndReason::Lifetime }] = &*events
         else {
-            panic!("{told:?}")
+            panic!("{events:?}")
         };
         bench.process().expire(later(60_000, 60_000)).await;
-        assert_eq!(bench.told(), [], "it ends once");
-        let anew = here.slot().await;
-        assert_eq!((news(&anew), anew.slot.generation), (Some((Reason::Lifetime, 1, 1, true)), 1));
-        assert!(!kept(&here.root(&anew)));
-        assert_eq!(news(&here.slot().await), None, "it is told once");
+        assert_eq!(bench.take_events(), [], "it ends once");
+        let next = here.slot().await;
+        assert_eq!((news(&next), next.slot.generation), (Some((Reason::Lifetime, 1, 1, true)), 1));
+        assert!(!has_file(&here.root(&next)));
+        assert_eq!(news(&here.slot().await), None, "it is reported once");
         assert_eq!(bench.left().await, (1, 1, 1, 1));
     }
 }
@@ -125,10 +125,10 @@ async fn an_old_room_that_cannot_be_ended_is_tried_again_after_a_pause_that_grow
     let bench = Bench::new();
     drop(bench.process().slot().await);
     let fails = async |at: u64| {
-        bench.told();
+        bench.take_events();
         bench.fake.fail_next(Verb::RemoveVolume);
         bench.process().expire(after(at)).await;
-        bench.told().iter().any(|it| matches!(it, ContainerEvent::CleanupFailed { .. }))
+        bench.take_events().iter().any(|it| matches!(it, ContainerEvent::CleanupFailed { .. }))
     };
     assert!(fails(30_000).await);
     assert!(!fails(30_050).await);
@@ -144,13 +144,13 @@ async fn old_ones_have_one_time_together_and_those_that_are_not_reached_are_not_
     for session in ["s1", "s2", "s3"] {
         drop(here.ensure_of(&ContainerName::parse(session).unwrap(), WS).await.unwrap());
     }
-    bench.told();
+    bench.take_events();
     bench.fake.slow(Verb::Remove, Duration::from_secs(50));
     let (there, tell) = (bench.process(), bench.tell());
     let ending = EndOptions { within: Duration::from_millis(300), ..ending(SavePolicy::Discard, &tell) };
     there.slots.expire(&bench.engines(), &after(30_000), &ending).await.unwrap();
-    let told = bench.told();
-    assert!(matches!(&*told, [ContainerEvent::CleanupFailed { .. }]), "{told:?}");
+    let events = bench.take_events();
+    assert!(matches!(&*events, [ContainerEvent::CleanupFailed { .. }]), "{events:?}");
     bench.fake.slow(Verb::Remove, Duration::ZERO);
     bench.process().expire(after(30_001)).await;
     assert_eq!(bench.containers().await.len(), 1, "the one that was tried is put off");

@@ -17,14 +17,14 @@ async fn one_that_failed_is_replaced_with_its_files_and_that_is_told_once() {
         write(&here.root(&first));
         there.slot().await;
         fault(&bench.fake, id(&first));
-        bench.told();
+        bench.take_events();
         let second = here.slot().await;
         assert_eq!((news(&second), second.made), (Some((reason, 1, 2, false)), true));
         assert_eq!(second.news.as_ref().unwrap().exit_code, exit_code);
-        assert!(kept(&here.root(&second)) && id(&first) != id(&second), "{reason:?}");
+        assert!(has_file(&here.root(&second)) && id(&first) != id(&second), "{reason:?}");
         let oom = reason == Reason::Oom;
         let expected = ContainerEvent::RecreatedAfterFailure { reason, exit_code, oom, from: 1, to: 2 };
-        assert_eq!(bench.told()[0], expected);
+        assert_eq!(bench.take_events()[0], expected);
         for process in [&here, &there] {
             let again = process.slot().await;
             assert_eq!((news(&again), again.slot.generation, id(&again)), (None, 2, id(&second)));
@@ -135,7 +135,7 @@ async fn files_that_nobody_could_give_away_stay_with_their_container() {
         assert_eq!((before, Some(now)), (user(), stranger));
         assert_eq!(bench.left().await, (1, 1, 1, 1), "nothing was removed");
     }
-    // Where nothing is left of them, nobody misses them.
+    // Where nothing is left of them, nothing is reported as lost.
     bench.fake.disappear(id(&first));
     for volume in bench.fake.list_volumes(&LabelFilter::default()).await.unwrap() {
         bench.fake.remove_volume(&volume.name).await.unwrap();

@@ -219,13 +219,13 @@ fn r22_limits_are_whole_and_what_cannot_be_had_is_refused() {
         ),
     ] {
         let it = made(spec, None, NetworkAttachment::None);
-        assert!(matches!(it, Err(Error::Unsupported { capability: told, .. }) if told == capability), "{it:?}");
+        assert!(matches!(it, Err(Error::Unsupported { capability: named, .. }) if named == capability), "{it:?}");
     }
     for (network, capability) in
         [(NetworkAttachment::Alone, Capability::PartedNetwork), (NetworkAttachment::Host, Capability::HostNetwork)]
     {
         let it = made(spec(), None, network);
-        assert!(matches!(it, Err(Error::Unsupported { capability: told, .. }) if told == capability), "{it:?}");
+        assert!(matches!(it, Err(Error::Unsupported { capability: named, .. }) if named == capability), "{it:?}");
     }
 }
 

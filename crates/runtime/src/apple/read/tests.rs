@@ -5,7 +5,7 @@ fn digest() -> String {
 }
 
 /// One container, in a form of the status.
-fn told(status: &str) -> String {
+fn container_json(status: &str) -> String {
     format!(
         r#"[{{"id":"web","configuration":{{"id":"web","image":{{"reference":"docker.io/library/x:1","descriptor":{{"digest":"{}","size":7}}}},
         "labels":{{"k":"v"}},"creationDate":"2026-01-01T00:00:00Z","initProcess":{{"environment":["PATH=/bin"],"workingDirectory":"/"}},
@@ -16,7 +16,7 @@ fn told(status: &str) -> String {
 }
 
 fn read(status: &str) -> Container {
-    containers(told(status).as_bytes()).unwrap().remove(0)
+    containers(container_json(status).as_bytes()).unwrap().remove(0)
 }
 
 #[test]
@@ -38,15 +38,15 @@ fn states_are_ours_and_what_is_between_two_is_looked_at_again() {
     assert_eq!(state("stopped", ""), ContainerStatus::Created);
     for word in ["stopped", "stopping", "unknown"] {
         assert_eq!(state(word, started), ContainerStatus::Exited);
-        let again = unsettled(told(&format!(r#""status":"{word}""#)).as_bytes());
+        let again = unsettled(container_json(&format!(r#""status":"{word}""#)).as_bytes());
         assert_eq!(again, word != "stopped", "{word}");
     }
-    assert!(containers(told(r#""status":"dancing""#).as_bytes()).is_err());
+    assert!(containers(container_json(r#""status":"dancing""#).as_bytes()).is_err());
 }
 
 #[test]
 fn an_answer_cut_anywhere_is_an_error_and_no_guess() {
-    let whole = told(r#""status":{"state":"running"}"#);
+    let whole = container_json(r#""status":{"state":"running"}"#);
     for end in 0..whole.len() {
         let cut = whole.as_bytes().get(..end).unwrap();
         assert!(containers(cut).is_err() && !unsettled(cut), "cut at {end}");

@@ -8,7 +8,7 @@ use crate::Error;
 
 pub(in crate::cli) type ApiResult<T> = Result<T, ApiFault>;
 
-/// The program is asked after each of them.
+/// The program is used after each of them.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum ApiFault {
     #[error("there is no socket")]

@@ -35,7 +35,7 @@ const PING_WITHIN: Duration = Duration::from_millis(250);
 const RETRIES: usize = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-/// Connections that are kept for the next read.
+/// Idle connections for the next reads.
 const MAX_IDLE: usize = 8;
 
 /// Sockets of which this process has reported a fault.
@@ -67,18 +67,18 @@ impl ApiClient {
         paused_until.is_none_or(|it| it <= Instant::now())
     }
 
-    /// Notes why the program has to be asked, and leaves the socket alone for a while if it is to blame.
+    /// Logs why the program has to be used, and leaves the socket alone for a while if it is to blame.
     pub(super) fn report(&self, fault: &ApiFault) {
         let socket = self.0.socket.path.display();
         if !fault.is_of_the_socket() {
-            tracing::debug!(%socket, "the engine's program is asked: {fault}");
+            tracing::debug!(%socket, "the engine's program is used: {fault}");
             return;
         }
         *self.0.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + RETRY_PAUSE);
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
         if reported.insert(self.0.socket.path.clone()) {
-            tracing::warn!("the engine's API at `{socket}` is not used, its program is asked instead: {fault}");
+            tracing::warn!("the engine's API at `{socket}` is not used, its program is used instead: {fault}");
         }
     }
 
@@ -121,14 +121,14 @@ impl ApiClient {
     }
 
     async fn send(&self, method: Method, path: &str) -> ApiResult<Response> {
-        let kept = self.take_idle();
-        if let Some(mut connection) = kept
+        let idle = self.take_idle();
+        if let Some(mut connection) = idle
             && let Ok(response) = connection.send(method.clone(), path).await
         {
             self.keep(connection);
             return Ok(response);
         }
-        // The engine may have closed a kept connection at that moment, so a new one is tried.
+        // The engine may have closed an idle connection at that moment, so a new one is tried.
         let mut connection = ApiConnection::open(&self.0.socket).await?;
         let response = connection.send(method, path).await?;
         self.keep(connection);

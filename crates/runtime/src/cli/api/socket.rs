@@ -109,8 +109,8 @@ mod tests {
         let own = EngineSettings { program: Some("/opt/docker".into()), ..settings(ApiUse::Auto) };
         assert_eq!(path(Dialect::Docker, &own, "unix:///var/run/docker.sock", ME), None);
         assert_eq!(path(Dialect::Podman, &own, "local", ME), None);
-        let told = EngineSettings { endpoint: Some("unix:///s".into()), ..own };
-        assert_eq!(path(Dialect::Docker, &told, "unix:///s", ME).as_deref(), Some("/s"));
+        let configured = EngineSettings { endpoint: Some("unix:///s".into()), ..own };
+        assert_eq!(path(Dialect::Docker, &configured, "unix:///s", ME).as_deref(), Some("/s"));
         let never = settings(ApiUse::Never);
         assert_eq!(path(Dialect::Docker, &never, "unix:///var/run/docker.sock", ME), None);
     }

@@ -290,8 +290,8 @@ fn where_nobody_is_root_pid_1_owns_what_it_writes_and_a_volume_is_as_the_image_h
     let words = |dialect| {
         let words = create(dialect, EngineFacts::default(), &placed).0;
         let words = words.iter().map(|it| it.to_str().unwrap());
-        let told = ["--user", "--cap", "--read", "--tmpfs", "--mount=type=volume", "--volume=own", "--volume=base"];
-        words.filter(|it| told.iter().any(|told| it.starts_with(told))).collect::<Vec<_>>().join("\n")
+        let shown = ["--user", "--cap", "--read", "--tmpfs", "--mount=type=volume", "--volume=own", "--volume=base"];
+        words.filter(|it| shown.iter().any(|prefix| it.starts_with(prefix))).collect::<Vec<_>>().join("\n")
     };
     assert_snapshot!(words(Dialect::Docker), @r"
     --user=1000:1000
@@ -324,8 +324,8 @@ fn a_check_keeps_its_words_where_podman_would_split_them() {
         file["services"]["db"]["healthcheck"]["test"].take()
     };
     let spaced = ["CMD", "mysql", "-e", "SELECT 'a  b', \"$HOME\";"];
-    let kept: Vec<String> = serde_json::from_value(sent(Dialect::Podman, &spaced)).unwrap();
-    let [kind, line] = kept.as_slice() else { panic!("{kept:?}") };
+    let test: Vec<String> = serde_json::from_value(sent(Dialect::Podman, &spaced)).unwrap();
+    let [kind, line] = test.as_slice() else { panic!("{test:?}") };
     assert_eq!(kind, "CMD-SHELL");
     assert_eq!(shlex::split(line).unwrap(), ["exec", "mysql", "-e", "SELECT 'a  b', \"$$HOME\";"]);
     for (dialect, test) in [

@@ -112,12 +112,13 @@ impl ApiLookup {
         self.client.get(&paths::list(self.dialect, object, filters)).await?.ok_or(ApiFault::Contradiction)
     }
 
-    /// An array of what is there, in the order asked.
+    /// An array of what exists, in the order of the requests.
     async fn inspect(&self, object: Object, names: &[String]) -> ApiResult<Vec<u8>> {
         let paths: Vec<_> =
             names.iter().map(|it| paths::inspect(self.dialect, object, it)).collect::<ApiResult<_>>()?;
-        let asked = stream::iter(paths).map(|path| async move { self.client.get(&path).await });
-        let found: Vec<Bytes> = asked.buffered(SIDE_BY_SIDE).try_filter_map(|it| ready(Ok(it))).try_collect().await?;
+        let requests = stream::iter(paths).map(|path| async move { self.client.get(&path).await });
+        let found: Vec<Bytes> =
+            requests.buffered(SIDE_BY_SIDE).try_filter_map(|it| ready(Ok(it))).try_collect().await?;
         Ok(array(&found))
     }
 }

@@ -194,9 +194,9 @@ impl ProgramLookup {
         let format = if self.dialect == Dialect::Docker { "--format={{json .}}" } else { "--format=json" };
         let words = EngineArgs::verb("info").word(format);
         let ended = self.client.run("info", words, deadline::READ).await?;
-        let told = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
+        let info = read::info(self.dialect, &ended.stdout.bytes(), self.client.endpoint());
         // `docker info` without a daemon exits 0 in some versions, with an answer that lacks the server's half.
-        told.map_err(|_| self.client.unavailable(&ended))
+        info.map_err(|_| self.client.unavailable(&ended))
     }
 
     async fn ids(&self, verb: &'static str, words: EngineArgs, within: Duration) -> Result<Vec<String>> {

@@ -20,7 +20,7 @@ use super::{Dialect, EngineSettings};
 use crate::program::EngineProgram;
 use crate::{Container, ContainerId, EngineInfo, Error, Handle, Image, LabelFilter, Network, Result, Volume};
 
-/// An API that has not answered by then may never do so: the program is asked beside it, and the first answer counts.
+/// An API that has not answered by then may never do so: the program is used as well, and the first answer counts.
 const PROGRAM_AFTER: Duration = Duration::from_millis(500);
 
 /// Reads of Docker and Podman.
@@ -123,7 +123,7 @@ impl EngineLookup {
     /// Bytes of a container's own layer, which the engine counts file by file.
     pub(super) async fn written_bytes(&self, id: &ContainerId) -> Result<Option<u64>> {
         match &self.api {
-            // Nothing is asked twice: counting may take as long as its deadline.
+            // No second request: counting may take as long as its deadline.
             Some(api) if self.may_ask(api).await => {
                 let (within, verb) = (super::deadline::SIZE, "inspect");
                 let counted = tokio::time::timeout(within, api.lookup.written_bytes(id)).await;
@@ -210,10 +210,10 @@ impl EngineLookup {
             Err(_) => {
                 tokio::select! {
                     answer = &mut by_api => answer,
-                    told = &mut by_program => {
-                        return match (told, api.is_alive().await) {
+                    answer = &mut by_program => {
+                        return match (answer, api.is_alive().await) {
                             (Err(err), true) if !matches!(err, Error::TimedOut { .. }) => late(by_api).await.ok_or(err),
-                            (told, _) => told,
+                            (answer, _) => answer,
                         };
                     }
                 }
@@ -228,7 +228,7 @@ impl EngineLookup {
         }
     }
 
-    /// Whether the API can be asked now, and answers for the containers that the program has.
+    /// Whether the API can be used now, and answers for the containers that the program has.
     async fn may_ask(&self, api: &Api) -> bool {
         if !api.client.is_usable() {
             return false;

@@ -15,13 +15,13 @@ use super::by_api::ApiLookup;
 use crate::running_process::RunningProcess;
 use crate::{Container, ContainerId, LabelFilter};
 
-/// More changes than this since the last list are dearer to look into than to list anew.
+/// More changes than this since the last list cost more to read than a new list.
 const MAX_CHANGES: usize = 256;
 
-/// State that is kept between lists.
+/// State between lists.
 #[derive(Debug, Default)]
 pub(super) struct RecentContainers {
-    kept: tokio::sync::Mutex<ListState>,
+    state: tokio::sync::Mutex<ListState>,
     /// Changes of the watched list. Behind a lock of its own, so that an act does not wait for a running list.
     changes: Mutex<Option<Arc<Changes>>>,
 }
@@ -72,7 +72,7 @@ impl ListState {
     fn is_of(&self, filter: &LabelFilter) -> bool {
         match self {
             Self::Unlisted => false,
-            Self::ListedOnce(asked) => asked == filter,
+            Self::ListedOnce(listed) => listed == filter,
             Self::Watched(watched) => watched.filter == *filter,
         }
     }
@@ -80,8 +80,8 @@ impl ListState {
 
 impl RecentContainers {
     pub(super) async fn list(&self, lookup: &ApiLookup, filter: &LabelFilter) -> ApiResult<Vec<Arc<Container>>> {
-        let mut kept = self.kept.lock().await;
-        let watched = match std::mem::take(&mut *kept) {
+        let mut state = self.state.lock().await;
+        let watched = match std::mem::take(&mut *state) {
             ListState::Watched(mut watched) if watched.filter == *filter && !watched.changes.is_broken() => {
                 watched.refresh(lookup).await?;
                 watched
@@ -91,18 +91,18 @@ impl RecentContainers {
                 Err(fault) => {
                     // Not every engine sends events, and each sends those that it has.
                     tracing::debug!("the engine's events cannot be followed: {fault}");
-                    drop(kept);
+                    drop(state);
                     return listed_once(lookup, filter).await;
                 }
             },
             _ => {
-                *kept = ListState::ListedOnce(filter.clone());
-                drop(kept);
+                *state = ListState::ListedOnce(filter.clone());
+                drop(state);
                 return listed_once(lookup, filter).await;
             }
         };
         let listed = watched.containers.values().map(|it| Arc::clone(&it.container)).collect();
-        *kept = ListState::Watched(watched);
+        *state = ListState::Watched(watched);
         Ok(listed)
     }
 

@@ -192,15 +192,15 @@ async fn what_the_socket_answers_no_program_is_asked() {
     assert_eq!(engine.list(&filter).await.unwrap().iter().map(|it| it.id.to_string()).collect::<Vec<_>>(), [id("a")]);
     let named = ["here:1", "gone:1"].map(|it| crate::ImageRef::parse(it).unwrap());
     assert_eq!(engine.find_images(&named).await.unwrap().len(), 1);
-    assert!(service.connections() <= 2, "connections are kept: {}", service.connections());
+    assert!(service.connections() <= 2, "connections are reused: {}", service.connections());
 }
 
 #[tokio::test]
 async fn a_container_that_is_just_removed_is_missing_and_no_fault() {
-    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    static REQUESTS: AtomicUsize = AtomicUsize::new(0);
     let service = Service::start(|path| match path {
         it if it.starts_with("/containers/json?") => http(200, "[]"),
-        _ if ASKED.fetch_add(1, Ordering::SeqCst) == 0 => http(500, r#"{"message":"does not exist in database"}"#),
+        _ if REQUESTS.fetch_add(1, Ordering::SeqCst) == 0 => http(500, r#"{"message":"does not exist in database"}"#),
         _ => missing(),
     });
     let (engine, _temp) = docker_with_api("exit 9", &service.socket());
@@ -237,7 +237,7 @@ async fn a_service_of_podman_is_used_once_it_knows_a_container_of_the_program() 
     };
     let service = Service::start(other);
     let (engine, _temp) = podman_with_api(&script(), &service.socket());
-    assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it is not gone, it is kept elsewhere");
+    assert_eq!(name_of(&engine, "c").await.unwrap(), id("a"), "it is not gone, it is stored elsewhere");
 
     let empty: Reply = |path| if path.contains("/containers/json") { http(200, "[]") } else { missing() };
     let service = Service::start(empty);

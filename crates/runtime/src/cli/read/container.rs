@@ -39,7 +39,7 @@ pub(in crate::cli) fn wanted_ports(json: &[u8]) -> Result<Vec<u16>> {
     Ok(wanted.map(|it| it.host).collect())
 }
 
-/// Bytes of a container's own layer, where they were asked for.
+/// Bytes of a container's own layer, if they were requested.
 pub(in crate::cli) fn written_bytes(json: &[u8]) -> Result<Option<u64>> {
     let all = array::<SizedJson>("inspect", json)?;
     Ok(all.into_iter().next().and_then(|it| it.size_rw))

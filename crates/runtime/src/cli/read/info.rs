@@ -46,7 +46,7 @@ fn yes() -> bool {
 impl DockerInfo {
     fn read(self, endpoint: &str) -> EngineInfo {
         let has = |word: &str| self.security_options.iter().any(|it| it.contains(word));
-        let kept = [("memory", self.memory_limit), ("pids", self.pids_limit), ("cpus", self.cpu_quota)];
+        let limits = [("memory", self.memory_limit), ("pids", self.pids_limit), ("cpus", self.cpu_quota)];
         EngineInfo {
             kind: EngineKind::Docker,
             version: self.server_version,
@@ -60,7 +60,11 @@ impl DockerInfo {
             compose_version: None,
             gpu: self.runtimes.contains_key("nvidia"),
             selinux: has("selinux"),
-            ignored_limits: kept.iter().filter(|(_, kept)| !kept).map(|(name, _)| (*name).to_owned()).collect(),
+            ignored_limits: limits
+                .iter()
+                .filter(|(_, is_enforced)| !is_enforced)
+                .map(|(name, _)| (*name).to_owned())
+                .collect(),
         }
     }
 }

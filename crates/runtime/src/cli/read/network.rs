@@ -46,11 +46,11 @@ struct SubnetJson {
 
 impl NetworkJson {
     fn read(self) -> Network {
-        let told = || self.subnets.iter().chain(self.ipam.iter().filter_map(|it| it.config.as_ref())).flatten();
+        let pools = || self.subnets.iter().chain(self.ipam.iter().filter_map(|it| it.config.as_ref())).flatten();
         Network {
             // Some versions of Docker write it with the length of its subnet.
-            gateways: told().filter_map(|it| it.gateway.as_ref()?.split('/').next()?.parse().ok()).collect(),
-            subnets: told().filter_map(|it| it.subnet.as_ref()?.parse().ok()).collect(),
+            gateways: pools().filter_map(|it| it.gateway.as_ref()?.split('/').next()?.parse().ok()).collect(),
+            subnets: pools().filter_map(|it| it.subnet.as_ref()?.parse().ok()).collect(),
             id: self.id,
             name: self.name,
             labels: self.labels.unwrap_or_default(),

@@ -27,9 +27,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(super) struct SshSettings {
     pub(super) home: PathBuf,
-    /// Its configuration; the person's own when missing.
+    /// Its configuration; the user's own when missing.
     pub(super) config: Option<PathBuf>,
-    /// The socket of the person's agent for keys.
+    /// The socket of the user's agent for keys.
     pub(super) agent: Option<PathBuf>,
 }
 

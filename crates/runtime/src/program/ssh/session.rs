@@ -22,7 +22,7 @@ const REMOTE: &str = "exec sh -c 'IFS= read -r s; if [ ! -S \"$s\" ]; then echo 
 /// A connection with its login takes at most this long.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Limit of what is kept of `ssh`'s error output, in bytes.
+/// Bytes of `ssh`'s error output that are retained.
 const MAX_STDERR: usize = 16 << 10;
 
 /// What `ssh` is started with. A person's own configuration decides about keys and known hosts; nothing here asks questions,
@@ -66,9 +66,9 @@ impl SshSession {
         else {
             return Err(ConnectionFailure::new(ConnectionFault::Ended, "`ssh` has no pipes"));
         };
-        let kept = Arc::new(Mutex::new(Capture::new(MAX_STDERR)));
-        let reader = tokio::spawn(keep_stderr(stderr, kept.clone()));
-        let mut session = Self { child, forward, stderr: kept, stdin };
+        let stderr_end = Arc::new(Mutex::new(Capture::new(MAX_STDERR)));
+        let reader = tokio::spawn(keep_stderr(stderr, stderr_end.clone()));
+        let mut session = Self { child, forward, stderr: stderr_end, stdin };
         let answered = tokio::time::timeout(WITHIN, session.handshake(destination, stdout)).await;
         match answered.unwrap_or(Err(ConnectionFault::Unreachable)) {
             Ok(()) => Ok(session),
@@ -157,8 +157,8 @@ fn invocation(
 }
 
 /// The reason for which `ssh` ended, by its own words.
-fn reason(said: &str) -> ConnectionFault {
-    let has = |words: &[&str]| words.iter().any(|it| said.contains(it));
+fn reason(printed: &str) -> ConnectionFault {
+    let has = |words: &[&str]| words.iter().any(|it| printed.contains(it));
     if has(&["Host key verification failed", "HOST IDENTIFICATION HAS CHANGED"]) {
         ConnectionFault::HostKey
     } else if has(&["Permission denied (", "Too many authentication failures"]) {
@@ -172,10 +172,10 @@ fn reason(said: &str) -> ConnectionFault {
 }
 
 /// Reads all error output, so that `ssh` never blocks on it, and keeps the end.
-async fn keep_stderr(mut pipe: ChildStderr, kept: Arc<Mutex<Capture>>) {
+async fn keep_stderr(mut pipe: ChildStderr, stderr_end: Arc<Mutex<Capture>>) {
     let mut buffer = vec![0; 4 << 10];
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
+        stderr_end.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_read_from_what_ssh_prints() {
-        for (said, fault) in [
+        for (printed, fault) in [
             (
                 "No ED25519 host key is known for [127.0.0.1]:4 and you have requested strict checking.\r\nHost key verification failed.",
                 ConnectionFault::HostKey,
@@ -202,7 +202,7 @@ mod tests {
             ("ssh: Could not resolve hostname nowhere: Name or service not known", ConnectionFault::Unreachable),
             ("Connection closed by 127.0.0.1 port 22", ConnectionFault::Ended),
         ] {
-            assert_eq!(reason(said), fault, "{said}");
+            assert_eq!(reason(printed), fault, "{printed}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! A network that the container is alone on with this host.
 //!
 //! By it the proxy listens at the address by which the container sees this host. The ports are remembered: the process that
-//! comes next takes the same, since the container was told of them. Who listens where no such network is any more leaves its
+//! comes next takes the same, since the container knows them. A process that listens on a removed network gives up its
 //! place to another.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -23,14 +23,14 @@ impl SandboxProxy {
     /// # Errors
     /// `proxy_unreachable`: this process is to listen there, and cannot.
     pub(in crate::container) fn reached_at(&self, at: PrivateSubnet) -> Result<()> {
-        let mut kept = self.kept();
-        if kept.at.replace(at) != Some(at) {
-            kept.listens = None;
+        let mut state = self.state();
+        if state.at.replace(at) != Some(at) {
+            state.listens = None;
         }
-        if kept.uses > 0 { self.listen(&mut kept) } else { Ok(()) }
+        if state.uses > 0 { self.listen(&mut state) } else { Ok(()) }
     }
 
-    /// Where somebody listens on the container's network: this process, or the one that came first.
+    /// The address of the proxy on the container's network: of this process, or the one that came first.
     pub(in crate::container) fn places(&self) -> Option<[SocketAddr; 2]> {
         let at = self.address()?;
         let places: Option<[SocketAddr; 2]> = state_file::read(&self.remembered()).ok().flatten();
@@ -39,7 +39,7 @@ impl SandboxProxy {
 
     /// That address of this host.
     pub(in crate::container) fn address(&self) -> Option<IpAddr> {
-        self.kept().at.map(|it| it.gateway)
+        self.state().at.map(|it| it.gateway)
     }
 
     fn remembered(&self) -> PathBuf {

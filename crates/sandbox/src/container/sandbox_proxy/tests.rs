@@ -15,7 +15,7 @@ struct Nowhere;
 #[async_trait]
 impl Dial for Nowhere {
     async fn dial(&self) -> coracle_runtime::Result<GuestStream> {
-        Err(Error::GuestFailed { reason: "nobody is there".into() })
+        Err(Error::GuestFailed { reason: "no guest".into() })
     }
 }
 
@@ -37,7 +37,7 @@ fn loopback() -> PrivateSubnet {
 }
 
 fn listens(proxy: &SandboxProxy) -> bool {
-    proxy.kept().listens.is_some()
+    proxy.state().listens.is_some()
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn who_has_no_link_keeps_nobody_out() {
     other.reached_by(&nowhere()).unwrap();
     assert!(listens(&one) && !listens(&other));
     sleep(LINKLESS / 2).await;
-    assert!(listens(&one), "it may be made anew");
+    assert!(listens(&one), "it may be created again");
     sleep(LINKLESS).await;
     assert!(!listens(&one) && !listens(&other));
     other.reached_by(&nowhere()).unwrap();
@@ -87,7 +87,7 @@ async fn on_a_network_the_next_one_listens_where_the_container_was_told() {
     assert_eq!((listens(&other), other.places()), (true, Some(places)));
     assert_eq!(other.reached_at(elsewhere).unwrap_err().code, Code::ProxyUnreachable);
     assert!(!listens(&other));
-    assert_eq!(other.places(), None, "what was told of another network does not count");
+    assert_eq!(other.places(), None, "addresses of another network do not count");
     let everywhere = PrivateSubnet { gateway: [0, 0, 0, 0].into(), ..here };
     assert_eq!(other.reached_at(everywhere).unwrap_err().code, Code::ProxyUnreachable);
 }
@@ -99,10 +99,10 @@ async fn a_network_that_is_gone_is_not_listened_on_again() {
     let gone = PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() };
     let used = one.open().unwrap();
     one.reached_at(gone).unwrap_err();
-    let again = one.open().expect("whoever made the container knows where it is now");
+    let again = one.open().expect("the container's creator has noted its address");
     one.reached_at(loopback()).unwrap();
     drop((used, again));
-    assert_eq!(one.address(), None, "nobody uses it");
+    assert_eq!(one.address(), None, "it is unused");
     let _used = one.open().unwrap();
     assert!(!listens(&one), "another process may have made another network");
     one.reached_at(loopback()).unwrap();
@@ -120,7 +120,7 @@ async fn who_listens_where_no_network_is_any_more_keeps_nobody_out() {
     other.reached_at(loopback()).unwrap();
     sleep(2 * LINKLESS).await;
     assert!(listens(&one) && !listens(&other));
-    one.kept().at = Some(PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() });
+    one.state().at = Some(PrivateSubnet { gateway: [192, 0, 2, 1].into(), ..loopback() });
     sleep(2 * LINKLESS).await;
     assert!(!listens(&one) && listens(&other));
 }
@@ -140,7 +140,7 @@ async fn what_is_used_is_written_down_meanwhile_and_forgotten_with_the_sandbox()
     let _used = one.open().unwrap();
     let already = UsageTotals { input_tokens: 7, ..UsageTotals::default() };
     let proxy = Proxy::new(ProxySettings { already, ..ProxySettings::new("c") }).unwrap();
-    one.kept().listens.as_mut().unwrap().proxy = proxy;
+    one.state().listens.as_mut().unwrap().proxy = proxy;
     sleep(2 * NOTES).await;
     assert_eq!(other.metered().tokens(), 0, "without a record the sandbox is removed");
     let (key, profile) = (one.dir.key().clone(), ProfileName::parse("default").unwrap());

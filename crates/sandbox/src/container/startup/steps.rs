@@ -31,7 +31,7 @@ const NOT_KEPT_IN: &str = "on this engine a container without a way out still re
 pub struct StartupOptions {
     /// Who owns the files inside and runs every command.
     pub agent: Ids,
-    /// Who workers are; the agent, where nobody inside is root.
+    /// The user of workers; the agent's where no process inside is root.
     pub worker: Ids,
     /// How connections get from its relays to the proxy.
     pub way: Upstream,
@@ -43,13 +43,13 @@ pub struct StartupOptions {
     pub home: Option<String>,
     /// What else is done at each start, before the test.
     pub also: Option<Arc<dyn StartHook>>,
-    /// It is on a network that nothing keeps it in: the person says so, and only its proxy is tried.
+    /// Its network is open by the user's configuration: only its proxy is tested.
     pub open: bool,
     /// Addresses by which containers of this engine see the host, which must not be reached.
     pub gateways: Vec<IpAddr>,
 }
 
-/// Something that a container needs at each start, and that whoever makes containers knows how to do.
+/// Something that a container needs at each start, which the container's creator implements.
 #[async_trait]
 pub trait StartHook: fmt::Debug + Send + Sync {
     /// Does it.
@@ -60,7 +60,7 @@ pub trait StartHook: fmt::Debug + Send + Sync {
 }
 
 impl StartupOptions {
-    /// What must not be reached beside what nobody may reach; none where there is no wall.
+    /// Further addresses that must not be reachable; none without network isolation.
     pub(super) fn wall(&self) -> Option<&[IpAddr]> {
         (!self.open).then_some(&*self.gateways)
     }
@@ -86,12 +86,21 @@ pub(super) async fn prepare(
         let run = at.step("guest", link.run_id()).await?;
         let net = TokenHash::from_token(token.reveal());
         let (container, walled) = (id.to_owned(), options.wall().is_some());
-        let told = match options.way {
+        let proxy_addresses = match options.way {
             Upstream::Tcp { api, egress } => Some([api, egress]),
             Upstream::Sockets | Upstream::Link => None,
         };
-        note(StartRecord { container, run, at: Timestamp::now(), net, llm: Vec::new(), proven: false, walled, told })
-            .await?;
+        note(StartRecord {
+            container,
+            run,
+            at: Timestamp::now(),
+            net,
+            llm: Vec::new(),
+            proven: false,
+            walled,
+            proxy_addresses,
+        })
+        .await?;
         at.step("relays", link.relay(options.way, &token, &options.git_config)).await?;
         if let Some(home) = &options.home {
             let Ids { uid, gid } = options.agent;
@@ -105,7 +114,7 @@ pub(super) async fn prepare(
         }
         at.begins("proxy");
         self_test(link, options.wall()).await.map_err(|it| match it.code {
-            Code::EgressNotEnforced if told.is_some() => it.hint(NOT_KEPT_IN),
+            Code::EgressNotEnforced if proxy_addresses.is_some() => it.hint(NOT_KEPT_IN),
             Code::EgressNotEnforced => it,
             _ => not_ready("proxy", it.message.trim_end_matches('.')).detail("seen", it.details),
         })

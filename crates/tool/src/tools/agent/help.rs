@@ -51,7 +51,7 @@ pub(super) fn about(name: Option<&str>) -> Result<String, Failure> {
     })
 }
 
-/// What is not said with each operation.
+/// What the help of each operation leaves out.
 const ABOUT_CONTAINER: &str = "`container` is your machine unless you name another one.";
 
 /// Operations whose fields others take over, by name.
@@ -69,7 +69,7 @@ fn all() -> impl Iterator<Item = &'static OperationEntry> {
 fn fields_of(entry: &OperationEntry) -> String {
     let mut arguments = entry.arguments();
     arguments.properties.remove("container");
-    // The list has said the rest.
+    // The list has the rest.
     let listed = first_clause(&arguments.description, CLAUSES).len();
     let more = arguments.description[listed..].trim_start_matches(['.', ':', ';', ',', ' ']);
     let description = format!("{}: {more}", entry.name);

@@ -107,7 +107,7 @@ async fn a_start_by_a_runtime_is_complete_once_its_program_goes() {
 
 /// Not a test by itself: PID 1 of a container whose guest listens and says nothing.
 #[tokio::test]
-#[expect(clippy::disallowed_methods, reason = "a process of the test, told by the variable")]
+#[expect(clippy::disallowed_methods, reason = "a process of the test, marked by the variable")]
 async fn silent_guest() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
     let _listener = tokio::net::UnixListener::bind(socket).unwrap();

@@ -14,8 +14,8 @@ use crate::engines::{Case, IMAGE, on_every_engine, tar_of};
 
 /// The engine of a case, read in one way alone.
 struct Ways {
-    api: coracle_runtime::CliRuntime,
-    program: coracle_runtime::CliRuntime,
+    api: coracle_docker::CliRuntime,
+    program: coracle_docker::CliRuntime,
 }
 
 impl Ways {

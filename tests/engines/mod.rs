@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use coracle_runtime::cli::{CliRuntime, Dialect};
-use coracle_runtime::engines::{ApiUse, EngineSettings};
+use coracle_docker::{CliRuntime, Dialect};
+use coracle_engine_program::{ApiUse, EngineSettings};
 use coracle_runtime::{
     ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageId, ImageRef, LabelFilter, NetworkName,
     random_hex,
@@ -218,7 +218,7 @@ async fn case(engine: &str) -> Result<Case, String> {
         CONTAINER => match &scripted {
             Some(scripted) => Arc::new(scripted.connect(config.path())),
             None => {
-                coracle_runtime::engines::connect(EngineKind::Container, &settings(config.path()))
+                coracle_context::engines::connect::connect(EngineKind::Container, &settings(config.path()))
                     .map_err(|err| err.to_string())?
                     .0
             }

@@ -5,7 +5,9 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use coracle_runtime::{AppleRuntime, EngineKind, engines::EngineSettings};
+use coracle_apple::AppleRuntime;
+use coracle_engine_program::EngineSettings;
+use coracle_runtime::EngineKind;
 use serde_json::Value;
 use tempfile::TempDir;
 

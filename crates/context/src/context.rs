@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_engine_program::EngineProgram;
 use coracle_lifecycle::{Links, SessionContainers, SlotObserver, Store};
-use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, EngineProgram, Input, Policy, ProcessId};
+use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, Input, Policy, ProcessId};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, CrossSession, Engine, Toolset};

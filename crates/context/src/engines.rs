@@ -1,6 +1,7 @@
 //! The engines of a process: one that was chosen, and those that records name.
 
 mod auto;
+pub mod connect;
 mod embedded;
 mod embedded_images;
 mod kubernetes;
@@ -13,13 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use coracle_engine_program::{ApiUse, EngineProgram, EngineSettings};
 use coracle_lifecycle::SlotId;
-use coracle_runtime::engines::{ApiUse, EngineSettings, connect, detect};
 use coracle_runtime::host::registry_login::LoginFiles;
-use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, EngineProgram, Error, ObservedRuntime};
+use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, Error, ObservedRuntime};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
+use self::connect::{connect, detect};
 pub use self::embedded::data_dir;
 #[cfg(target_os = "linux")]
 pub use self::embedded::runtime;

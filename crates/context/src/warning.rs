@@ -15,7 +15,7 @@ use crate::humanize::count;
 const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
 /// Something that a successful call wants to be known.
-#[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Warning {
     /// What programs branch on.
     pub code: Cow<'static, str>,

@@ -111,8 +111,11 @@ pub struct ImageBuild {
     pub deadline: Duration,
 }
 
-/// The image that a verb created.
-pub(crate) fn created_image(verb: &'static str, found: Vec<Image>) -> Result<Image> {
+/// The image that a verb created, as the engine shows it afterwards.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the engine shows none.
+pub fn created_image(verb: &'static str, found: Vec<Image>) -> Result<Image> {
     let missing = || Error::Unreadable { verb, detail: "the engine named no image".into() };
     found.into_iter().next().ok_or_else(missing)
 }

@@ -1,25 +1,17 @@
 //! The seam between Coracle and a container engine.
 //!
-//! [`ContainerRuntime`] is the one trait: about a dozen verbs in our words. [`CliRuntime`] speaks them to Docker and
-//! Podman: it acts through their own programs, and reads over their API where its socket answers. `AppleRuntime` (feature
-//! `apple`) speaks them to Apple's `container`. `FakeRuntime` (feature `fake`)
-//! keeps real state in memory. What may be made at all is decided by [`admit`], and only its result can be created.
+//! [`ContainerRuntime`] is the one trait, with the plain data that its methods take and return. The crates `coracle-docker`,
+//! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
+//! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
-//! **Invariant:** what is built from input travels as one `--flag=value` word or behind `--`; nothing is shell text.
-//! **Invariant:** engines are read through `inspect` and JSON, never through columns or the wording of an error.
-//! **Invariant:** an engine's API gets only changes that may be made twice, its peer is root or the same user, and the program can answer in its place.
 //! **Invariant:** nothing in this crate knows MCP, the configuration file or the home directory.
 
 #![warn(missing_docs)]
 
 mod api;
-#[cfg(any(test, feature = "apple"))]
-mod apple;
 mod baseline;
-pub mod cli;
-pub mod engines;
 mod exec_target;
 mod exit;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
@@ -34,9 +26,7 @@ mod observe;
 mod path_kind;
 pub mod plain_exec;
 mod policy;
-mod program;
 mod protect;
-mod running_process;
 mod shell_word;
 mod spec;
 pub mod stack_model;
@@ -44,10 +34,7 @@ mod stacks;
 mod volumes;
 
 pub use api::{ContainerRuntime, Endpoint, RemovalOutcome};
-#[cfg(any(test, feature = "apple"))]
-pub use apple::AppleRuntime;
 pub use baseline::{Baseline, BaselineFile, BaselineMount, SkippedCounts};
-pub use cli::CliRuntime;
 pub use coracle_archive as archive;
 pub use coracle_client as link;
 pub use coracle_client::{Link, LinkSettings, SocketAt, Transport};
@@ -72,17 +59,16 @@ pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
-pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore};
+pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
 pub use ipnet::IpNet;
 pub use labels::LabelFilter;
-pub use limits::{Limits, UnenforcedLimit};
+pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};
 pub use path_kind::{PathKind, path_kind};
 pub use policy::{Admitted, PatternSet, Placed, Policy, PolicyRefusal, Problem, admit, check_mounts};
-pub use program::EngineProgram;
 pub use protect::{
     git_dirs, git_files, guarded_paths, hold_in_place, is_trusted_by_tools, leads_to_protected, mounts_over,
 };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ByteSize, Capability, EngineKind};
 
 /// Virtual machines of Apple's engine do not start with less.
-pub(crate) const LEAST_MEMORY: ByteSize = ByteSize::mib(200);
+pub const LEAST_MEMORY: ByteSize = ByteSize::mib(200);
 
 /// Resource limits of a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,7 +56,8 @@ impl Limits {
 
 /// The number of cores that Apple's engine gives: at least one; a part of a core counts as a whole one.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
-pub(crate) fn whole_cpus(cpus: f64) -> u32 {
+#[must_use]
+pub fn whole_cpus(cpus: f64) -> u32 {
     cpus.ceil().clamp(1.0, f64::from(u16::MAX)) as u32
 }
 

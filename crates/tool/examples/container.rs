@@ -1,7 +1,6 @@
-//! A container in three lines. The image is the first argument, else that of the purpose `python`.
+//! A container, a command, and a job in it. The image is the first argument, else that of the purpose `python`.
 
-use coracle::{Container, ContainerOptions};
-use coracle_context::Failure;
+use coracle::{Container, ContainerOptions, Failure, WaitOptions};
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
@@ -13,11 +12,14 @@ async fn main() -> Result<(), Failure> {
     c.write_file("hello.txt", "hello from Rust\n").await?;
     let r = c.exec("cat hello.txt").await?;
     print_out(&r.stdout);
+    let job = c.start("sleep 1; echo ready; sleep 600").await?;
+    let waited = job.wait_for(WaitOptions::pattern("ready").from_offset(0)).await?;
+    print_out(&format!("the job printed: {}\n", waited.line.unwrap_or_default()));
     c.destroy().await?;
     Ok(())
 }
 
-#[expect(clippy::print_stdout, reason = "an example shows what it got")]
+#[expect(clippy::print_stdout, reason = "an example prints its result")]
 fn print_out(text: &str) {
     print!("{text}");
 }

@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! [`Client`] is a session that makes several, with another configuration or engine; [`Container`] has files, forks and
-//! snapshots; [`Client::call`] reaches every operation. An error is a [`Failure`] with a code, and what to do next.
+//! [`Client`] is a session that creates several, with another configuration or engine; [`Container`] has commands, jobs,
+//! files, forks and snapshots; [`Client::call`] reaches every operation. An error is a [`Failure`] with a code and a hint.
 //!
 //! Below that is what the front ends are made of.
 //!
@@ -49,16 +49,23 @@ mod usage;
 mod workflow;
 pub mod worktree;
 
+pub use coracle_context::warning::Warning;
 pub use coracle_context::{Code, Failure, Frontend, Host, Options};
+pub use coracle_jobs::{JobState, WaitOutcome};
+pub use coracle_lifecycle::{Finding, SaveReport};
 pub use coracle_prepare::Process;
-pub use coracle_runtime::Input;
+pub use coracle_provision::Report;
+pub use coracle_runtime::{Chunk, ContainerPath, Input, JobId, PublishedPort, Stream};
 pub use coracle_workspace::arguments as schema;
 pub use create::{CreateResponse, step_block};
 pub use dispatch::{
     Audience, CallInput, CallResponse, Effect, MAX_BYTES, Operation, OperationEntry, ResponseImage, SharedFields,
     execute, execute_request, parse_message, parse_object, query, tool_schema,
 };
-pub use facade::{CallFields, Client, CommandResult, Container, ContainerOptions};
+pub use facade::{
+    CallFields, Client, CommandResult, CommandStream, Container, ContainerOptions, ExecOptions, Job, JobInfo,
+    OutputPage, Removed, SnapshotInfo, WaitOptions, Waited,
+};
 pub use person_session::PersonSession;
 pub use target::{Access, check_policy, stopped};
 pub use usage::{READ_AT_ONCE, UsageReading, read_usage};

@@ -60,13 +60,13 @@ pub(crate) struct Snapshot {
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct SnapshotResponse {
     #[schemars(with = "String")]
-    snapshot: SnapshotName,
+    pub(crate) snapshot: SnapshotName,
     #[schemars(with = "String")]
     container: ContainerName,
     image: String,
     image_id: String,
-    size_bytes: u64,
-    not_included: Vec<String>,
+    pub(crate) size_bytes: u64,
+    pub(crate) not_included: Vec<String>,
     detail: String,
     warnings: Vec<Warning>,
 }

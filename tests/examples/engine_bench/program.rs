@@ -4,8 +4,8 @@
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
-use coracle_runtime::cli::{CliRuntime, Dialect};
-use coracle_runtime::engines::{ApiUse, EngineSettings};
+use coracle_docker::{CliRuntime, Dialect};
+use coracle_engine_program::{ApiUse, EngineSettings};
 
 use crate::busybox::{self, IMAGE};
 use crate::{LABEL, Timing};

@@ -7,8 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::cli::{CliRuntime, Dialect};
-use coracle_runtime::engines::EngineSettings;
+use coracle_docker::{CliRuntime, Dialect};
+use coracle_engine_program::EngineSettings;
 use coracle_runtime::{
     ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, Handle, ImageId, ImageRef,
     NetworkAttachment, Policy, ProcessId, SocketAt, admit, random_hex,
@@ -263,7 +263,7 @@ fn connect(dialect: Dialect, config: &TempDir) -> CliRuntime {
         home: std::env::var_os("HOME").unwrap_or("/root".into()).into(),
         runtime_dir: std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from),
         temp_dir: std::env::temp_dir(),
-        api: coracle_runtime::engines::ApiUse::Auto,
+        api: coracle_engine_program::ApiUse::Auto,
         ssh_config: None,
         ssh_agent: None,
         logins: Default::default(),

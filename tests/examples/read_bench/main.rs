@@ -9,8 +9,8 @@ use coracle_runtime::Networks as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::cli::{CliRuntime, Dialect};
-use coracle_runtime::engines::{ApiUse, EngineSettings};
+use coracle_docker::{CliRuntime, Dialect};
+use coracle_engine_program::{ApiUse, EngineSettings};
 use coracle_runtime::{ContainerRuntime, Handle, ImageRef, LabelFilter, NetworkName};
 
 const ROUNDS: usize = 41;

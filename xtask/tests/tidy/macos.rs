@@ -14,7 +14,8 @@ use syn::{Attribute, Meta, Token};
 use crate::project::{Source, metadata, rust_files, source};
 
 /// Crates whose programs run beside the engine's client. The others are only built for the inside of a container, or for tests.
-const HOST_CRATES: [&str; 28] = [
+const HOST_CRATES: [&str; 31] = [
+    "apple",
     "archive",
     "audit",
     "cli",
@@ -22,6 +23,8 @@ const HOST_CRATES: [&str; 28] = [
     "compose",
     "context",
     "devcontainer",
+    "docker",
+    "engine-program",
     "host",
     "http",
     "images",

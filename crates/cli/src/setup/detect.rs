@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use coracle_context::Host;
 use coracle_context::host_system::{PACKAGES, system};
-use coracle_runtime::cli::conf;
+use coracle_docker::conf;
 use coracle_runtime::host::find_program::find_program;
 use coracle_runtime::host::process::{self, Invocation, Stdin};
 use toml::Table;

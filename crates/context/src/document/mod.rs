@@ -7,6 +7,8 @@ mod reports;
 mod table;
 mod text;
 
+use std::any::Any;
+
 use jiff::Timestamp;
 
 use crate::model_text::push_line;
@@ -16,8 +18,8 @@ pub use self::text::{Span, Style, StyledText, Symbol};
 pub use self::text::{joined, optional, word};
 pub use coracle_runtime::{is_deceptive, sanitize, shell_word};
 
-/// A response that a person can read.
-pub trait Render {
+/// A response that a person can read. Our own code gets its type back through [`Any`].
+pub trait Render: Any {
     /// The document, as it reads at that time.
     fn render(&self, now: Timestamp) -> Document;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_engine_program::EngineSettings;
 use coracle_runtime::EngineKind;
-use coracle_runtime::engines::EngineSettings;
 
 use super::{Choice, Engines, embedded, short};
 

@@ -78,18 +78,18 @@ pub(crate) enum OnTimeout {
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecResponse {
     returncode: Option<u8>,
-    exit_code: Option<u8>,
-    stdout: String,
-    stderr: String,
-    timed_out: bool,
+    pub(crate) exit_code: Option<u8>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) timed_out: bool,
     #[schemars(with = "Option<String>")]
     timeout_kind: Option<LimitKind>,
-    signal: Option<String>,
-    truncated: bool,
+    pub(crate) signal: Option<String>,
+    pub(crate) truncated: bool,
     stdout_bytes: u64,
     stderr_bytes: u64,
     #[schemars(with = "Option<String>")]
-    job_id: Option<JobId>,
+    pub(crate) job_id: Option<JobId>,
     running: bool,
     left_running: u32,
     tree_ended: Option<bool>,
@@ -100,7 +100,7 @@ pub(crate) struct ExecResponse {
     workdir: ContainerPath,
     #[schemars(with = "String")]
     encoding: Encoding,
-    duration_ms: u64,
+    pub(crate) duration_ms: u64,
 }
 
 /// The kernel takes no single argument above 128 KiB, and without a guest the command is arguments.

@@ -34,7 +34,7 @@ pub(crate) struct ExecBackground {
 #[derive(Debug, JsonSchema, Serialize)]
 pub(crate) struct ExecBackgroundResponse {
     #[schemars(with = "String")]
-    job_id: JobId,
+    pub(crate) job_id: JobId,
     pid: String,
     #[schemars(with = "String")]
     container: ContainerName,

@@ -38,7 +38,7 @@ pub struct ExecCancelResponse {
     job_id: JobId,
     cancelled: bool,
     #[schemars(with = "String")]
-    state: JobState,
+    pub(crate) state: JobState,
     exit_code: Option<u8>,
     signal: Option<String>,
     tree_ended: Option<bool>,

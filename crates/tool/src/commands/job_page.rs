@@ -62,7 +62,7 @@ pub(crate) struct JobOutput {
     #[schemars(with = "String")]
     stream: StreamSelector,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<String>,
+    pub(crate) data: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     encoding: Option<Encoding>,
@@ -75,11 +75,11 @@ pub(crate) struct JobOutput {
     match_count: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     truncated: Option<bool>,
-    next_offset: u64,
+    pub(crate) next_offset: u64,
     first_offset: u64,
-    total_bytes: u64,
-    eof: bool,
-    running: bool,
+    pub(crate) total_bytes: u64,
+    pub(crate) eof: bool,
+    pub(crate) running: bool,
 }
 
 /// Bytes of a page whose caller names no limit.

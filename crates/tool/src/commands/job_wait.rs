@@ -58,14 +58,14 @@ pub(crate) struct JobWaitResponse {
     #[schemars(with = "String")]
     job_id: JobId,
     #[schemars(with = "String")]
-    reason: WaitOutcome,
+    pub(crate) reason: WaitOutcome,
     running: bool,
     #[schemars(with = "String")]
-    state: JobState,
-    exit_code: Option<u8>,
-    r#match: Option<OutputLine>,
-    output: String,
-    next_offset: u64,
+    pub(crate) state: JobState,
+    pub(crate) exit_code: Option<u8>,
+    pub(crate) r#match: Option<OutputLine>,
+    pub(crate) output: String,
+    pub(crate) next_offset: u64,
     waited_ms: u64,
     /// The caller waited for the end of the job, maybe among other events.
     #[serde(skip)]
@@ -73,10 +73,10 @@ pub(crate) struct JobWaitResponse {
 }
 
 #[derive(Debug, JsonSchema, Serialize)]
-struct OutputLine {
+pub(crate) struct OutputLine {
     offset: u64,
     line: u64,
-    text: String,
+    pub(crate) text: String,
 }
 
 /// What a wait may be for.

@@ -49,7 +49,7 @@ pub struct JobRow {
     #[schemars(with = "String")]
     pub state: JobState,
     pub running: bool,
-    exit_code: Option<u8>,
+    pub(crate) exit_code: Option<u8>,
     pub started_at: Option<String>,
     ended_at: Option<String>,
     pub total_bytes: u64,

@@ -18,14 +18,14 @@ pub(crate) use self::connect_command::connect_command;
 pub(crate) use self::exec::{
     Exec, ExecResponse, OnTimeout, RestCall, check_command, inline_bytes, limits, lost_with_container, sandbox_response,
 };
-pub(crate) use self::exec_background::ExecBackground;
+pub(crate) use self::exec_background::{ExecBackground, ExecBackgroundResponse};
 pub use self::exec_cancel::{ExecCancel, ExecCancelResponse};
 pub(crate) use self::exec_interactive_hint::ExecInteractiveHint;
 pub use self::exec_poll::{ExecPoll, ExecPollResponse};
 pub(crate) use self::job::running;
-pub(crate) use self::job_page::{JobPage, OutputSelection};
+pub(crate) use self::job_page::{JobOutput, JobPage, OutputSelection};
 pub(crate) use self::job_read::JobRead;
-pub(crate) use self::job_wait::{JobWait, PortRequest, WaitCondition, WaitConditions};
+pub(crate) use self::job_wait::{JobWait, JobWaitResponse, PortRequest, WaitCondition, WaitConditions};
 pub use self::jobs::{JobRow, Jobs, JobsResponse};
 
 /// What `timeout` of coreutils exits with.

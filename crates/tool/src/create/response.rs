@@ -34,10 +34,10 @@ use crate::commands::connect_command;
 #[derive(Clone, Debug, JsonSchema, Serialize, Deserialize)]
 pub struct CreateResponse {
     #[schemars(with = "String")]
-    pub(super) container: ContainerName,
+    pub(crate) container: ContainerName,
     pub(super) container_id: String,
     pub(super) id: String,
-    pub(super) image: String,
+    pub(crate) image: String,
     pub(super) image_id: String,
     #[schemars(with = "String")]
     pub(super) image_source: ImageSource,
@@ -46,7 +46,7 @@ pub struct CreateResponse {
     pub(super) connect_command: String,
     pub(super) coracle_command: String,
     #[schemars(with = "String")]
-    pub(super) workdir: ContainerPath,
+    pub(crate) workdir: ContainerPath,
     #[schemars(with = "String")]
     pub(super) home: ContainerPath,
     #[schemars(with = "String")]
@@ -56,11 +56,11 @@ pub struct CreateResponse {
     pub(super) cache_used: bool,
     pub(super) reused: bool,
     #[schemars(with = "Map<String, Value>")]
-    pub(super) provisioning_report: Report,
+    pub(crate) provisioning_report: Report,
     pub(super) provisioning_ok: bool,
     pub(super) network: String,
     #[schemars(with = "Vec<Map<String, Value>>")]
-    pub(super) ports: Vec<PublishedPort>,
+    pub(crate) ports: Vec<PublishedPort>,
     #[schemars(with = "Option<String>")]
     pub(super) compose_project: Option<ProjectName>,
     #[schemars(with = "Option<Vec<Map<String, Value>>>")]

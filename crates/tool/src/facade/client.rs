@@ -1,31 +1,60 @@
 //! The session of a program.
 
+use std::any::Any;
+
 use coracle_context::context::{Frontend, Options};
+use coracle_context::document::Render;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host::Host;
 use coracle_context::progress::Progress;
+use coracle_context::warning::Warning;
 use coracle_prepare::process::Process;
 use coracle_runtime::Input;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use super::answers::CallFields;
-use super::container::{ClientContainer, ContainerOptions};
-use crate::dispatch::ParsedCall;
+use super::container::ClientContainer;
+use super::options::ContainerOptions;
+use crate::dispatch::{CallResponse, ParsedCall};
 use crate::operations;
 use crate::tools;
 
-/// A session with the engine and the configuration of this machine. Clones are the same session; calls run at once.
+/// Fields of a call, or of its response.
+pub type CallFields = Map<String, Value>;
+
+/// A session with the engine and the configuration of this machine. Clones share the session; calls run concurrently.
 ///
-/// Without a name of its own it is a session of this process: containers stay when it is dropped, and are removed some time after
-/// the process has ended, unless they are persistent. [`ClientContainer::destroy`] removes one earlier.
+/// Unless [`Options::session`] names one, the session belongs to this process alone: other processes, the command line
+/// included, have others. Its containers outlive the value, and are removed some time after the process has ended unless
+/// they are persistent. [`ClientContainer::destroy`] removes one earlier.
 #[derive(Clone, Debug)]
 pub struct Client(Process);
 
+/// What a call beside its fields has.
+#[derive(Debug)]
+pub(super) struct CallStreams {
+    /// Receives its events.
+    pub(super) progress: Progress,
+    /// Its input, of a command or a file.
+    pub(super) input: Option<Input>,
+}
+
+impl CallStreams {
+    pub(super) fn none() -> Self {
+        Self { progress: Progress::none(), input: None }
+    }
+}
+
+/// A response, and the warnings of its call.
+pub(super) struct Typed<T> {
+    pub(super) response: T,
+    pub(super) warnings: Vec<Warning>,
+}
+
 impl Client {
-    /// A session with the configuration of the person who runs this process. Asks no engine.
+    /// A session with the configuration of the user who runs this process. Calls no engine.
     ///
     /// # Errors
-    /// `config_invalid` without a home directory; `invalid_name`.
+    /// `config_invalid` without a home directory.
     pub fn open() -> Result<Self, Failure> {
         Self::with_options(&Options::default())
     }
@@ -33,85 +62,108 @@ impl Client {
     /// The same with another configuration, engine or session.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As [`open`](Self::open); `invalid_name` for the session.
     pub fn with_options(options: &Options) -> Result<Self, Failure> {
         let host = Host::detect().map_err(Failure::from)?;
         Ok(Self(Process::open(host, options, Frontend::Serve)?))
     }
 
-    /// A session of a process that is open.
+    /// The session of a process that is open.
     #[must_use]
     pub fn of_process(process: Process) -> Self {
         Self(process)
     }
 
-    /// Makes a container.
+    /// Creates a container.
     ///
     /// # Errors
     /// Those of `create`.
     pub async fn create(&self, options: ContainerOptions) -> Result<ClientContainer, Failure> {
-        ClientContainer::made(self, "create", options.into_fields()?).await
+        ClientContainer::created_by(self, "create", options.into_fields()?).await
     }
 
-    /// Makes a container from a snapshot.
+    /// Creates a container from a snapshot.
     ///
     /// # Errors
     /// Those of `restore`.
     pub async fn restore(&self, snapshot: &str, options: ContainerOptions) -> Result<ClientContainer, Failure> {
         let mut fields = options.into_fields()?;
         fields.insert("snapshot".into(), snapshot.into());
-        ClientContainer::made(self, "restore", fields).await
+        ClientContainer::created_by(self, "restore", fields).await
     }
 
-    /// A container that is there.
+    /// An existing container. Whether it exists is checked by the first call.
     #[must_use]
     pub fn attach(&self, name: &str) -> ClientContainer {
         ClientContainer::attached(self, name)
     }
 
-    /// Calls an operation, or a tool of a session such as `edit_file` or `grep`, with its fields, and gives its answer.
+    /// Calls an operation, or a tool of a session such as `edit_file` or `grep`, with its fields as JSON.
     ///
-    /// A call that is dropped is withdrawn: its command ends, and what it made is removed.
+    /// Dropping the future cancels the call: its command is ended, and what it created is removed.
     ///
     /// # Errors
-    /// What `success: false` says in an answer: code, message, hint and details.
+    /// Where the response would have `success: false`: its code, message, hint and details.
     pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
-        self.call_with(name, fields, Progress::none(), None).await
+        match tools::ALL.iter().chain(tools::CONTENT).find(|entry| entry.name == name) {
+            Some(tool) => {
+                let execute = |process: Process| async move { Ok(tools::execute(tool, &process, fields).await) };
+                value_of(self.execute(CallStreams::none(), execute).await?.json)
+            }
+            None => Ok(self.operation(name, fields, CallStreams::none()).await?.json),
+        }
     }
 
-    /// As [`call`](Self::call), with its events, and with input for it.
-    pub(super) async fn call_with(
+    /// The typed response of an operation.
+    pub(super) async fn typed<T: Render>(
+        &self,
+        name: &str,
+        fields: CallFields,
+        streams: CallStreams,
+    ) -> Result<Typed<T>, Failure> {
+        let CallResponse { response, warnings, .. } = self.operation(name, fields, streams).await?;
+        let response: Option<Box<dyn Any + Send>> = response.map(|response| response as _);
+        let response = response.and_then(|response| response.downcast().ok());
+        let response =
+            *response.ok_or_else(|| Failure::internal(format!("`{name}` has a response of another type")))?;
+        Ok(Typed { response, warnings })
+    }
+
+    pub(super) async fn operation(
         &self,
         name: &str,
         mut fields: CallFields,
-        progress: Progress,
-        input: Option<Input>,
-    ) -> Result<CallFields, Failure> {
+        streams: CallStreams,
+    ) -> Result<CallResponse, Failure> {
+        fields.insert("operation".into(), name.into());
+        let execute = |process: Process| async move {
+            let response = match ParsedCall::parse(operations::ALL, &process, fields) {
+                Ok(call) => call.execute(&process).await,
+                Err(failure) => Err(failure),
+            };
+            response.map_err(|failure| failure.for_reader(&process.context.reader()))
+        };
+        self.execute(streams, execute).await
+    }
+
+    /// Executes a call in a task of its own, so that cleaning up after a cancelled call goes on when the caller is gone.
+    async fn execute<F, R>(&self, streams: CallStreams, call: F) -> Result<CallResponse, Failure>
+    where
+        F: FnOnce(Process) -> R,
+        R: Future<Output = Result<CallResponse, Failure>> + Send + 'static,
+    {
+        let CallStreams { progress, input } = streams;
         let cancel = self.0.context.call.cancel.child_token();
         let mut process = self.0.for_call(cancel.clone(), progress);
         if let Some(input) = input {
             process.context = process.context.with_input(input);
         }
-        let _withdrawn_on_drop = cancel.drop_guard();
-        let name = name.to_owned();
-        let work = async move {
-            if let Some(tool) = tools::ALL.iter().chain(tools::CONTENT).find(|it| it.name == name) {
-                return value_of(tools::execute(tool, &process, fields).await.json);
-            }
-            fields.insert("operation".into(), name.into());
-            let call = ParsedCall::parse(operations::ALL, &process, fields);
-            let response = match call {
-                Ok(call) => call.execute(&process).await,
-                Err(failure) => Err(failure),
-            };
-            response.map(|response| response.json).map_err(|failure| failure.for_reader(&process.context.reader()))
-        };
-        // Beside its caller: what must not be abandoned half way goes on until it may end.
-        tokio::spawn(work).await.map_err(Failure::internal)?
+        let _cancel_on_drop = cancel.drop_guard();
+        tokio::spawn(call(process)).await.map_err(Failure::internal)?
     }
 }
 
-/// The value of a tool's envelope, or its failure.
+/// The value of a tool's response, or its failure.
 fn value_of(mut envelope: CallFields) -> Result<CallFields, Failure> {
     if envelope.get("success").and_then(Value::as_bool) != Some(false) {
         return Ok(match envelope.remove("value") {

@@ -2,84 +2,32 @@
 
 use coracle_context::failure::Failure;
 use coracle_context::progress::{Event, Progress};
-use coracle_runtime::Input;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use coracle_context::warning::Warning;
+use coracle_provision::Report;
+use coracle_runtime::{ContainerPath, Input, JobId, PublishedPort};
+use serde_json::{Map, Value};
 
-use super::answers::{CallFields, CommandResult, fields, typed};
-use super::client::Client;
-
-/// Fields of `create`. Those without a method here are set by [`with`](Self::with).
-#[derive(Clone, Debug, Default)]
-pub struct ContainerOptions {
-    fields: Map<String, Value>,
-    /// The first value that is none in JSON, which the call reports.
-    fault: Option<Failure>,
-}
+use super::client::{CallFields, CallStreams, Client, Typed};
+use super::command_stream::CommandStream;
+use super::job::ClientJob;
+use super::options::{ContainerOptions, ExecOptions};
+use super::results::{CommandResult, JobInfo, Removed, SnapshotInfo};
+use crate::commands::{ExecBackgroundResponse, ExecResponse, JobsResponse};
+use crate::create::CreateResponse;
+use crate::operations::DestroyResponse;
+use crate::snapshot::SnapshotResponse;
 
 /// A container. It stays until [`destroy`](Self::destroy): dropping the value removes nothing.
 #[derive(Clone, Debug)]
 pub struct ClientContainer {
-    client: Client,
+    pub(super) client: Client,
     name: String,
-    created: CallFields,
-}
-
-impl ContainerOptions {
-    /// A container for that purpose: `python`, `node`, `rust`, `go`, `general`, ….
-    #[must_use]
-    pub fn purpose(purpose: &str) -> Self {
-        Self::default().with("purpose", purpose)
-    }
-
-    /// A container of that image.
-    #[must_use]
-    pub fn image(image: &str) -> Self {
-        Self::default().with("image", image)
-    }
-
-    /// Under that name, in place of a fresh one.
-    #[must_use]
-    pub fn name(self, name: &str) -> Self {
-        self.with("name", name)
-    }
-
-    /// With packages of Debian.
-    #[must_use]
-    pub fn packages(self, packages: &[&str]) -> Self {
-        self.with("packages", packages)
-    }
-
-    /// With these ports on the host's loopback.
-    #[must_use]
-    pub fn ports(self, ports: &[u16]) -> Self {
-        self.with("ports", ports)
-    }
-
-    /// With the working directory of this process mounted, or without it.
-    #[must_use]
-    pub fn mount_cwd(self, mount: bool) -> Self {
-        self.with("mount_cwd", mount)
-    }
-
-    /// With any other field of `create`. A value that JSON cannot have, such as a map whose keys are no texts, is the
-    /// error `invalid_input` of the call.
-    #[must_use]
-    pub fn with(mut self, field: &str, value: impl Serialize) -> Self {
-        match serde_json::to_value(value) {
-            Ok(value) => drop(self.fields.insert(field.to_owned(), value)),
-            Err(err) => drop(self.fault.get_or_insert_with(|| Failure::invalid(field, err.to_string()))),
-        }
-        self
-    }
-
-    pub(super) fn into_fields(self) -> Result<CallFields, Failure> {
-        self.fault.map_or(Ok(self.fields), Err)
-    }
+    created: Option<CreateResponse>,
+    warnings: Vec<Warning>,
 }
 
 impl ClientContainer {
-    /// Makes a container in a session of its own: see [`Client::open`] and [`Client::create`].
+    /// Creates a container in a new session: see [`Client::open`] and [`Client::create`].
     ///
     /// # Errors
     /// Those of both.
@@ -87,14 +35,14 @@ impl ClientContainer {
         Client::open()?.create(options).await
     }
 
-    pub(super) async fn made(client: &Client, operation: &str, fields: CallFields) -> Result<Self, Failure> {
-        let created = client.call(operation, fields).await?;
-        let name = created.get("container").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(Self { client: client.clone(), name, created })
+    pub(super) async fn created_by(client: &Client, operation: &str, fields: CallFields) -> Result<Self, Failure> {
+        let Typed { response: created, warnings } =
+            client.typed::<CreateResponse>(operation, fields, CallStreams::none()).await?;
+        Ok(Self { client: client.clone(), name: created.container.to_string(), created: Some(created), warnings })
     }
 
     pub(super) fn attached(client: &Client, name: &str) -> Self {
-        Self { client: client.clone(), name: name.to_owned(), created: CallFields::new() }
+        Self { client: client.clone(), name: name.to_owned(), created: None, warnings: Vec::new() }
     }
 
     /// Its name.
@@ -103,45 +51,97 @@ impl ClientContainer {
         &self.name
     }
 
-    /// What `create` answered: image, ports, the report of provisioning. Empty for one that was there.
+    /// The image that it was created from. `None` for an attached container, as for the following.
     #[must_use]
-    pub fn created(&self) -> &CallFields {
-        &self.created
+    pub fn image(&self) -> Option<&str> {
+        self.created.as_ref().map(|created| created.image.as_str())
     }
 
-    /// Runs a shell command and waits for it. A command that fails is a result.
+    /// The directory in which commands run.
+    #[must_use]
+    pub fn workdir(&self) -> Option<&ContainerPath> {
+        self.created.as_ref().map(|created| &created.workdir)
+    }
+
+    /// Its published ports, as they were when it was created.
+    #[must_use]
+    pub fn ports(&self) -> &[PublishedPort] {
+        self.created.as_ref().map_or(&[], |created| &created.ports)
+    }
+
+    /// What was done to provision it, step by step, and what was checked afterwards.
+    #[must_use]
+    pub fn report(&self) -> Option<&Report> {
+        self.created.as_ref().map(|created| &created.provisioning_report)
+    }
+
+    /// Warnings of its creation.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
+    }
+
+    /// Runs a command and waits for it. A command that fails is a result, not an error.
     ///
     /// # Errors
     /// Those of `exec`.
-    pub async fn exec(&self, command: &str) -> Result<CommandResult, Failure> {
-        self.exec_with(json!({ "command": command })).await
+    pub async fn exec(&self, command: impl Into<ExecOptions>) -> Result<CommandResult, Failure> {
+        let fields = self.fields(command.into().into_fields());
+        let Typed { response, warnings } =
+            self.client.typed::<ExecResponse>("exec", fields, CallStreams::none()).await?;
+        Ok(CommandResult::new(response, warnings))
     }
 
-    /// The same with other fields of `exec`: `command` may be a list of words, and there are `timeout`, `env`, `workdir`,
-    /// `stdin`, `as_root`.
+    /// Runs a command and streams its output. A slow reader slows the command down.
+    ///
+    /// Must be called within a Tokio runtime.
+    #[must_use = "dropping the stream ends the command"]
+    pub fn stream(&self, command: impl Into<ExecOptions>) -> CommandStream {
+        CommandStream::start(self.client.clone(), self.fields(command.into().into_fields()))
+    }
+
+    /// Starts a command as a job, which goes on until it ends, is cancelled, or its container stops.
     ///
     /// # Errors
-    /// Those of `exec`.
-    pub async fn exec_with(&self, options: Value) -> Result<CommandResult, Failure> {
-        typed(self.call("exec", fields(options)).await?)
+    /// Those of `exec_background`.
+    pub async fn start(&self, command: impl Into<ExecOptions>) -> Result<ClientJob, Failure> {
+        let fields = self.fields(command.into().into_fields());
+        let Typed { response, .. } =
+            self.client.typed::<ExecBackgroundResponse>("exec_background", fields, CallStreams::none()).await?;
+        Ok(self.job(response.job_id))
     }
 
-    /// Calls an operation or a session tool on this container.
+    /// A job by its id. Whether it exists is checked by the first call.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> ClientJob {
+        ClientJob::new(self.clone(), id)
+    }
+
+    /// The jobs of this container, those that have ended included.
+    ///
+    /// # Errors
+    /// Those of `jobs`.
+    pub async fn jobs(&self) -> Result<Vec<JobInfo>, Failure> {
+        let Typed { response, .. } =
+            self.client.typed::<JobsResponse>("jobs", self.fields(Map::new()), CallStreams::none()).await?;
+        Ok(response.jobs.into_iter().map(JobInfo::from).collect())
+    }
+
+    /// Calls an operation or a session tool on this container, with its fields as JSON.
     ///
     /// # Errors
     /// Those of [`Client::call`].
-    pub async fn call(&self, name: &str, mut fields: CallFields) -> Result<CallFields, Failure> {
-        fields.insert("container".into(), self.name.clone().into());
-        self.client.call(name, fields).await
+    pub async fn call(&self, name: &str, fields: CallFields) -> Result<CallFields, Failure> {
+        self.client.call(name, self.fields(fields)).await
     }
 
-    /// The bytes of a file that the user inside may read. A relative path begins at the work directory.
+    /// The content of a file that the exec user may read. A relative path starts at the work directory.
     ///
     /// # Errors
     /// `file_not_found`, and those of [`Client::call`].
     pub async fn read_file(&self, path: &str) -> Result<Vec<u8>, Failure> {
         let (progress, mut events) = Progress::channel();
-        let fields = fields(json!({ "container": self.name, "path": path }));
+        let streams = CallStreams { progress, input: None };
         let mut content = Vec::new();
         let collect = async {
             while let Some(event) = events.recv().await {
@@ -150,59 +150,59 @@ impl ClientContainer {
                 }
             }
         };
-        let (answer, ()) = tokio::join!(self.client.call_with("download", fields, progress, None), collect);
-        answer.map(|_| content)
+        let call = self.client.operation("download", self.fields(path_field(path)), streams);
+        let (response, ()) = tokio::join!(call, collect);
+        response.map(|_| content)
     }
 
-    /// Writes a file where the user inside may, in place of one that is there: whole, or not at all. Directories above it are
-    /// made.
+    /// Writes a file where the exec user may, and replaces one of that name: whole, or not at all. Creates missing parent
+    /// directories.
     ///
     /// # Errors
     /// Those of [`Client::call`].
     pub async fn write_file(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-        let fields = fields(json!({ "container": self.name, "path": path }));
-        let input = Input::Bytes(content.as_ref().to_vec());
-        self.client.call_with("upload", fields, Progress::none(), Some(input)).await.map(drop)
+        let input = Some(Input::Bytes(content.as_ref().to_vec()));
+        let streams = CallStreams { progress: Progress::none(), input };
+        self.client.operation("upload", self.fields(path_field(path)), streams).await.map(drop)
     }
 
-    /// Makes another container with its files as they are now.
+    /// Creates another container with the files of this one as they are now.
     ///
     /// # Errors
     /// Those of `fork`.
     pub async fn fork(&self, options: ContainerOptions) -> Result<Self, Failure> {
-        let mut fields = options.into_fields()?;
-        fields.insert("container".into(), self.name.clone().into());
-        Self::made(&self.client, "fork", fields).await
+        Self::created_by(&self.client, "fork", self.fields(options.into_fields()?)).await
     }
 
-    /// Keeps its files under a name, for [`Client::restore`].
+    /// Saves its files under a name, for [`Client::restore`].
     ///
     /// # Errors
     /// Those of `snapshot`.
-    pub async fn snapshot(&self, name: &str) -> Result<CallFields, Failure> {
-        self.call("snapshot", fields(json!({ "name": name }))).await
+    pub async fn snapshot(&self, name: &str) -> Result<SnapshotInfo, Failure> {
+        let fields = self.fields(Map::from_iter([("name".to_owned(), name.into())]));
+        let Typed { response, warnings } =
+            self.client.typed::<SnapshotResponse>("snapshot", fields, CallStreams::none()).await?;
+        Ok(SnapshotInfo::new(response, warnings))
     }
 
     /// Saves its unsaved work on the host and removes it.
     ///
     /// # Errors
     /// Those of `destroy`.
-    pub async fn destroy(self) -> Result<CallFields, Failure> {
-        self.call("destroy", CallFields::new()).await
+    pub async fn destroy(self) -> Result<Removed, Failure> {
+        let fields = self.fields(Map::new());
+        let Typed { response, warnings } =
+            self.client.typed::<DestroyResponse>("destroy", fields, CallStreams::none()).await?;
+        Ok(Removed::new(response, warnings))
+    }
+
+    /// The same fields, of a call on this container.
+    pub(super) fn fields(&self, mut fields: CallFields) -> CallFields {
+        fields.insert("container".to_owned(), Value::from(self.name.as_str()));
+        fields
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::ContainerOptions;
-
-    #[test]
-    fn a_value_that_is_none_in_json_is_an_error_of_the_call_and_no_panic() {
-        let pairs = BTreeMap::from([((1, 2), "of two numbers")]);
-        let failure = ContainerOptions::purpose("python").with("labels", pairs).into_fields().unwrap_err();
-        assert_eq!((failure.code.word().as_str(), &failure.details["field"]), ("invalid_input", &"labels".into()));
-        assert!(ContainerOptions::purpose("python").with("labels", [1]).into_fields().is_ok());
-    }
+fn path_field(path: &str) -> CallFields {
+    Map::from_iter([("path".to_owned(), path.into())])
 }

@@ -47,12 +47,12 @@ pub struct DestroyResponse {
     #[schemars(with = "String")]
     container: ContainerName,
     detail: &'static str,
-    already_gone: bool,
+    pub(crate) already_gone: bool,
     #[schemars(with = "Vec<Map<String, Value>>")]
-    saved: Vec<SaveReport>,
+    pub(crate) saved: Vec<SaveReport>,
     /// What to look at in directories of the host that it could write.
     #[schemars(with = "Vec<Map<String, Value>>")]
-    review: Vec<Finding>,
+    pub(crate) review: Vec<Finding>,
     #[schemars(with = "Option<String>")]
     compose_project: Option<ProjectName>,
 }

@@ -2,7 +2,7 @@
 //!
 //! [`ContainerRuntime`] is the one trait, with the plain data that its methods take and return. The crates `coracle-docker`,
 //! `coracle-apple`, `coracle-engine` and `coracle-kube` implement it, and so does `FakeRuntime` (feature `fake`) for tests,
-//! with a real guest and no engine. [`admit`] decides what may be created, and only its result can be.
+//! with a real guest and no engine; `MockRuntime` (feature `mock`) has expectations in place of an engine. [`admit`] decides what may be created, and only its result can be.
 //!
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
 //! **Invariant:** a container is created from a [`Placed`] only, and only [`admit`] leads to one.
@@ -20,6 +20,9 @@ mod images;
 mod info;
 pub mod labels;
 mod limits;
+#[cfg(feature = "mock")]
+#[expect(missing_docs, reason = "the expectations of a mock have the names of the methods")]
+mod mock;
 mod mounts;
 mod networks;
 mod observe;
@@ -35,35 +38,16 @@ mod volumes;
 
 pub use api::{ContainerRuntime, Endpoint, RemovalOutcome};
 pub use baseline::{Baseline, BaselineFile, BaselineMount, SkippedCounts};
-pub use coracle_archive as archive;
-pub use coracle_client as link;
-pub use coracle_client::{Link, LinkSettings, SocketAt, Transport};
-pub use coracle_host as host;
-pub use coracle_host::address::is_public;
-pub use coracle_host::branch::{BranchName, InvalidBranch};
-pub use coracle_host::git_url::{GitRules, GitUrl, InvalidGitUrl};
-pub use coracle_host::hardened as git;
-pub use coracle_host::resolver::{ResolveError, addresses_public};
-pub use coracle_protocol::patterns::Pattern as PathPattern;
-pub use coracle_types::failure;
-pub use coracle_types::replacement;
-pub use coracle_types::{
-    AtLimit, ByteSize, Capability, Capture, Chunk, Command, ConnectionFault, ContainerId, ContainerName, ContainerPath,
-    ContainerStatus, EngineKind, Error, Excerpt, Exec, ExecLimits, ExecOutput, Exit, Handle, Ids, ImageId, ImageRef,
-    Input, InvalidName, InvalidPath, InvalidPort, InvalidSize, IsolationKind, JobId, LabelNamespace, LimitKind,
-    NetworkName, PortTarget, ProcessId, ProjectName, RecordId, Redactor, Result, Secret, SlotRole, SnapshotName,
-    StoredFileError, Stream, StreamRedactor, TerminalSize, VolumeName, boot_id, escape, is_deceptive, parse_stored,
-    random_hex, sanitize,
-};
 pub use exec_target::ExecTarget;
 pub use exit::ended;
 #[cfg(all(target_os = "linux", any(test, feature = "fake")))]
 pub use fake::FakeRuntime;
 pub use images::{ImageBuild, ImageCommit, ImageImport, ImageStore, created_image};
 pub use info::{Container, EngineInfo, Image, ImageConfig, MountPoint, Network, PublishedPort};
-pub use ipnet::IpNet;
 pub use labels::LabelFilter;
 pub use limits::{LEAST_MEMORY, Limits, UnenforcedLimit, whole_cpus};
+#[cfg(feature = "mock")]
+pub use mock::MockRuntime;
 pub use mounts::{ContainerMounts, mount_identities};
 pub use networks::{NetworkCreate, Networks};
 pub use observe::{CallObserver, EngineCall, ObservedRuntime};

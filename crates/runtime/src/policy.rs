@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use self::admit::{admit, check_mounts};
-use crate::{Access, ByteSize, CreateSpec, GuestDelivery, ImageId, Mount, NetworkAttachment};
+use crate::{Access, CreateSpec, GuestDelivery, Mount, NetworkAttachment};
+use coracle_types::{ByteSize, ImageId};
 
 /// The limits that the user sets. The agent's arguments can narrow them and never widen them.
 #[derive(Clone, Debug)]
@@ -254,9 +255,16 @@ impl Policy {
     #[cfg(any(test, feature = "programs"))]
     #[must_use]
     pub fn everything() -> Self {
+        Self::permissive("/nowhere".into())
+    }
+
+    /// Allows everything but system directories and the credentials below `home`: for programs that decide themselves what
+    /// they create.
+    #[must_use]
+    pub fn permissive(home: PathBuf) -> Self {
         Self {
             allow_roots: vec!["/".into()],
-            home: "/nowhere".into(),
+            home,
             denied: vec![],
             scratch: "/nowhere".into(),
             binds: true,

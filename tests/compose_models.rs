@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use coracle_compose::{ReadError, read};
-use coracle_runtime::{PatternSet, Policy, ProjectName};
+use coracle_runtime::{PatternSet, Policy};
+use coracle_types::ProjectName;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;

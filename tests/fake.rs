@@ -1,13 +1,14 @@
 //! Features of the fake engine beyond the contract, on paused time.
 
-use coracle_runtime::ImageStore as _;
 use std::time::Duration;
 
 use coracle_runtime::fake::{LOCAL_IMAGE, Reply, Verb};
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Error, Exec, ExecLimits,
-    ExecTarget, Exit, FakeRuntime, Ids, Image, ImageRef, LabelFilter, LimitKind, NetworkAttachment, Policy, Result,
-    admit,
+    ContainerRuntime, CreateSpec, ExecTarget, FakeRuntime, Image, ImageStore as _, LabelFilter, NetworkAttachment,
+    Policy, admit,
+};
+use coracle_types::{
+    Command, ContainerId, ContainerName, ContainerPath, Error, Exec, ExecLimits, Exit, Ids, ImageRef, LimitKind, Result,
 };
 use tokio::time::{Instant, sleep};
 

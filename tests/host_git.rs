@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::host::git::{GitProgram, HostGit, InspectError, Remote};
-use coracle_runtime::{BranchName, GitRules, GitUrl};
+use coracle_host::branch::BranchName;
+use coracle_host::git::{GitProgram, HostGit, InspectError, Remote};
+use coracle_host::git_url::{GitRules, GitUrl};
 use tempfile::TempDir;
 
 use crate::engines::{GitServer, Manner, git, tries_git};

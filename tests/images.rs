@@ -10,9 +10,8 @@ use coracle_images::{
     Setup, run_recipe,
 };
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{
-    Command, ContainerPath, Exec, Ids, ImageCommit, ImageRef, LabelNamespace, NetworkAttachment, Secret, random_hex,
-};
+use coracle_runtime::{ImageCommit, NetworkAttachment};
+use coracle_types::{Command, ContainerPath, Exec, Ids, ImageRef, LabelNamespace, Secret, random_hex};
 use tempfile::TempDir;
 
 use crate::engines::{Case, IMAGE, Lack, Running, Way, on_every_engine, skip, variable, with_real_engines};
@@ -233,7 +232,7 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
             exec.env.insert("HOME".into(), "/tmp".into());
             let used = session.exec(exec).await.unwrap();
             eprintln!("{:?} {} {}", used.exit, used.stdout.text(), used.stderr.text());
-            assert_eq!(used.exit, coracle_runtime::Exit::Code(0));
+            assert_eq!(used.exit, coracle_types::Exit::Code(0));
             case.runtime.remove(&session.id).await.unwrap();
         }
         let cleared = builder.cache().clear(&*case.runtime, &Clear::default()).await.unwrap();

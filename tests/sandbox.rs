@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Dial, GuestStream, Link, LinkSettings, Transport};
 use coracle_guest::codec::{self, Frame as Framed};
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::EndReason;
+use coracle_protocol::{EnsureUser, FirstMessage, Hello};
 use coracle_proxy::policy::{FixedKey, Grants, ProviderConfig, ProviderKind, Tokens};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::protocol::{EnsureUser, FirstMessage, Hello};
-use coracle_runtime::link::{Dial, GuestStream, LinkSettings, Transport};
-use coracle_runtime::{Access, ContainerPath, Exit, Link, Mount, NetworkAttachment, Secret};
+use coracle_runtime::{Access, Mount, NetworkAttachment};
 use coracle_sandbox::driver::{GenerateRequest, SandboxDriver};
 use coracle_sandbox::provider::{ExecCall, ExecUser, Frame, SandboxProvider, Teardown, WriteOpts};
 use coracle_sandbox::{
     AGENT, Code, ContainerSandboxProvider, ContainerSource, Domain, Failure, Result, RunningContainer, Sandbox,
     SandboxDir, SandboxKey, SandboxLiveness, SandboxProxy, SandboxRecord, Startup, StartupOptions,
 };
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{ContainerPath, Exit, ProfileName, Secret, WorkflowId};
 use futures_util::StreamExt;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -80,7 +80,7 @@ impl Bench<'_> {
 /// Runs a check with a sandbox whose container is on that network, on every engine.
 async fn with_sandbox(network: fn() -> NetworkAttachment, check: impl AsyncFn(&Bench<'_>, &Case)) {
     on_every_engine(async |case| {
-        if case.engine() == coracle_runtime::EngineKind::Container {
+        if case.engine() == coracle_types::EngineKind::Container {
             return case.left_out();
         }
         let state = tempfile::tempdir().unwrap();
@@ -358,7 +358,7 @@ struct Stuck;
 
 #[async_trait]
 impl Dial for Stuck {
-    async fn dial(&self) -> coracle_runtime::Result<GuestStream> {
+    async fn dial(&self) -> coracle_types::Result<GuestStream> {
         let (ours, theirs) = tokio::io::duplex(64 << 10);
         tokio::spawn(async move {
             let (mut from, mut to) = tokio::io::split(theirs);

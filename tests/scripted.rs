@@ -2,11 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{
-    Access, Command, ContainerPath, ContainerStatus, CreateSpec, Error, Exec, Exit, Handle, Ids, ImageRef, Mount,
-    RemovalOutcome,
-};
+use coracle_host::fs::HostPath;
+use coracle_runtime::{Access, CreateSpec, Mount, RemovalOutcome};
+use coracle_types::{Command, ContainerPath, ContainerStatus, Error, Exec, Exit, Handle, Ids, ImageRef};
 use serde_json::{Value, json};
 
 use crate::conformance::placed;
@@ -94,7 +92,7 @@ async fn r23_what_cannot_be_said_starts_no_program() {
             let it = case.runtime.create(&placed(case, spec)).await;
             assert!(matches!(it, Err(Error::NotEncodable { .. })), "{name}: {it:?}");
         }
-        let (id, odd) = (coracle_runtime::ContainerId::parse("x1").unwrap(), ContainerPath::parse("/a:b").unwrap());
+        let (id, odd) = (coracle_types::ContainerId::parse("x1").unwrap(), ContainerPath::parse("/a:b").unwrap());
         let it = case.runtime.download(&id, &odd, tempfile::tempfile().unwrap(), 1000).await;
         assert!(matches!(it, Err(Error::NotEncodable { .. })), "{it:?}");
         assert!(ImageRef::parse("--privileged").is_err());
@@ -112,7 +110,7 @@ async fn r24_no_value_of_an_environment_is_a_word_and_stdin_is_open_only_where_i
             let mut exec = sh("printf %s \"$TOLD\"");
             exec.env.insert("TOLD".into(), "a value of it".into());
             assert_eq!(running.ran(exec).await.stdout.text(), "a value of it");
-            let input = Exec { stdin: Some(coracle_runtime::Input::Bytes(b"in".to_vec())), ..sh("cat") };
+            let input = Exec { stdin: Some(coracle_types::Input::Bytes(b"in".to_vec())), ..sh("cat") };
             assert_eq!(running.printed(input).await, "in");
             case.runtime.remove(&running.id).await.unwrap();
         }
@@ -149,7 +147,7 @@ async fn what_is_between_two_states_is_looked_at_three_times_more_and_then_has_s
     .await;
 }
 
-async fn started(case: &Case, scripted: &Scripted) -> coracle_runtime::ContainerId {
+async fn started(case: &Case, scripted: &Scripted) -> coracle_types::ContainerId {
     scripted.plays(&json!({}));
     let id = case.runtime.create(&placed(case, case.spec("c"))).await.unwrap();
     case.runtime.start(&id).await.unwrap();

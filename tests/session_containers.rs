@@ -9,16 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{LinkSettings, Transport};
 use coracle_lifecycle::{
     BoxError, ClockReading, ContainerEvent, ContainerTemplate, EndOptions, EndReason, EndedSession, Engines,
     EnsureRequest, GuestProgram, Links, Ready, Reason, SaveLimits, SavePolicy, SessionContainers, SlotError, SlotEvent,
     SlotKey, SlotLimits, SlotRole, Store,
 };
-use coracle_runtime::link::{LinkSettings, Transport};
 use coracle_runtime::{
-    ByteSize, Capabilities, Command, Container, ContainerName, ContainerPath, ContainerRuntime, ContainerStatus,
-    CreateSpec, EngineKind, Exec, Exit, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, Limits, NetworkRequest,
-    Policy, ProcessId, Tmpfs, Ulimits, random_hex,
+    Capabilities, Container, ContainerRuntime, CreateSpec, LabelFilter, Limits, NetworkRequest, Policy, Tmpfs, Ulimits,
+};
+use coracle_types::{
+    ByteSize, Command, ContainerName, ContainerPath, ContainerStatus, EngineKind, Exec, Exit, Handle, Ids, ImageRef,
+    LabelNamespace, ProcessId, random_hex,
 };
 use jiff::SignedDuration;
 use tempfile::TempDir;

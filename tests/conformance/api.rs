@@ -1,12 +1,10 @@
 //! The engine's API and its program give the same answers.
 
-use coracle_runtime::ImageStore as _;
-use coracle_runtime::Networks as _;
-use coracle_runtime::Volumes as _;
 use coracle_runtime::{
-    ByteSize, Container, ContainerId, ContainerStatus, CreateSpec, EngineKind, Error, Handle, Image, ImageId, ImageRef,
-    LabelFilter, Limits, NetworkCreate, Port, Protocol, VolumeCreate, VolumeMount, VolumeName,
+    Container, CreateSpec, Image, ImageStore as _, LabelFilter, Limits, NetworkCreate, Networks as _, Port, Protocol,
+    VolumeCreate, VolumeMount, Volumes as _,
 };
+use coracle_types::{ByteSize, ContainerId, ContainerStatus, EngineKind, Error, Handle, ImageId, ImageRef, VolumeName};
 
 use super::{path, placed, sh};
 use crate::conformance::import;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{EngineKind, Error, Exec, Exit, Ids, Input};
+use coracle_types::{EngineKind, Error, Exec, Exit, Ids, Input};
 
 use super::{argv, path, sh};
 use crate::engines::{

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-use coracle_runtime::{ContainerId, Error};
+use coracle_types::{ContainerId, Error};
 use tar::{EntryType, Header};
 
 use super::{path, placed, printed, running};

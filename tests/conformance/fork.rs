@@ -1,6 +1,6 @@
 //! Forks: containers with the files that another one has at a moment.
 
-use coracle_runtime::{Capability, Error};
+use coracle_types::{Capability, Error};
 
 use super::{placed, printed, running};
 use crate::engines::on_every_engine;

@@ -3,10 +3,8 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_runtime::{
-    Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, Image, ImageCommit, ImageConfig, ImageImport,
-    ImageRef, LabelFilter, NetworkAttachment, Policy, admit,
-};
+use coracle_runtime::{Image, ImageCommit, ImageConfig, ImageImport, LabelFilter, NetworkAttachment, Policy, admit};
+use coracle_types::{Command, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, ImageRef};
 
 use crate::engines::{Case, FROM_IMAGE, IMAGE, Lack, Way, on_every_engine, tar_of, with_a_guest};
 

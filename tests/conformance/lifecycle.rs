@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerId, ContainerStatus, CreateSpec, EngineKind, Error, Exit, Handle, ImageId,
-    LabelFilter, Limits, Mount, MountPoint, NetworkAttachment, Policy, RemovalOutcome, Tmpfs, Ulimits, VolumeCreate,
-    VolumeMount, VolumeName, admit,
+    Access, Capabilities, CreateSpec, LabelFilter, Limits, Mount, MountPoint, NetworkAttachment, Policy,
+    RemovalOutcome, Tmpfs, Ulimits, VolumeCreate, VolumeMount, admit,
 };
+use coracle_types::{ByteSize, ContainerId, ContainerStatus, EngineKind, Error, Exit, Handle, ImageId, VolumeName};
 
 use super::{argv, path, placed, printed, ran, running, sh};
 use crate::engines::{Case, LABEL, Lack, engine_program, on_every_engine};

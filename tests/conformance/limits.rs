@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Chunk, Error, Exec, ExecLimits, Exit, LimitKind, Stream};
+use coracle_types::{Chunk, Error, Exec, ExecLimits, Exit, LimitKind, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -11,7 +11,7 @@ use crate::engines::{Running, in_every_way, in_every_way_into_a_shared_one, ran 
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
-    1_000_000 + u32::from_str_radix(&coracle_runtime::random_hex::<3>(), 16).unwrap()
+    1_000_000 + u32::from_str_radix(&coracle_types::random_hex::<3>(), 16).unwrap()
 }
 
 /// Number of processes inside that sleep for that long.
@@ -124,7 +124,7 @@ async fn act_at_first_output(
     running: &Running<'_>,
     mut exec: Exec,
     act: impl AsyncFnOnce(),
-) -> coracle_runtime::Result<coracle_runtime::ExecOutput> {
+) -> coracle_types::Result<coracle_types::ExecOutput> {
     let (sender, mut chunks) = mpsc::channel::<Chunk>(8);
     exec.live = Some(sender);
     let acting = async {

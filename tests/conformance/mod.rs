@@ -13,10 +13,8 @@ mod ports;
 mod recent;
 mod stacks;
 
-use coracle_runtime::{
-    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, Exit, Ids, NetworkAttachment, Placed, Policy,
-    admit,
-};
+use coracle_runtime::{CreateSpec, NetworkAttachment, Placed, Policy, admit};
+use coracle_types::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Exit, Ids};
 
 use crate::engines::Case;
 

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{
-    Capability, ContainerId, CreateSpec, Error, HostEntry, LabelFilter, Network, NetworkAttachment, NetworkCreate,
-    NetworkName, NetworkRequest,
-};
-
+use coracle_runtime::{CreateSpec, HostEntry, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkRequest};
+use coracle_types::{Capability, ContainerId, Error, NetworkName};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::{on_network, printed, ran, sh};
 use crate::engines::{Case, Lack, on_every_engine};
 
-async fn make(case: &Case, name: &NetworkName, (reach, internal): (bool, bool)) -> coracle_runtime::Result<Network> {
+async fn make(case: &Case, name: &NetworkName, (reach, internal): (bool, bool)) -> coracle_types::Result<Network> {
     let labels = vec![case.label(), ("coracle-test.odd".into(), "a \"b\" $c, d=e".into())];
     case.runtime.create_network(&NetworkCreate { name: name.clone(), labels, reach, internal }).await
 }

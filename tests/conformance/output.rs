@@ -1,6 +1,6 @@
 //! Output: bounded, counted, and live.
 
-use coracle_runtime::{Chunk, Exec, Exit, Stream};
+use coracle_types::{Chunk, Exec, Exit, Stream};
 use tokio::sync::mpsc;
 
 use super::sh;

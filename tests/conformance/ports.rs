@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{ContainerId, CreateSpec, Error, Port, Protocol, PublishedPort, Result};
+use coracle_runtime::{CreateSpec, Port, Protocol, PublishedPort};
+use coracle_types::{ContainerId, Error, Result};
 use tokio::sync::Mutex;
 
 use super::{placed, printed};

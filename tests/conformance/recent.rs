@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Container, EngineKind, RemovalOutcome};
+use coracle_runtime::{Container, RemovalOutcome};
+use coracle_types::EngineKind;
 
 use super::placed;
 use crate::engines::{Case, LABEL, engine_program, on_every_engine};

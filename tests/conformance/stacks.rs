@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_runtime::stack_model::StackModel;
-use coracle_runtime::{Container, ContainerId, ContainerStatus, Health, LabelFilter, ProjectName, StackUp};
+use coracle_runtime::{Container, Health, LabelFilter, StackUp};
+use coracle_types::{ContainerId, ContainerStatus, ProjectName};
 use serde_json::{Value, json};
 
 use crate::engines::{Case, IMAGE, Lack, on_every_engine};

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use coracle_host::branch::BranchName;
+use coracle_host::git_url::{GitRules, GitUrl};
 use coracle_provision::{Dotfiles, RepoRequest, RepoSource, Status, StepReport, dotfiles, repos};
-use coracle_runtime::{BranchName, Command, GitRules, GitUrl};
+use coracle_types::Command;
 
 use super::image::with_git;
 use super::{path, place, sh};

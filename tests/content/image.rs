@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 use tokio::process::Command;
 
 use crate::engines::{Case, Running, Way, git, tar_of};

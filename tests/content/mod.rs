@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use coracle_provision::{StepContext, Workspace, prepare};
-use coracle_runtime::{Command, ContainerPath, Exec, Ids};
+use coracle_types::{Command, ContainerPath, Exec, Ids};
 use tokio_util::sync::CancellationToken;
 
 use crate::engines::Running;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use coracle_provision::{Setup, SetupCommand, Status, setup};
-use coracle_runtime::{Command, ContainerPath};
+use coracle_types::{Command, ContainerPath};
 use tokio_util::sync::CancellationToken;
 
 use super::AGENT;

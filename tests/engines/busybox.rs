@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{Seek, Write};
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerRuntime, ImageId, ImageImport, ImageRef, Result};
+use coracle_runtime::{ContainerRuntime, ImageImport};
+use coracle_types::{ImageId, ImageRef, Result};
 use tar::{Builder, EntryType, Header};
 
 /// Its name. The digit goes up when the content changes.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use coracle_kube::{KubeRuntime, KubeSettings};
 use coracle_kube_api::{Backing, ClusterOptions, KubeApi};
-use coracle_runtime::{ContainerRuntime, ImageId, ImageImport, ImageRef, ImageStore};
+use coracle_runtime::{ContainerRuntime, ImageImport, ImageStore};
+use coracle_types::{ImageId, ImageRef};
 use sha2::{Digest, Sha256};
 use tar::EntryType;
 use tempfile::TempDir;
@@ -83,7 +84,7 @@ impl KubeCluster {
     }
 
     /// The id of that image. A real cluster's registry gets it the first time.
-    pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_runtime::Result<ImageId> {
+    pub(super) async fn image(&self, runtime: &dyn ContainerRuntime) -> coracle_types::Result<ImageId> {
         let found = runtime.find_images(&[ImageRef::parse(self.with_image(IMAGE)).unwrap()]).await?;
         if let Some(image) = found.into_iter().next() {
             return Ok(image.id);

@@ -24,10 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use coracle_docker::{CliRuntime, Dialect};
 use coracle_engine_program::{ApiUse, EngineSettings};
-use coracle_runtime::{
-    ContainerName, ContainerRuntime, CreateSpec, EngineKind, FakeRuntime, ImageId, ImageRef, LabelFilter, NetworkName,
-    random_hex,
-};
+use coracle_runtime::{ContainerRuntime, CreateSpec, FakeRuntime, LabelFilter};
+use coracle_types::{ContainerName, EngineKind, ImageId, ImageRef, NetworkName, random_hex};
 use tempfile::TempDir;
 use tokio::process::Command;
 

@@ -9,10 +9,8 @@ use std::io::{Read, Seek, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
-use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, EngineKind, ImageId, NetworkAttachment, Result,
-    random_hex,
-};
+use coracle_runtime::{ContainerRuntime, CreateSpec, NetworkAttachment};
+use coracle_types::{ContainerId, ContainerName, EngineKind, ImageId, Result, random_hex};
 use tempfile::NamedTempFile;
 
 use super::running::{Running, Way};

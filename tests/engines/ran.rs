@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 
 use super::person::{EMBEDDED_ROOTLESS, ROOTLESS, is_root, is_second_run};
 use super::tier::Tier;

@@ -6,12 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport};
-use coracle_runtime::{Container, ContainerId, ContainerPath, EngineKind};
-use coracle_runtime::{
-    CreateSpec, Exec, ExecOutput, ExecTarget, Exit, GuestDelivery, HostEntry, ImageId, NetworkAttachment, Policy,
-    ProcessId, Result, admit,
-};
+use coracle_client::{Link, LinkSettings, SocketAt, Transport};
+use coracle_runtime::{Container, CreateSpec, ExecTarget, GuestDelivery, HostEntry, NetworkAttachment, Policy, admit};
+use coracle_types::{ContainerId, ContainerPath, EngineKind, Exec, ExecOutput, Exit, ImageId, ProcessId, Result};
 use tar::{EntryType, Header};
 use tokio::time::{Instant, sleep};
 

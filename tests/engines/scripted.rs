@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use coracle_apple::AppleRuntime;
 use coracle_engine_program::EngineSettings;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,7 +10,7 @@
 //! A cluster keeps the contract in each run. Of the tool's tests a twelfth of those in [`ON_CLUSTER`] runs there; the
 //! others need what a cluster lacks, or are the same code on every engine: they meet one that alone is named.
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use sha2::{Digest, Sha256};
 
 use super::kubernetes::KUBERNETES;

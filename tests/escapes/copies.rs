@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
-use coracle_runtime::ExecLimits;
+use coracle_types::ExecLimits;
 
 use super::{Canary, SECRET, dir, file, header, image, link, path, run_in, sh, try_run};
 use crate::engines::{Way, tar_of, with_real_engines};
@@ -22,7 +22,7 @@ async fn copies_do_not_follow_a_link_that_appears_meanwhile() {
     with_real_engines(async |case| {
         let (canary, running) = (Canary::new(), case.runs(Way::Plain).await);
         let limits = ExecLimits { total: Some(Duration::from_secs(8)), ..ExecLimits::default() };
-        let swapping = running.exec(coracle_runtime::Exec { limits, ..sh(&swap(&canary)) });
+        let swapping = running.exec(coracle_types::Exec { limits, ..sh(&swap(&canary)) });
         let copying = async {
             for _ in 0..15 {
                 let tar = tar_of(|tar| file(tar, "escaped", 0o644, "x"));

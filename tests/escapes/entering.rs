@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerPath, Exec, ExecLimits, Ids};
+use coracle_types::{ContainerPath, Exec, ExecLimits, Ids};
 use rustix::io::FdFlags;
 use sha2::{Digest as _, Sha256};
 

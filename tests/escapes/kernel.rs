@@ -3,7 +3,7 @@
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-use coracle_runtime::{EngineKind, Exec, Exit, Ids, random_hex};
+use coracle_types::{EngineKind, Exec, Exit, Ids, random_hex};
 
 use super::{argv, said, sh};
 use crate::engines::{Case, Running, Way, with_real_engines};

@@ -18,10 +18,8 @@ mod mounts;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{
-    Command, ContainerId, ContainerPath, CreateSpec, Exec, ExecOutput, ExecTarget, Ids, Image, NetworkAttachment,
-    Policy, Result, admit, random_hex,
-};
+use coracle_runtime::{CreateSpec, ExecTarget, Image, NetworkAttachment, Policy, admit};
+use coracle_types::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Ids, Result, random_hex};
 use tar::{Builder, EntryType, Header};
 
 use crate::conformance::import;

@@ -1,7 +1,8 @@
 //! Images that put links where the engine mounts.
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ByteSize, CreateSpec, Mount, Tmpfs, VolumeCreate, VolumeMount, VolumeName};
+use coracle_host::fs::HostPath;
+use coracle_runtime::{Access, CreateSpec, Mount, Tmpfs, VolumeCreate, VolumeMount};
+use coracle_types::{ByteSize, VolumeName};
 
 use super::{Canary, SECRET, dir, file, image, link, path, run_in, said, sh, try_run};
 use crate::engines::{is_root, with_real_engines};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{AtLimit, Error, Exec, Exit, Input};
+use coracle_protocol::ErrorCode;
+use coracle_types::{AtLimit, Error, Exec, Exit, Input};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{MIB, argv, memory_grows, sh};

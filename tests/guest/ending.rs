@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Error, Exec, Exit, Ids, LimitKind};
+use coracle_types::{Error, Exec, Exit, Ids, LimitKind};
 use tokio::time::Instant;
 
 use super::{AGENT, argv, sh, total, until, zombies};
@@ -10,7 +10,7 @@ use crate::engines::{Lack, Running, with_a_guest, with_a_real_guest};
 
 /// A number of seconds that no other process on this machine sleeps for: processes of the fake are the host's.
 fn unlike_any_other() -> u32 {
-    1_000_000 + u32::from_str_radix(&coracle_runtime::random_hex::<3>(), 16).unwrap()
+    1_000_000 + u32::from_str_radix(&coracle_types::random_hex::<3>(), 16).unwrap()
 }
 
 /// Number of processes that sleep for that long.

@@ -1,8 +1,8 @@
 //! Files inside, by the link: the kernel decides who may.
 
-use coracle_runtime::link::WriteFile;
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind};
-use coracle_runtime::{Error, Ids, Input, Link, Result};
+use coracle_client::{Link, WriteFile};
+use coracle_protocol::{ErrorCode, FileEntry, FileKind};
+use coracle_types::{Error, Ids, Input, Result};
 
 use super::{AGENT, MIB, argv, at, sh};
 use crate::engines::{Running, with_a_guest, with_a_real_guest};

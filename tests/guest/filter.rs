@@ -1,6 +1,6 @@
 //! System calls that no command may make, whatever the engine allows.
 
-use coracle_runtime::{Exec, Exit, Ids};
+use coracle_types::{Exec, Exit, Ids};
 
 use super::{AGENT, argv, perl, sh, total, with_perl};
 use crate::engines::{with_a_real_guest, with_real_engines};

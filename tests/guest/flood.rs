@@ -1,12 +1,12 @@
 //! Much output: bounded everywhere, counted, and kept to be read.
 
-use coracle_runtime::link::protocol::body::{Bytes, encode};
-use coracle_runtime::link::protocol::call::Call as _;
-use coracle_runtime::link::protocol::{
+use coracle_protocol::body::{Bytes, encode};
+use coracle_protocol::call::Call as _;
+use coracle_protocol::{
     ExecRequest, ExecTimeouts, HostMessage, Lifetime, OutputMode, Position, ReadRequest, Retention, SearchRequest,
     StreamSelector, UserSpec, VERSION,
 };
-use coracle_runtime::{Exec, ExecOutput, Exit};
+use coracle_types::{Exec, ExecOutput, Exit};
 
 use super::{MIB, argv, memory_grows, perl, sh, with_perl};
 use crate::engines::{Running, with_a_guest, with_a_real_guest, with_real_engines};

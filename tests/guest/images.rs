@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::Transport;
-use coracle_runtime::link::protocol::{EnsureUser, FileKind, UserInfo};
-use coracle_runtime::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
+use coracle_client::Transport;
+use coracle_protocol::{EnsureUser, FileKind, UserInfo};
+use coracle_types::{ContainerPath, Error, Exec, Exit, Ids, Input, LimitKind};
 
 use super::{AGENT, argv, at, sh, total, until};
 use crate::engines::{Case, Lack, Running, Way, tar_of, with_a_guest, with_a_real_guest, with_real_engines};

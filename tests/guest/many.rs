@@ -1,6 +1,6 @@
 //! Many commands.
 
-use coracle_runtime::Exit;
+use coracle_types::Exit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 

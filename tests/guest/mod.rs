@@ -21,8 +21,8 @@ mod walk;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, Ids};
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_types::{Command, ContainerPath, Exec, ExecLimits, Ids};
 use tokio::time::{Instant, sleep};
 
 use crate::engines::{Case, Running, Way, tar_of};

@@ -1,6 +1,6 @@
 //! A container whose own files are removed from inside.
 
-use coracle_runtime::{Error, Ids};
+use coracle_types::{Error, Ids};
 
 use super::{argv, at, sh};
 use crate::engines::{Way, with_a_guest, with_real_engines};

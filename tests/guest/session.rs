@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::{EnsureUser, ErrorCode, FileKind};
-use coracle_runtime::link::{SecretFile, WriteFile};
-use coracle_runtime::{Error, Exec, Exit, Ids, Input, JobId, Link, Result, Secret, random_hex};
+use coracle_client::{Link, SecretFile, WriteFile};
+use coracle_protocol::{EnsureUser, ErrorCode, FileKind};
+use coracle_types::{Error, Exec, Exit, Ids, Input, JobId, Result, Secret, random_hex};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

@@ -3,8 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, CreateSpec, EngineKind, Exec, Exit, Mount};
+use coracle_host::fs::HostPath;
+use coracle_runtime::{Access, CreateSpec, Mount};
+use coracle_types::{ContainerPath, EngineKind, Exec, Exit};
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 use tokio::time::Instant;

@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{ContainerPath, Exec, Ids, Secret};
+use coracle_protocol::EnsureUser;
+use coracle_types::{ContainerPath, Exec, Ids, Secret};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 

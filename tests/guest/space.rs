@@ -1,9 +1,9 @@
 //! The files of a workspace, by the link: as the session's user, and never outside of it.
 
-use coracle_runtime::link::protocol::workspace::{
+use coracle_protocol::workspace::{
     EntryKind, OpenMode, SearchLimits, TextRange, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply, WriteReport,
 };
-use coracle_runtime::{ContainerPath, Ids};
+use coracle_types::{ContainerPath, Ids};
 use tokio::time::{Duration, Instant};
 
 use super::{AGENT, argv, at, perl, sh, with_perl};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
 
-use coracle_runtime::link::Transport;
-use coracle_runtime::{Chunk, Error, Exec, ExecOutput, Link, Result};
+use coracle_client::{Link, Transport};
+use coracle_types::{Chunk, Error, Exec, ExecOutput, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;

@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
-use coracle_runtime::{
-    ByteSize, Capabilities, ContainerPath, CreateSpec, Error, Exec, Handle, Ids, ImageId, Secret, Tmpfs,
-};
+use coracle_protocol::{EnsureUser, ErrorCode};
+use coracle_runtime::{Capabilities, CreateSpec, Tmpfs};
+use coracle_types::{ByteSize, ContainerPath, Error, Exec, Handle, Ids, ImageId, Secret};
 use tar::{Builder, EntryType, Header};
 
 use super::{AGENT, argv, at, sh};
@@ -37,7 +36,7 @@ async fn with_user<'a>(case: &'a Case, name: &str, line: &str, there: Option<(En
     case.run(Way::Socket, case.spec(name), &image.id).await
 }
 
-async fn settled(running: &Running<'_>) -> Result<coracle_runtime::link::protocol::UserInfo, Error> {
+async fn settled(running: &Running<'_>) -> Result<coracle_protocol::UserInfo, Error> {
     running.link().ensure_user(EnsureUser { uid: 1000, gid: 1000, workdir: WORK.into(), bound: vec![] }).await
 }
 
@@ -154,7 +153,7 @@ async fn an_image_that_wants_another_start_user_or_place_has_no_say() {
         let expected = format!("/home/agent agent /home/agent/.local/bin:/evil 1000:1000 {WORK}\n");
         assert_eq!(running.printed(command).await, expected);
         assert_eq!(running.printed(argv(&["/bin/busybox", "cat", "/proc/1/comm"])).await, "guest\n");
-        let file = coracle_runtime::link::SecretFile {
+        let file = coracle_client::SecretFile {
             name: "secret".into(),
             user: AGENT,
             mode: 0o600,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Dial, GuestStream, Link, LinkSettings, Transport};
 use coracle_guest::codec::{Frame, read};
 use coracle_guest::protocol::body::{Bytes, decode, encode};
 use coracle_guest::protocol::{
@@ -12,8 +13,7 @@ use coracle_guest::protocol::{
     WaitRequest, WaitResult,
 };
 use coracle_jobs::{Wait, wait};
-use coracle_runtime::link::{Dial, GuestStream, Transport};
-use coracle_runtime::{JobId, Link, LinkSettings, Result};
+use coracle_types::{JobId, Result};
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex, split};
 
 /// A guest that answers waits, and counts what it is asked.

@@ -1,8 +1,8 @@
 //! Going through files inside: what was written, and what holds a secret.
 
-use coracle_runtime::link::ScanOptions;
-use coracle_runtime::link::protocol::{ErrorCode, FileKind};
-use coracle_runtime::{ContainerPath, Error, Link, Secret};
+use coracle_client::{Link, ScanOptions};
+use coracle_protocol::{ErrorCode, FileKind};
+use coracle_types::{ContainerPath, Error, Secret};
 use jiff::Timestamp;
 
 use super::sh;
@@ -36,16 +36,9 @@ async fn files_that_were_written_are_found_by_time_name_and_content() {
             ("/root/w/plain", "something-plain"),
             ("/root/w/other", "another value"),
         ] {
-            let at = super::at(coracle_runtime::Ids::ROOT, path);
-            let content = coracle_runtime::Input::Bytes(content.into());
-            let put = coracle_runtime::link::WriteFile {
-                at,
-                mode: None,
-                exact: false,
-                parents: true,
-                replace: true,
-                content,
-            };
+            let at = super::at(coracle_types::Ids::ROOT, path);
+            let content = coracle_types::Input::Bytes(content.into());
+            let put = coracle_client::WriteFile { at, mode: None, exact: false, parents: true, replace: true, content };
             link.put(put).await.unwrap();
         }
         let all = ["/root/w/.git/config", "/root/w/encoded", "/root/w/key", "/root/w/other", "/root/w/plain"];

@@ -8,7 +8,7 @@ mod rows;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use coracle_runtime::{EngineKind, Exec, ExecLimits};
+use coracle_types::{EngineKind, Exec, ExecLimits};
 
 use self::rows::{Pair, Rows, is_weaker, parse, table};
 use crate::engines::{Case, Way, with_real_engines};

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use coracle_client::WriteFile;
 use coracle_provision::certs::{ExtraCertificates, VARIABLES, skipped, trust};
 use coracle_provision::{Status, StepContext};
-use coracle_runtime::link::WriteFile;
-use coracle_runtime::{Command, Exit, Input};
+use coracle_types::{Command, Exit, Input};
 
 use super::{items, path, place, root};
 use crate::engines::{Running, with_a_guest, with_a_real_guest};

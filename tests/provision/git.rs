@@ -7,7 +7,7 @@ use std::process::Command as Program;
 use coracle_provision::env::{SessionEnv, Sources};
 use coracle_provision::git::{GitConfig, GitSkipReason, Settings, forward};
 use coracle_provision::{Status, StepContext, gh};
-use coracle_runtime::{ContainerPath, Secret};
+use coracle_types::{ContainerPath, Secret};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

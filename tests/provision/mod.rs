@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use coracle_provision::{StepContext, StepReport};
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids};
 use tokio_util::sync::CancellationToken;
 
 use crate::engines::Running;
@@ -63,10 +63,9 @@ async fn content(place: &StepContext, file: &str) -> Vec<u8> {
 }
 
 async fn put(place: &StepContext, file: &str, text: &str) {
-    let content = coracle_runtime::Input::Bytes(text.as_bytes().to_vec());
+    let content = coracle_types::Input::Bytes(text.as_bytes().to_vec());
     let at = place.at(&path(file));
-    let put =
-        coracle_runtime::link::WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content };
+    let put = coracle_client::WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content };
     place.link.put(put).await.unwrap();
 }
 

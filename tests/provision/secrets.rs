@@ -3,7 +3,8 @@
 use std::fs;
 
 use coracle_provision::{Status, amplifier, ssh};
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, PatternSet};
+use coracle_runtime::PatternSet;
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids};
 
 use super::{content, items, place, put, root, sh};
 use crate::engines::with_a_real_guest;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use coracle_provision::env::{DEFAULT_PATTERNS, EnvRequest, EnvRules, SessionEnv, SessionEnvRecord, Sources, select};
 use coracle_provision::{Status, gh};
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 
 use super::{items, place, sh};
 use crate::engines::{with_a_guest, with_a_real_guest};

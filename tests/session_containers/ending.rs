@@ -15,7 +15,7 @@ async fn w08_one_that_nobody_uses_goes_but_not_while_a_command_runs() {
             process.sweep(1000).await;
             assert_eq!(bench.left().await, (1, 1, 1), "a command runs in it");
         }
-        let job = coracle_runtime::JobId::parse(&begun.job).unwrap();
+        let job = coracle_types::JobId::parse(&begun.job).unwrap();
         link.cancel(&job, Duration::ZERO).await.unwrap();
         drop(link);
         bench.told();
@@ -92,7 +92,7 @@ async fn w09_a_command_that_runs_for_15_minutes_or_a_clock_that_jumps_costs_nobo
         let running = here.slot().await;
         assert_eq!((news(&running), running.made), (None, false));
         printed(&running, "kill -0 $(cat command)").await;
-        let job = coracle_runtime::JobId::parse(&command.job).unwrap();
+        let job = coracle_types::JobId::parse(&command.job).unwrap();
         link.cancel(&job, Duration::ZERO).await.unwrap();
         drop((running, link));
         // Nothing runs any more, and only one of the two clocks shows a long time.

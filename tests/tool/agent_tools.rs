@@ -5,9 +5,8 @@ use std::time::Duration;
 use coracle::operations;
 use coracle_context::Progress;
 use coracle_prepare::Process;
-use coracle_runtime::{ContainerId, ContainerName, Handle};
+use coracle_types::{ContainerId, ContainerName, Handle};
 use serde_json::{Value, json};
-
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;

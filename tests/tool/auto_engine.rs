@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 
 use super::{Tool, with_rootful_engine, without_engine};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::json;
 
 use super::{Tool, with_engine};

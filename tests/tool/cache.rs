@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 

@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

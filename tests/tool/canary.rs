@@ -5,7 +5,7 @@ mod search;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 
 pub(crate) use self::search::Canaries;
@@ -117,7 +117,7 @@ impl Planted {
 
 /// A profile that is built, so that there is an image to look at.
 fn config() -> String {
-    let setup = format!("echo {} > built", coracle_runtime::random_hex::<8>());
+    let setup = format!("echo {} > built", coracle_types::random_hex::<8>());
     format!(
         "[security]\nallow_ssh = true\n[log]\nlevel = \"debug\"\n\
          [profiles.amplifier]\nimage = \"{IMAGE}\"\npackages = []\nsetup = [\"{setup}\"]\n"

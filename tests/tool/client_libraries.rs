@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

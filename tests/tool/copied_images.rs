@@ -1,7 +1,7 @@
 //! Images of the embedded engine that are copied from archives and to them, and verified.
 
-use coracle_runtime::EngineKind;
 use coracle_skips::{NEEDS_ENGINE, skip};
+use coracle_types::EngineKind;
 use serde_json::json;
 
 use super::person::Person;

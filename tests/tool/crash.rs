@@ -13,7 +13,7 @@ use crate::engines::ran;
 
 /// Unique for one test, so that leftovers are distinct from those of other tests and of earlier runs that were killed.
 fn namespace() -> String {
-    format!("coracle-crash-{}", coracle_runtime::random_hex::<4>())
+    format!("coracle-crash-{}", coracle_types::random_hex::<4>())
 }
 
 /// The directory of records of a namespace.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use coracle_runtime::{ContainerId, ImageRef};
+use coracle_types::{ContainerId, ImageRef};
 use serde_json::json;
 
 use super::{Person, Tool};
@@ -59,7 +59,7 @@ pub(crate) async fn lock(case: &Case, what: &str) -> File {
 /// An image of another one: what a command changes in it as root, and directives such as `USER 7`. Gone with its case.
 pub(crate) async fn derived(tool: &Tool<'_>, from: &str, script: &str, changes: &[&str]) -> String {
     let name = tool.case.name("derived").to_string();
-    let tag = tool.case.tag(&format!("derived-{}", coracle_runtime::random_hex::<4>())).to_string();
+    let tag = tool.case.tag(&format!("derived-{}", coracle_types::random_hex::<4>())).to_string();
     let (key, value) = tool.case.label();
     let label = format!("{key}={value}");
     let label_word = format!("--label={label}");

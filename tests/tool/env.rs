@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::ContainerId;
+use coracle_types::ContainerId;
 use serde_json::{Value, json};
 
 use super::person::{Person, step, warnings};

@@ -32,9 +32,9 @@ async fn s56_exit_codes_are_the_commands_own() {
     .await;
 }
 
-async fn id_of(tool: &super::Tool<'_>, name: &str) -> coracle_runtime::ContainerId {
+async fn id_of(tool: &super::Tool<'_>, name: &str) -> coracle_types::ContainerId {
     let status = tool.call(json!({ "operation": "status", "container": name })).await;
-    coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap()
+    coracle_types::ContainerId::parse(status["id"].as_str().unwrap()).unwrap()
 }
 
 #[tokio::test]

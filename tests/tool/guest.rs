@@ -4,7 +4,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
@@ -76,7 +76,7 @@ async fn a_signal_has_its_name_and_a_code_of_the_same_number_has_none() {
 async fn a_secret_reaches_its_command_and_no_process_list() {
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
-        let canary = format!("canary-{}", coracle_runtime::random_hex::<8>());
+        let canary = format!("canary-{}", coracle_types::random_hex::<8>());
         let call = json!({ "operation": "exec", "container": name, "env": { "API_KEY": canary },
             "command": "sleep 1; echo $API_KEY" });
         let (answer, seen) = tokio::join!(tool.call(call), on_a_command_line(&canary));
@@ -166,7 +166,7 @@ async fn a_command_cut_off_by_the_stop_of_its_container_says_so_with_its_output(
     with_engine("", async |tool| {
         let name = tool.created(json!({})).await;
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
-        let id = coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
+        let id = coracle_types::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
         let stop = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             tool.case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Map, Value, json};
 
 use self::arguments::Places;

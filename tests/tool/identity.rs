@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::json;
 
 use super::debian::debian;

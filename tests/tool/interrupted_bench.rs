@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Tool, eventually, with_rootful_engine};

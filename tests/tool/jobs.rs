@@ -159,7 +159,7 @@ async fn s67_a_job_outlives_the_tool_with_its_output_whole_and_is_lost_with_its_
             return;
         }
         let status = tool.call(json!({ "operation": "status", "container": name })).await;
-        let id = coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
+        let id = coracle_types::ContainerId::parse(status["id"].as_str().unwrap()).unwrap();
         tool.case.runtime.stop(&id, Duration::from_secs(10)).await.unwrap();
         tool.case.runtime.start(&id).await.unwrap();
         let lost = tool.of_job("exec_poll", &name, &job, json!({})).await;

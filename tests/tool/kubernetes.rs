@@ -6,7 +6,7 @@ use coracle::CallInput;
 use coracle_context::{Frontend, Host, Options};
 use coracle_kube_api::{Fault, FaultRule, KubeApi};
 use coracle_prepare::Process;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_kube_api::{Fault, FaultRule, KubeApi};
-use coracle_runtime::{NetworkCreate, NetworkName, Networks as _};
+use coracle_runtime::{NetworkCreate, Networks as _};
+use coracle_types::NetworkName;
 use serde_json::{Value, json};
 
 use super::Tool;
@@ -189,7 +190,7 @@ async fn k08_a_container_comes_from_a_warm_pool_if_its_pods_are_what_its_own_wou
 
         // Another process finds it by its name.
         let runtime = tool.case.kube().unwrap().connect().unwrap();
-        let handle = coracle_runtime::Handle::parse(&name).unwrap();
+        let handle = coracle_types::Handle::parse(&name).unwrap();
         let found = coracle_runtime::ContainerRuntime::inspect(&runtime, &handle).await.unwrap();
         assert!(found.running() && found.name == name);
         let taken = tool.create(json!({ "name": "from-pool", "memory_limit": "96m" })).await;

@@ -97,7 +97,7 @@ use std::time::Duration;
 use coracle::CallInput;
 use coracle_context::{Frontend, Host, Options};
 use coracle_prepare::Process;
-use coracle_runtime::{EngineKind, Secret};
+use coracle_types::{EngineKind, Secret};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;

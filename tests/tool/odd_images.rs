@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Seek as _};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

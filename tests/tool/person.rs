@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use coracle::CallInput;
 use coracle_context::{Frontend, Host, Options};
 use coracle_prepare::Process;
+use coracle_runtime::FakeRuntime;
 use coracle_runtime::fake::Verb;
-use coracle_runtime::{EngineKind, FakeRuntime};
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 
 use super::{with_engine, with_tool};

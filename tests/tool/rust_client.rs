@@ -121,7 +121,7 @@ async fn a_fork_and_a_snapshot_have_the_files() {
         let fork = c.fork(labelled()).await.unwrap();
         assert_eq!(fork.exec("cat file").await.unwrap().stdout, "one\n");
         fork.destroy().await.unwrap();
-        let name = format!("rust-{}", coracle_runtime::random_hex::<4>());
+        let name = format!("rust-{}", coracle_types::random_hex::<4>());
         let snapshot = c.snapshot(&name).await.unwrap();
         assert_eq!(snapshot.name, name);
         c.destroy().await.unwrap();

@@ -1,6 +1,6 @@
 //! A person's terminal in a container, by the published command.
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::json;
 
 use super::with_engine;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use coracle_runtime::{EngineKind, ImageRef, random_hex};
+use coracle_types::{EngineKind, ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::person::Person;

@@ -1,6 +1,6 @@
 //! The files of containers, kept and made into containers again.
 
-use coracle_runtime::{Capability, ImageRef, random_hex};
+use coracle_types::{Capability, ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::canary::Canaries;

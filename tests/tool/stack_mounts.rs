@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, EngineKind, Handle};
+use coracle_types::{ContainerId, EngineKind, Handle};
 use serde_json::{Value, json};
 
 use super::stacks::stack;

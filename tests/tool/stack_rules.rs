@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Value, json};
 
 use super::{Tool, with_engine};

@@ -383,7 +383,7 @@ async fn s72_a_stack_comes_from_one_place_and_sees_nothing_of_the_host() {
         )
         .await;
         let service = format!("{}-a-1", text(&answer, "compose_project"));
-        let seen = tool.case.runtime.inspect(&coracle_runtime::Handle::parse(&service).unwrap()).await.unwrap();
+        let seen = tool.case.runtime.inspect(&coracle_types::Handle::parse(&service).unwrap()).await.unwrap();
         let mut env: Vec<_> = seen.env.iter().filter(|it| it.contains('[')).map(String::as_str).collect();
         env.sort_unstable();
         assert_eq!(env, ["GIVEN=[it]", "HOST=[]", "KEY=[]"]);
@@ -488,7 +488,7 @@ async fn the_text_of_a_secret_is_in_memory_and_in_nothing_that_stays() {
         // Past what is mounted: the files that an image of the service would have.
         let own = tool.temp().join("own-files.tar");
         let into = std::fs::File::create(&own).unwrap();
-        let found = tool.case.runtime.inspect(&coracle_runtime::Handle::parse(&service).unwrap()).await.unwrap();
+        let found = tool.case.runtime.inspect(&coracle_types::Handle::parse(&service).unwrap()).await.unwrap();
         if tool.case.runtime.export(&found.id, into, 1 << 30).await.is_ok() {
             let bytes = std::fs::read(&own).unwrap();
             assert!(bytes.len() > 1000 && !bytes.windows(canary.len()).any(|it| it == canary.as_bytes()));

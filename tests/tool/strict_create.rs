@@ -3,8 +3,9 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::Path;
 
+use coracle_runtime::LabelFilter;
 use coracle_runtime::fake::Verb;
-use coracle_runtime::{ContainerId, EngineKind, Handle, LabelFilter};
+use coracle_types::{ContainerId, EngineKind, Handle};
 use serde_json::{Value, json};
 
 use super::person::step;

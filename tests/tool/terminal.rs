@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use coracle::CallInput;
 use coracle_context::Frontend;
-use coracle_runtime::{Exit, fake::Reply};
+use coracle_runtime::fake::Reply;
+use coracle_types::Exit;
 use serde_json::{Value, json};
 
 use super::debian::{DEBIAN, debian};

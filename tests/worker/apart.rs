@@ -1,7 +1,7 @@
 //! The worker and what its tools run are kept apart.
 
-use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use coracle_sandbox::driver::Event;
+use coracle_types::{Command, ContainerPath, Exec, Ids};
 use serde_json::json;
 
 use super::{AGENT, ask, with_worker};

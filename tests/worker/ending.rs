@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Command, ContainerPath, Exec, Ids};
 use coracle_sandbox::Code;
 use coracle_sandbox::driver::{AgenticRequest, Event, Events};
 use coracle_sandbox::protocol::RunLimits;
+use coracle_types::{Command, ContainerPath, Exec, Ids};
 use futures_util::StreamExt;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};

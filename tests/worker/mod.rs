@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::Link;
+use coracle_protocol::EnsureUser;
 use coracle_proxy::UsageTotals;
 use coracle_proxy::token::fresh_token;
-use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{ContainerPath, Ids, ImageId, Link, Secret};
 use coracle_sandbox::driver::{AgenticRequest, Event, LinkOnce, LinkWorker, SandboxDriver, WorkerStart};
 use coracle_sandbox::protocol::{Lines, ResponseFrame, WorkerRequest, encode};
 use coracle_sandbox::provider::{
@@ -24,6 +24,7 @@ use coracle_sandbox::provider::{
     TeardownReport, WorkerCall, WorkerProcess, WriteOpts,
 };
 use coracle_sandbox::{Code, Failure, Result};
+use coracle_types::{ContainerPath, Ids, ImageId, Secret};
 use coracle_worker::{ProxyUrl, RetryPolicy, Worker, WorkerSettings, serve};
 use futures_util::StreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -48,7 +49,7 @@ pub(crate) struct Bench<'a> {
 /// On the fake and on every real engine, in a busybox.
 pub(crate) async fn with_worker(check: impl AsyncFn(&Bench<'_>)) {
     on_every_engine(async |case| {
-        if case.engine() == coracle_runtime::EngineKind::Container {
+        if case.engine() == coracle_types::EngineKind::Container {
             return case.left_out();
         }
         check(&Bench::new(case, "worker", &case.image).await).await;

@@ -185,7 +185,7 @@ async fn what_the_kernel_mounted_read_only_is_told_so() {
     crate::engines::with_real_engines(async |case| {
         let spec = coracle_runtime::CreateSpec { read_only: true, ..case.spec("read-only") };
         let running = case.run(crate::engines::Way::Socket, spec, &case.image).await;
-        let fs = GuestFs::new(running.link().clone(), coracle_runtime::Ids::ROOT, super::path("/home"));
+        let fs = GuestFs::new(running.link().clone(), coracle_types::Ids::ROOT, super::path("/home"));
         fails!(fs.write("x", "x", CREATE), FsError::ReadOnly(_));
         fails!(fs.mkdir("x", false, false), FsError::ReadOnly(_));
         fails!(fs.delete("agent", false), FsError::ReadOnly(_));

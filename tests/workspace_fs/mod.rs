@@ -13,7 +13,7 @@ mod finding;
 mod links;
 mod snapshots;
 
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_workspace::GuestFs;
 
 use crate::content::image::with_git;
@@ -75,7 +75,7 @@ async fn prepared(case: &Case) -> Running<'_> {
 /// Runs a check on every engine, in a container with git.
 async fn with_git_inside(check: impl AsyncFn(&Running<'_>)) {
     on_every_engine(async |case| {
-        if case.engine() == coracle_runtime::EngineKind::Container {
+        if case.engine() == coracle_types::EngineKind::Container {
             return case.left_out();
         }
         check(&prepared(case).await).await;

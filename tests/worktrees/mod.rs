@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use coracle_lifecycle::SaveDestination;
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
 use coracle_sandbox::{Code, Failure};
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids, ProfileName, WorkflowId};
 use coracle_worktrees::changes::{Diff, DiffOptions};
 use coracle_worktrees::create::{CreateRequest, SetupRequest, Worktree};
 use coracle_worktrees::remove::RemoveRequest;

@@ -306,7 +306,7 @@ async fn x27_nothing_of_a_repository_runs_because_we_looked() {
         ];
         bench.server.commit("web", "main", &hostile).await;
         bench.set_up().await;
-        let ran = format!("ran-{}", coracle_runtime::random_hex::<6>());
+        let ran = format!("ran-{}", coracle_types::random_hex::<6>());
         // On the fake both are the same machine.
         let host = Path::new("/tmp").join(&ran);
         let run = format!("touch /tmp/{ran}");

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_lifecycle::{SaveManifest, SavedKind};
-use coracle_runtime::link::protocol::ExecState;
-use coracle_runtime::{Command, ContainerPath, Exec, JobId};
+use coracle_protocol::ExecState;
 use coracle_sandbox::Code;
+use coracle_types::{Command, ContainerPath, Exec, JobId};
 use coracle_worktrees::changes::{DiffOptions, PushRequest};
 use coracle_worktrees::remove::RemoveRequest;
 use coracle_worktrees::{WorktreeManager, WorktreeSettings};

@@ -11,9 +11,9 @@ use coracle_engine_program::argv::{EngineArgs, SLEEP_SECONDS, dockerfile_value, 
 use coracle_protocol::paths;
 use coracle_runtime::plain_exec::{ENTER, MARK};
 use coracle_runtime::{
-    Access, CreateSpec, GuestDelivery, Limits, Mount, NetworkAttachment, Placed, Tmpfs, VolumeMount,
+    Access, CreateSpec, GuestDelivery, LEAST_MEMORY, Limits, Mount, NetworkAttachment, Placed, Tmpfs, VolumeMount,
+    whole_cpus,
 };
-use coracle_runtime::{LEAST_MEMORY, whole_cpus};
 use coracle_types::{ByteSize, Capability, ContainerId, ContainerPath, EngineKind, Error, Exec, Ids, ImageRef, Result};
 
 const MIB: u64 = 1 << 20;

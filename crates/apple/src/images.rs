@@ -4,10 +4,8 @@ use std::fs::File;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_engine_program::unpacked;
-use coracle_engine_program::{EngineProgram, deadline};
-use coracle_runtime::created_image;
-use coracle_runtime::{Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter};
+use coracle_engine_program::{EngineProgram, deadline, unpacked};
+use coracle_runtime::{Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter, created_image};
 use coracle_types::{Capability, EngineKind, Error, ImageId, ImageRef, Result};
 
 use super::{AppleRuntime, args as words, host_error, query, read as answers};

@@ -11,11 +11,9 @@ use coracle::agent_run::{self, AgentExit, AgentReport, AgentTask, PreparedAgent}
 use coracle::worktree::AgentWorktree;
 use coracle_context::document::sanitize;
 use coracle_context::{Code, Context, Failure, Host, Options, audit};
-use coracle_prepare::Process;
-use coracle_prepare::coding_agents;
-use coracle_runtime::{Exec, Exit, random_hex};
+use coracle_prepare::{Process, coding_agents};
 use coracle_sandbox::OpenSandbox;
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{Exec, Exit, ProfileName, WorkflowId, random_hex};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 

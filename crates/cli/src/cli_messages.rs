@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use coracle::schema::Arguments;
-use coracle::{OperationEntry, admin, tools};
-use coracle::{operations, worktree};
+use coracle::{OperationEntry, admin, operations, tools, worktree};
 use coracle_context::Failure;
 use coracle_context::config::Toolset;
 use coracle_context::failure::HintReader;
@@ -160,8 +159,7 @@ fn text<'a>(answer: &'a Map<String, Value>, key: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use coracle::tools;
-    use coracle::{operations, worktree};
+    use coracle::{operations, tools, worktree};
     use insta::assert_snapshot;
     use serde_json::{Value, json};
 

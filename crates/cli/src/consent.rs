@@ -6,8 +6,8 @@ use std::io::{self, BufRead as _, Write as _};
 use std::path::PathBuf;
 
 use coracle_context::{Context, Failure};
+use coracle_host::fs::HostPath;
 use coracle_prepare::{copyable, host_path};
-use coracle_runtime::host::fs::HostPath;
 use serde_json::{Map, Value};
 
 use super::operation_call::ALLOW;

@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use coracle::{CallInput, CallResponse, execute, operations};
 use coracle_context::{Code, Failure, Host, Options};
 use coracle_prepare::Process;
-use coracle_runtime::JobId;
+use coracle_types::JobId;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

@@ -9,9 +9,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::person_terminal;
 use coracle_context::{Code, Failure, Host, Options};
-use coracle_runtime::Handle;
-use coracle_runtime::host::process::{Invocation, exit_of};
+use coracle_host::process::{Invocation, exit_of};
 use coracle_ssh::HOST_SUFFIX;
+use coracle_types::Handle;
 
 use super::operation_args::option;
 use super::planned_file::FileConsent;

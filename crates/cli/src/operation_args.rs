@@ -2,9 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, Command, value_parser};
-use coracle::OperationEntry;
 use coracle::schema::Arguments;
-use coracle::worktree;
+use coracle::{OperationEntry, worktree};
 use serde_json::Value;
 
 use super::{help, shorthand};

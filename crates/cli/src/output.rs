@@ -6,7 +6,7 @@ use std::time::Instant;
 use coracle::{CallResponse, OperationEntry, step_block};
 use coracle_context::document::{Block, ProgramOutput};
 use coracle_context::{Event, Host};
-use coracle_runtime::Stream;
+use coracle_types::Stream;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;

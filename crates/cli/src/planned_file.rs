@@ -9,9 +9,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use coracle_context::{Code, Failure, Host};
-use coracle_runtime::host::fs::replace_as;
-use coracle_runtime::host::temporary;
-use coracle_runtime::host::tree_sweep::sweep_path;
+use coracle_host::fs::replace_as;
+use coracle_host::temporary;
+use coracle_host::tree_sweep::sweep_path;
 use similar::TextDiff;
 
 use super::consent;

@@ -39,7 +39,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use coracle_runtime::Secret;
+    use coracle_types::Secret;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use coracle::person_terminal::{enter, guest_link};
 use coracle::{Effect, operations};
 use coracle_context::{Code, Context, Failure, Host, Options, Script, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal, on_terminal};
-use coracle_runtime::{ContainerPath, Error, Handle};
+use coracle_types::{ContainerPath, Error, Handle};
 use serde_json::{Map, Value, json};
 
 use super::operation_args::COMMAND;

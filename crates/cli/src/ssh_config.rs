@@ -9,8 +9,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::person_terminal;
 use coracle_context::{Code, Context, Failure, Host, Options};
 use coracle_lifecycle::{Record, Role};
-use coracle_runtime::Handle;
 use coracle_ssh::{ClientConfig, HostEntry, SshKeys, container_of_host, serve as serve_client};
+use coracle_types::Handle;
 
 use super::planned_file::{FileConsent, PlannedFile, read};
 use super::program_path::program_path;

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle::OperationEntry;
 use coracle_context::{Code, Context, Failure};
-use coracle_runtime::Input;
+use coracle_types::Input;
 use rustix::fs::{FileType, fstat};
 use serde_json::{Map, Value};
 

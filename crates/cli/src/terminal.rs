@@ -2,9 +2,9 @@
 
 use std::io;
 
+use coracle_client::Link;
 use coracle_context::Failure;
-use coracle_runtime::link::Link;
-use coracle_runtime::{Chunk, Exec, Exit, Input, TerminalSize};
+use coracle_types::{Chunk, Exec, Exit, Input, TerminalSize};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};

@@ -4,14 +4,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use coracle::Effect;
-use coracle::worktree;
+use coracle::{Effect, worktree};
 use coracle_context::{Code, Failure, Host, Options, audit};
 use coracle_lifecycle::guest_shell;
 use coracle_prepare::sandbox::{self, Sandboxes};
-use coracle_runtime::{Chunk, Exec, Exit, Stream};
 use coracle_sandbox::{OpenSandbox, SandboxHandle};
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{Chunk, Exec, Exit, ProfileName, Stream, WorkflowId};
 use coracle_worktrees::create::{CreateRequest, Worktree};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -134,7 +132,7 @@ async fn exec(matches: &ArgMatches, host: Host, options: &Options) -> Result<Exi
         let (live, chunks) = mpsc::channel(8);
         let inside = &entered.open.inside;
         let mut exec =
-            Exec::new(coracle_runtime::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
+            Exec::new(coracle_types::Command::Argv(argv), inside.agent, inside.tree_path(&entered.worktree.id));
         exec.env = entered.worktree.env();
         exec.cancel = cx.call.cancel.clone();
         exec.live = Some(live);
@@ -202,7 +200,7 @@ async fn shell(matches: &ArgMatches, host: Host, options: &Options) -> Result<Ex
 
 async fn shell_by_guest(entered: &EnteredWorktree, kind: &str) -> Result<u8, Failure> {
     let inside = &entered.open.inside;
-    let words = coracle_runtime::Command::Argv(vec![SHELL.to_owned()]);
+    let words = coracle_types::Command::Argv(vec![SHELL.to_owned()]);
     let mut exec = Exec::new(words, inside.agent, inside.tree_path(&entered.worktree.id));
     exec.env = entered.worktree.env();
     terminal::run(&inside.link, exec, kind).await

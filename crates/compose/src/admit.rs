@@ -15,9 +15,10 @@ mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::stack_model::{StackModel, StoredFile};
-use coracle_runtime::{ImageRef, Mount, PolicyRefusal, ProjectName, Protocol};
+use coracle_runtime::{Mount, PolicyRefusal, Protocol};
+use coracle_types::{ImageRef, ProjectName};
 use serde_json::{Map, Value};
 
 pub use self::bound_files::BoundFileError;

@@ -2,8 +2,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use coracle_runtime::host::fs::{HostPath, HostPathError};
-use coracle_runtime::{Policy, PolicyRefusal, Problem, is_deceptive};
+use coracle_host::fs::{HostPath, HostPathError};
+use coracle_runtime::{Policy, PolicyRefusal, Problem};
+use coracle_types::is_deceptive;
 
 macro_rules! rules {
     ($($key:ident)*) => { &[$((stringify!($key), concat!("compose.", stringify!($key)))),*] };

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ByteSize, LabelNamespace, Limits, PatternSet, Policy, PolicyRefusal, ProjectName, Protocol};
+use coracle_runtime::{Limits, PatternSet, Policy, PolicyRefusal, Protocol};
+use coracle_types::{ByteSize, LabelNamespace, ProjectName};
 use serde_json::{Value, json};
 
 use crate::admit::admit_normalised;

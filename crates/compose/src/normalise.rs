@@ -19,7 +19,7 @@ mod volumes;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_runtime::ProjectName;
+use coracle_types::ProjectName;
 use serde_json::{Map, Value};
 
 /// Why a file has no model, in one sentence.

@@ -10,8 +10,9 @@ mod yaml;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Policy, ProjectName};
+use coracle_host::fs::HostPath;
+use coracle_runtime::Policy;
+use coracle_types::ProjectName;
 use serde_json::{Map, Value};
 
 pub use self::error::ReadError;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use coracle_runtime::{LabelNamespace, Limits, Policy, Protocol};
+use coracle_runtime::{Limits, Policy, Protocol};
+use coracle_types::LabelNamespace;
 
 /// What the person allows a stack. Plain data; the agent's file can ask for less and never for more.
 pub struct Rules<'a> {

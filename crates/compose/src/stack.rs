@@ -7,10 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::{
-    Container, ContainerRuntime, ContainerStatus, Error, Excerpt, Handle, Health, ImageRef, LabelFilter, ProjectName,
-    StackUp,
-};
+use coracle_runtime::{Container, ContainerRuntime, Health, LabelFilter, StackUp};
+use coracle_types::{ContainerStatus, Error, Excerpt, Handle, ImageRef, ProjectName};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
@@ -104,7 +102,7 @@ pub struct UpOptions {
     pub dir: PathBuf,
     /// The time in which all services have to be ready (`compose.timeout`).
     pub patience: Duration,
-    /// The engine runs no health checks by itself, as Podman (12.9).
+    /// The engine runs no health checks by itself, as Podman.
     pub checks_on_demand: bool,
 }
 

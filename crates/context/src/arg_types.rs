@@ -5,12 +5,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use coracle_runtime::Command;
+use coracle_types::Command;
+use coracle_workspace::arguments::IS_NAME;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-use coracle_workspace::arguments::IS_NAME;
 
 /// Gives a type that is read by hand its schema.
 #[macro_export]
@@ -265,7 +264,7 @@ pub use coracle_images::profile::Passthrough;
 mod tests {
     use std::time::Duration;
 
-    use coracle_runtime::Command;
+    use coracle_types::Command;
     use serde_json::{Value, json};
 
     use super::{Script, Seconds, pairs};

@@ -37,7 +37,7 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
     let fields = json!({
         "session": cx.call.session,
         "mouth": frontend,
-        "op_id": coracle_runtime::random_hex::<8>(),
+        "op_id": coracle_types::random_hex::<8>(),
         "op": op,
         "container": args.get("container").or_else(|| args.get("name")).map(arguments::name),
         "policy": if cx.config.is_strict() { "strict" } else { "standard" },

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use coracle_lifecycle::GuestProgram;
-use coracle_runtime::{ContainerRuntime, EngineKind, Image};
+use coracle_runtime::{ContainerRuntime, Image};
+use coracle_types::EngineKind;
 
 use crate::config;
 use crate::context::Context;

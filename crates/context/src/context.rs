@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle_engine_program::EngineProgram;
 use coracle_lifecycle::{Links, SessionContainers, SlotObserver, Store};
-use coracle_runtime::{ContainerName, ContainerRuntime, EngineKind, Input, Policy, ProcessId};
+use coracle_runtime::{ContainerRuntime, Policy};
+use coracle_types::{ContainerName, EngineKind, Input, ProcessId};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, CrossSession, Engine, Toolset};
@@ -384,7 +385,7 @@ impl Context {
 /// A name for a session without one.
 fn anonymous(frontend: Frontend) -> ContainerName {
     let prefix = if frontend == Frontend::Serve { "serve" } else { "mcp" };
-    let name = format!("{prefix}-{}", coracle_runtime::random_hex::<8>());
+    let name = format!("{prefix}-{}", coracle_types::random_hex::<8>());
     ContainerName::parse(&name).expect("hex digits stand in a name")
 }
 

@@ -4,11 +4,13 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use coracle_client::Link;
+use coracle_host::fs::HostPath;
 use coracle_provision::certs::{self, ExtraCertificates};
 use coracle_proxy::policy::EgressPolicy;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, EngineKind, Ids, Link, Mount, Policy};
+use coracle_runtime::{Access, Mount, Policy};
 use coracle_sandbox::{StartHook, Transport};
+use coracle_types::{ContainerPath, EngineKind, Ids};
 
 use crate::config::{Config, Egress, NetworkGrant, ProxyNetwork, ProxyTransport};
 use crate::context::Context;
@@ -125,7 +127,7 @@ impl HostCertificates {
 
 #[async_trait]
 impl StartHook for HostCertificates {
-    async fn run(&self, link: &Link) -> coracle_runtime::Result<()> {
+    async fn run(&self, link: &Link) -> coracle_types::Result<()> {
         certs::bundle_aside(link, &self.found, self.user).await
     }
 }

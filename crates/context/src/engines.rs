@@ -15,9 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use coracle_engine_program::{ApiUse, EngineProgram, EngineSettings};
+use coracle_host::registry_login::LoginFiles;
 use coracle_lifecycle::SlotId;
-use coracle_runtime::host::registry_login::LoginFiles;
-use coracle_runtime::{ContainerRuntime, EngineInfo, EngineKind, Error, ObservedRuntime};
+use coracle_runtime::{ContainerRuntime, EngineInfo, ObservedRuntime};
+use coracle_types::{EngineKind, Error};
 use serde_json::json;
 use tokio::sync::OnceCell;
 
@@ -29,12 +30,11 @@ pub use self::embedded_images::{CopySource, DamagedObject, ImageVerification};
 pub use self::kubernetes::ClusterFacts;
 pub use self::preflight_cache::{Backend, Ready};
 use crate::config::{Config, Engine, EngineApi};
-use crate::event_log;
 use crate::failure::{Code, Failure};
-use crate::guest;
 use crate::host::Host;
 use crate::records::Records;
 use crate::state::StateDir;
+use crate::{event_log, guest};
 
 /// Engines that this process has talked to, reached as the person's configuration says.
 #[derive(Debug)]
@@ -396,7 +396,7 @@ fn short(err: &Error) -> String {
 mod tests {
     use std::path::Path;
 
-    use coracle_runtime::{EngineKind, Error, Excerpt};
+    use coracle_types::{EngineKind, Error, Excerpt};
 
     use super::{settings, unavailable};
     use crate::config::{Config, Engine};

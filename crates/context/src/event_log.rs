@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use coracle_host::rotating_log::RotatingLog;
 use coracle_lifecycle::{ContainerEvent, EndReason, SlotEvent, SlotId, SlotObserver, SlotRole};
-use coracle_runtime::host::rotating_log::RotatingLog;
-use coracle_runtime::{ContainerName, ContainerRuntime, EngineCall, Error, ObservedRuntime};
+use coracle_runtime::{ContainerRuntime, EngineCall, ObservedRuntime};
+use coracle_types::{ContainerName, Error};
 use serde_json::{Map, Value, json};
 
 use crate::failure;

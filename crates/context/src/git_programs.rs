@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use coracle_runtime::host::git::ConfigError;
+use coracle_host::git::ConfigError;
 
 use crate::context::Context;
 use crate::host_identity::user_git;

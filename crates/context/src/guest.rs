@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, EngineKind};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::EngineKind;
 use flate2::read::GzDecoder;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
@@ -165,7 +166,7 @@ impl GuestFile {
         if !is_ours(&meta) || meta.len() > MAX_BYTES {
             return Ok(None);
         }
-        Ok((coracle_runtime::host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
+        Ok((coracle_host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
     }
 
     /// Written beside and renamed: another process sees all of it or nothing. One that is right is never replaced, which another

@@ -6,7 +6,7 @@ use std::io::IsTerminal;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 
 /// What the process was given. Tests build one; nothing else in the program asks the system for these.
 #[derive(Clone, Debug)]

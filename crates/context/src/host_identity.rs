@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use coracle_host::find_program::find_program_in;
+use coracle_host::gh::gh_token;
+use coracle_host::git::{GitProgram, HostGit};
 use coracle_provision::certs::ExtraCertificates;
 use coracle_provision::ssh::SecretFiles;
 use coracle_provision::{amplifier, env, ssh};
-use coracle_runtime::host::find_program::find_program_in;
-use coracle_runtime::host::gh::gh_token;
-use coracle_runtime::host::git::{GitProgram, HostGit};
-use coracle_runtime::{PatternSet, Redactor, Secret};
+use coracle_runtime::PatternSet;
+use coracle_types::{Redactor, Secret};
 
 use crate::context::Context;
 use crate::host::Host;

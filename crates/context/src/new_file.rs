@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::sync_entry;
-use coracle_runtime::host::temporary;
-use coracle_runtime::host::tree_sweep::sweep_path;
+use coracle_host::fs::sync_entry;
+use coracle_host::temporary;
+use coracle_host::tree_sweep::sweep_path;
 use tempfile::NamedTempFile;
 
 use crate::context::Context;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{ByteSize, Limits, PatternSet, Policy};
+use coracle_runtime::{Limits, PatternSet, Policy};
+use coracle_types::ByteSize;
 
 use crate::config::{Config, NetworkGrant, WorkspaceMode};
 use crate::host::Host;
@@ -79,7 +80,7 @@ impl Config {
 mod tests {
     use std::path::Path;
 
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
 
     use super::from_config;
     use crate::config::Config;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::Secret;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_host::process::{self, Invocation, Stdin};
+use coracle_types::Secret;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! News of a call while it runs.
 
 use coracle_provision::StepReport;
-use coracle_runtime::{Chunk, Stream};
+use coracle_types::{Chunk, Stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -139,7 +139,7 @@ impl Event {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{Chunk, Stream};
+    use coracle_types::{Chunk, Stream};
 
     use super::{Event, Progress};
 

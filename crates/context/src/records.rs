@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use coracle_client::LinkSettings;
 use coracle_lifecycle::{Links, SessionContainers, SlotLimits, Store};
-use coracle_runtime::LabelNamespace;
-use coracle_runtime::link::{LinkSettings, protocol::Retention};
+use coracle_protocol::Retention;
+use coracle_types::LabelNamespace;
 
 use crate::config::{Config, Exec};
 use crate::failure::Failure;

@@ -4,10 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use coracle_client::Link;
 use coracle_jobs::{Format, MAX_PAGE, Page, PageRequest, Position, StreamSelector};
 use coracle_lifecycle::{Record, guided_session};
 use coracle_provision::env::is_plain;
-use coracle_runtime::{Chunk, Command, EngineKind, ExecTarget, Exit, JobId, Link, Redactor, Secret, Stream};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Chunk, Command, EngineKind, Exit, JobId, Redactor, Secret, Stream};
 use tokio::sync::mpsc;
 
 use crate::context::Context;

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_removal_says_what_it_saved() {
         let saved = SaveReport {
-            path: coracle_runtime::ContainerPath::parse("/workspace/app").unwrap(),
+            path: coracle_types::ContainerPath::parse("/workspace/app").unwrap(),
             kind: coracle_lifecycle::SavedKind::Git,
             files: 2,
             bytes: 5000,

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use coracle_client::Link;
 use coracle_lifecycle::{MainProgram, Record, SecretState, Store, guided_session};
+use coracle_protocol::{EnsureUser, ErrorCode};
 use coracle_provision::env::{EnvRules, SessionEnv, SessionEnvRecord, Sources, VariableSource};
 use coracle_provision::git::{self, GitConfig, Settings};
 use coracle_provision::{StepContext, amplifier, env, ssh};
-use coracle_runtime::link::protocol::{EnsureUser, ErrorCode};
-use coracle_runtime::{Command, ContainerPath, Error, Exec, JobId, Link, Redactor, Secret};
+use coracle_types::{Command, ContainerPath, Error, Exec, JobId, Redactor, Secret};
 
 use crate::context::Context;
 use crate::failure::Failure;

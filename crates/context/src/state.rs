@@ -5,9 +5,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use coracle_host::tree_sweep::sweep_path;
 use coracle_lifecycle::SlotRole;
-use coracle_runtime::ContainerName;
-use coracle_runtime::host::tree_sweep::sweep_path;
+use coracle_types::ContainerName;
 
 use crate::config::Config;
 use crate::failure::{Failure, is_full};
@@ -224,7 +224,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
     use std::path::Path;
 
-    use coracle_runtime::LabelNamespace;
+    use coracle_types::LabelNamespace;
 
     use super::{StateDir, place};
 

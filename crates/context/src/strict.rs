@@ -6,12 +6,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::{Record, Store};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{
-    Access, ContainerName, ContainerPath, EngineKind, Ids, Image, ImageRef, Limits, Mount, Policy, PolicyRefusal,
-    Problem,
-};
+use coracle_runtime::{Access, Image, Limits, Mount, Policy, PolicyRefusal, Problem};
+use coracle_types::{ContainerName, ContainerPath, EngineKind, Ids, ImageRef};
 
 use crate::context::Context;
 use crate::engines::Ready;
@@ -138,7 +136,8 @@ pub fn admit_code(policy: &mut Policy, code: &Mount) {
 mod tests {
     use std::sync::Arc;
 
-    use coracle_runtime::{ByteSize, EngineKind, FakeRuntime, Limits};
+    use coracle_runtime::{FakeRuntime, Limits};
+    use coracle_types::{ByteSize, EngineKind};
 
     use super::{check, unmapped};
     use crate::Context;

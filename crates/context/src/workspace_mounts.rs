@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use coracle_client::Link;
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::VolumeInit;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, Ids, Link, Mount, Policy, PolicyRefusal, Problem};
+use coracle_runtime::{Access, Mount, Policy, PolicyRefusal, Problem};
+use coracle_types::{ContainerPath, Ids};
 use coracle_workspace::{self as workspace, GuestFs, import};
 
 use crate::config::{HostMount, MountMode, Workspace};

@@ -6,10 +6,8 @@ mod exec;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use coracle_runtime::ImageCommit;
-use coracle_runtime::NetworkCreate;
 use coracle_runtime::stack_model::StackModel;
-use coracle_runtime::{ImageBuild, ImageConfig, LabelFilter};
+use coracle_runtime::{ImageBuild, ImageCommit, ImageConfig, LabelFilter, NetworkCreate};
 use coracle_types::{ContainerId, ContainerPath, Handle, ImageId, ImageRef, VolumeName};
 use serde_json::{Value, json};
 

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use coracle_runtime::Placed;
-use coracle_runtime::{ContainerRuntime, NetworkAttachment};
+use coracle_runtime::{ContainerRuntime, NetworkAttachment, Placed};
 use coracle_types::{Capability, Error, Result};
 
 use super::CliRuntime;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coracle_engine_program::unpacked;
 use coracle_host::process::{ProgramOutput, Stdin};
-use coracle_runtime::created_image;
-use coracle_runtime::{ContainerRuntime, Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter};
+use coracle_runtime::{
+    ContainerRuntime, Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter, created_image,
+};
 use coracle_types::{ContainerId, ContainerStatus, Error, ImageId, ImageRef, Result};
 use tempfile::TempDir;
 
-use super::args;
 use super::dialect::Dialect;
-use super::{CliRuntime, deadline, read};
+use super::{CliRuntime, args, deadline, read};
 
 /// Bytes of a saved image.
 const MAX_SAVED: u64 = 128 << 30;

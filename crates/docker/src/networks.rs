@@ -4,9 +4,8 @@ use async_trait::async_trait;
 use coracle_runtime::{ContainerRuntime, LabelFilter, Network, NetworkCreate, Networks};
 use coracle_types::{Capability, Error, Excerpt, NetworkName, Result};
 
-use super::args;
 use super::dialect::Dialect;
-use super::{CliRuntime, deadline};
+use super::{CliRuntime, args, deadline};
 
 const CREATE_TRIES: usize = 4;
 

@@ -9,10 +9,9 @@ use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{ContainerRuntime, Health, StackUp, Stacks};
 use coracle_types::{ContainerId, Error, Excerpt, Input, ProjectName, Result};
 
-use super::args;
 use super::compose::{file, named};
 use super::networks::{is_interface_gone, retry};
-use super::{CliRuntime, Dialect, deadline};
+use super::{CliRuntime, Dialect, args, deadline};
 
 /// Time that Compose may take beyond the timeout that it is given.
 const COMPOSE_OVERHEAD: Duration = Duration::from_secs(30);

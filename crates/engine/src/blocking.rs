@@ -1,6 +1,6 @@
 //! Runs file operations off the async threads.
 
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 
 /// Runs `work` on a thread for blocking operations.
 pub(crate) async fn blocking<T: Send + 'static>(

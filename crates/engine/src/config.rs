@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerId, ContainerName, Ids, ImageId, Limits, Port};
+use coracle_runtime::{Limits, Port};
+use coracle_types::{ContainerId, ContainerName, Ids, ImageId};
 use serde::{Deserialize, Serialize};
 
 use crate::health_check::HealthCheck;
@@ -124,7 +125,7 @@ pub(crate) struct HostLine {
 #[cfg(test)]
 pub(crate) fn example(mounts: Vec<MountConfig>) -> ContainerConfig {
     ContainerConfig {
-        id: ContainerId::parse(coracle_runtime::random_hex::<32>()).expect("it is an id"),
+        id: ContainerId::parse(coracle_types::random_hex::<32>()).expect("it is an id"),
         name: ContainerName::parse("example").expect("it is a name"),
         image: ImageId::parse(format!("sha256:{}", "0".repeat(64))).expect("it is an id"),
         created: String::new(),

@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::temporary::is_own_name;
+use coracle_host::temporary::is_own_name;
 
 /// The data directory of one engine. Its parts lie on one file system, so that a rename moves things between them.
 #[derive(Clone, Debug)]

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::cgroup::CpuSamples;
-use coracle_runtime::{Error, Result};
-
+use coracle_host::cgroup::CpuSamples;
+use coracle_types::{Error, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::cgroup::Cgroups;

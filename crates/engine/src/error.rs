@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use coracle_runtime::{Capability, EngineKind, Error, Excerpt};
+use coracle_types::{Capability, EngineKind, Error, Excerpt};
 
 use crate::store::StoreError;
 

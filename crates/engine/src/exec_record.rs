@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ProcessId, StoredFileError, parse_stored};
+use coracle_types::{ProcessId, StoredFileError, parse_stored};
 
 /// The file of one command, which goes when this is dropped.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::restore::restore;
-use coracle_runtime::archive::tar::{LimitedWriter, Reader, Writer, pack_tree};
+use coracle_archive::restore::restore;
+use coracle_archive::tar::{LimitedWriter, Reader, Writer, pack_tree};
 use serde::{Deserialize, Serialize};
 
 /// The result of a requested archive.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ImageId, Result};
+use coracle_types::{ImageId, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,6 +1,7 @@
 //! What the engine says of itself.
 
-use coracle_runtime::{EngineInfo, EngineKind};
+use coracle_runtime::EngineInfo;
+use coracle_types::EngineKind;
 
 use crate::engine::Engine;
 

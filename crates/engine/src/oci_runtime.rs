@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coracle_runtime::IsolationKind;
+use coracle_types::IsolationKind;
 use serde::{Deserialize, Serialize};
 
 /// A runtime with the command line of the OCI: `create`, `start`, `state`, `delete`.

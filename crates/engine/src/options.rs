@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use coracle_runtime::host::registry_login::LoginOptions;
+use coracle_host::registry_login::LoginOptions;
 
 /// The places and programs that an engine uses. Decided once, by the caller: the engine reads no environment.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use coracle_runtime::{ProcessId, boot_id};
+use coracle_types::{ProcessId, boot_id};
 
 /// This process: without `.`, so that names append to it.
 pub(crate) fn this_process() -> &'static str {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerId, Error, Result, random_hex};
+use coracle_types::{ContainerId, Error, Result, random_hex};
 
 use crate::owner;
 

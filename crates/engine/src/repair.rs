@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{Error, Result};
+use coracle_host::lock::Lock;
+use coracle_types::{Error, Result};
 
 use crate::blocking::blocking;
 use crate::container;

@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use coracle_runtime::host::tree::{DirHandle, Node};
-use coracle_runtime::random_hex;
+use coracle_host::tree::{DirHandle, Node};
+use coracle_types::random_hex;
 
 use crate::directories::Directories;
 use crate::ids::Privileges;

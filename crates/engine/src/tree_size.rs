@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::host::tree::{DirHandle, Node};
+use coracle_host::tree::{DirHandle, Node};
 
 /// How much is looked at, as a container may have any number of files, and its caller waits.
 #[derive(Clone, Copy, Debug)]

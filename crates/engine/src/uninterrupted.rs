@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 use tracing::Instrument as _;
 
 /// Runs `work` in a task of its own. A caller that is dropped would else release the locks of an operation while its thread

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageId, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, Image, LabelFilter};
+use coracle_types::{EngineKind, ImageId, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;

@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{ByteSize, ContainerId, ContainerRuntime, Image, ImageRef};
+use coracle_client::Link;
+use coracle_runtime::{ContainerRuntime, Image};
+use coracle_types::{ByteSize, ContainerId, ImageRef};
 use tokio_util::sync::CancellationToken;
 
 pub use self::recipe_run::{BuildReport, CommandReport, run_recipe};

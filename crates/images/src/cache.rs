@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, Image, LabelFilter};
+use coracle_types::{EngineKind, ImageRef};
 use jiff::Timestamp;
 
 pub use self::clear::{CacheClearReport, CachedImageInfo, Clear, RetainedImage};

@@ -12,7 +12,7 @@ macro_rules! checked_text {
         }
 
         impl TryFrom<String> for $name {
-            type Error = coracle_runtime::InvalidName;
+            type Error = coracle_types::InvalidName;
             fn try_from(text: String) -> Result<Self, Self::Error> {
                 Self::parse(text)
             }

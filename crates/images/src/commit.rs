@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{Container, ContainerRuntime, Image, ImageCommit, ImageRef, RecordId};
+use coracle_runtime::{Container, ContainerRuntime, Image, ImageCommit};
+use coracle_types::{ImageRef, RecordId};
 
 use crate::Error;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 use crate::profile::Purpose;
 

@@ -5,8 +5,9 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use coracle_runtime::host::fs::replace;
-use coracle_runtime::{ContainerRuntime, Image, ImageBuild, ImageRef};
+use coracle_host::fs::replace;
+use coracle_runtime::{ContainerRuntime, Image, ImageBuild};
+use coracle_types::ImageRef;
 use serde_json::{Value, json};
 
 use crate::digest::hashed;

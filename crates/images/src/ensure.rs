@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerRuntime, Error as EngineError, Excerpt, ImageRef};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{Error as EngineError, Excerpt, ImageRef};
 use serde::{Deserialize, Serialize};
 
 use crate::base::{self, Bootstrap};

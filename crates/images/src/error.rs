@@ -1,10 +1,9 @@
 //! What can go wrong on the way to an image.
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
+use std::{fmt, io};
 
-use coracle_runtime::{Excerpt, ImageId, ImageRef};
+use coracle_types::{Excerpt, ImageId, ImageRef};
 
 /// Why there is no image.
 #[non_exhaustive]
@@ -65,7 +64,7 @@ pub enum Error {
     },
     /// The engine failed otherwise.
     #[error(transparent)]
-    Engine(#[from] coracle_runtime::Error),
+    Engine(#[from] coracle_types::Error),
 }
 
 /// A stage of making a base.
@@ -150,7 +149,7 @@ pub enum BaseError {
     },
     /// The engine, or a program of the host, could not be used.
     #[error(transparent)]
-    Runtime(#[from] coracle_runtime::Error),
+    Runtime(#[from] coracle_types::Error),
 }
 
 impl BaseError {

@@ -1,6 +1,6 @@
 //! What tells one cached image from another. Pure.
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde::Serialize;
 use serde_json::Value;
 

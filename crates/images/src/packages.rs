@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{Error, InvalidName};
+use coracle_client::Link;
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_types::{Error, InvalidName};
 use serde::{Deserialize, Serialize};
 
 /// A package by its name at Debian, and elsewhere where it is the same.

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::temporary;
-use coracle_runtime::{EngineKind, ImageId, ImageRef};
+use coracle_host::temporary;
+use coracle_types::{EngineKind, ImageId, ImageRef};
 
 use crate::Error;
 use crate::digest::sum_of;

@@ -10,7 +10,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
 pub use self::definition::{Profile, ProfileServer, ProfileSettings};
 pub use self::error::ProfileError;

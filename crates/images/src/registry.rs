@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 use tokio::net::TcpStream;
 
 /// Where the registry of an image listens: `host:port`.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use coracle_runtime::ImageRef;
-use coracle_runtime::archive::image::ImageArchive;
-use coracle_runtime::archive::oci::ImageError;
+use coracle_archive::image::ImageArchive;
+use coracle_archive::oci::ImageError;
+use coracle_types::ImageRef;
 
 /// Writes the image of an engine's archive under a name and with these labels in place of its own.
 ///

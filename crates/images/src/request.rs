@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{EngineKind, Image, ImageRef};
+use coracle_runtime::Image;
+use coracle_types::{EngineKind, ImageRef};
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -20,7 +20,8 @@ mod tests;
 use std::path::PathBuf;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME, Signer};
-use coracle_runtime::{ContainerPath, ContainerRuntime, EngineKind, Image, ImageRef, LabelFilter, SnapshotName};
+use coracle_runtime::{ContainerRuntime, Image, LabelFilter};
+use coracle_types::{ContainerPath, EngineKind, ImageRef, SnapshotName};
 
 pub use self::archive::ArchivedSnapshot;
 pub use self::error::Error;

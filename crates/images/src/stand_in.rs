@@ -9,7 +9,7 @@ mod expected;
 mod probe;
 mod recipe;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
 pub use self::contents::Contents;
 use self::expected::ImageExpectation;

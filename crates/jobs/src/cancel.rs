@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{JobId, Link};
+use coracle_client::Link;
+use coracle_types::JobId;
 
 use crate::{Job, Result};
 

@@ -1,7 +1,7 @@
 //! Errors of requests for jobs.
 
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Error as Runtime, JobId};
+use coracle_protocol::ErrorCode;
+use coracle_types::{Error as Runtime, JobId};
 
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use coracle_runtime::link::protocol;
-use coracle_runtime::{JobId, Link};
+use coracle_client::Link;
+use coracle_protocol as protocol;
+use coracle_types::JobId;
 use serde::Serialize;
 
 use crate::Result;

@@ -1,7 +1,7 @@
 //! Commands that outlive the call which started them.
 //!
 //! The guest of a container remembers them; here are the typed requests to it, on top of a
-//! [`Link`](coracle_runtime::Link). [`start`] begins a [`Job`], [`poll`] and [`list`] look at it, [`wait`] waits for an
+//! [`Link`](coracle_client::Link). [`start`] begins a [`Job`], [`poll`] and [`list`] look at it, [`wait`] waits for an
 //! [`WaitFor`], [`read`] and [`search`] go through what it printed, [`cancel`] ends it.
 //!
 //! **Invariant:** a job that failed, timed out or was cancelled is an answer, not an [`Error`].
@@ -22,7 +22,7 @@ mod text;
 mod wait;
 
 pub use cancel::{CancelReport, cancel};
-pub use coracle_runtime::link::protocol::{LineMatch, Position, SearchRequest, SearchResult, StreamSelector};
+pub use coracle_protocol::{LineMatch, Position, SearchRequest, SearchResult, StreamSelector};
 pub use error::{Error, Result};
 pub use job::{Job, JobState, list, signal_name};
 pub use read::{MAX_PAGE, Page, PageRequest, read};

@@ -1,7 +1,8 @@
 //! Pages of what a job printed.
 
-use coracle_runtime::link::protocol;
-use coracle_runtime::{JobId, Link};
+use coracle_client::Link;
+use coracle_protocol as protocol;
+use coracle_types::JobId;
 
 use crate::text::{LONGEST, rest_of_a_character, shown};
 use crate::{Format, Position, Result, StreamSelector};

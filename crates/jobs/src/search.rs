@@ -1,6 +1,6 @@
 //! Lines of kept output that match.
 
-use coracle_runtime::Link;
+use coracle_client::Link;
 
 use crate::{Result, SearchRequest, SearchResult};
 

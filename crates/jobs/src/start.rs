@@ -1,7 +1,8 @@
 //! A job begins.
 
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Error as Runtime, Exec, JobId, Link};
+use coracle_client::Link;
+use coracle_protocol::ErrorCode;
+use coracle_types::{Error as Runtime, Exec, JobId};
 
 use crate::{Error, Result};
 
@@ -39,7 +40,7 @@ fn refused(err: Runtime, limit: u32) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::protocol::RpcError;
+    use coracle_protocol::RpcError;
 
     use super::*;
 

@@ -1,7 +1,9 @@
 //! The last lines of a job.
 
-use coracle_runtime::link::protocol::{self, LastLines};
-use coracle_runtime::{JobId, Link};
+use coracle_client::Link;
+use coracle_protocol as protocol;
+use coracle_protocol::LastLines;
+use coracle_types::JobId;
 
 use crate::read::Page;
 use crate::{Format, Job, Result};

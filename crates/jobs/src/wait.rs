@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::protocol;
-use coracle_runtime::{JobId, Link, PortTarget};
+use coracle_client::Link;
+use coracle_protocol as protocol;
+use coracle_types::{JobId, PortTarget};
 use serde::Serialize;
 
 use crate::tail::{Tail, last_lines, tail};

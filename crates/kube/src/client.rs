@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_runtime::{EngineKind, Error, Excerpt, Result};
+use coracle_types::{EngineKind, Error, Excerpt, Result};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use coracle_runtime::{ContainerId, Image, ImageId, Result};
+use coracle_runtime::Image;
+use coracle_types::{ContainerId, ImageId, Result};
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use tokio::sync::OnceCell;

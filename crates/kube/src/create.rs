@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, Error, Placed, Result, random_hex};
+use coracle_runtime::Placed;
+use coracle_types::{ContainerId, Error, Result, random_hex};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use tokio::time::Instant;

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::time::Duration;
 
-use coracle_runtime::host::drain::ProgramPipe;
-use coracle_runtime::{ContainerId, ContainerPath, Error, Excerpt, Result};
+use coracle_host::drain::ProgramPipe;
+use coracle_types::{ContainerId, ContainerPath, Error, Excerpt, Result};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use coracle_runtime::{EngineKind, Error, Excerpt};
+use coracle_types::{EngineKind, Error, Excerpt};
 use kube::core::Status;
 
 const ENGINE: EngineKind = EngineKind::Kubernetes;

@@ -1,6 +1,6 @@
 //! The Pod of a container, by its name, its id or the first digits of that.
 
-use coracle_runtime::{ContainerId, Error, Handle, Result};
+use coracle_types::{ContainerId, Error, Handle, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::Duration;
 
+use coracle_archive::tar::{EntryKind, Reader};
+use coracle_host::drain::ProgramPipe;
 use coracle_protocol::paths;
-use coracle_runtime::archive::tar::{EntryKind, Reader};
-use coracle_runtime::host::drain::ProgramPipe;
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachParams;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Error, Excerpt, Image, ImageId, ImageRef, Result};
+use coracle_runtime::Image;
+use coracle_types::{Error, Excerpt, ImageId, ImageRef, Result};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::cluster::Cluster;

@@ -1,6 +1,7 @@
 //! What a cluster tells of itself.
 
-use coracle_runtime::{EngineInfo, EngineKind, Error, Result};
+use coracle_runtime::EngineInfo;
+use coracle_types::{EngineKind, Error, Result};
 
 use crate::cluster::Cluster;
 use crate::error::api_error;

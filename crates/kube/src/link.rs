@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_client::{Dial, GuestStream, Link, LinkSettings, Mounts, Transport};
+use coracle_host::drain::ProgramPipe;
 use coracle_protocol::{MountIdentity, SOCKET_GONE, paths};
-use coracle_runtime::host::drain::ProgramPipe;
-use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, Mounts};
-use coracle_runtime::{Capture, ContainerId, Error, Excerpt, Result, Transport};
+use coracle_types::{Capture, ContainerId, Error, Excerpt, Result};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::Instant;

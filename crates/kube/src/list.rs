@@ -1,6 +1,7 @@
 //! Containers by their labels.
 
-use coracle_runtime::{Container, LabelFilter, Result};
+use coracle_runtime::{Container, LabelFilter};
+use coracle_types::Result;
 
 use crate::cluster::Cluster;
 use crate::find::{is_present, list_pods};

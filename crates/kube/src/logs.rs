@@ -1,6 +1,6 @@
 //! The output of a container's PID 1.
 
-use coracle_runtime::{ContainerId, Result};
+use coracle_types::{ContainerId, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 

@@ -1,6 +1,7 @@
 //! Whether an account may do on a cluster what this engine does.
 
-use coracle_runtime::{EngineInfo, Error, Result};
+use coracle_runtime::EngineInfo;
+use coracle_types::{Error, Result};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Api;
 use kube::api::PostParams;

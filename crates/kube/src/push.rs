@@ -5,10 +5,11 @@
 use std::fs::File;
 use std::io::{self, Seek as _};
 
-use coracle_runtime::archive::image::{ArchiveLayer, ImageArchive};
-use coracle_runtime::archive::oci::{ImageError, LayerEncoding};
-use coracle_runtime::archive::{HashingStream, Sha256Digest};
-use coracle_runtime::{Capability, Error, Image, ImageRef, Result};
+use coracle_archive::image::{ArchiveLayer, ImageArchive};
+use coracle_archive::oci::{ImageError, LayerEncoding};
+use coracle_archive::{HashingStream, Sha256Digest};
+use coracle_runtime::Image;
+use coracle_types::{Capability, Error, ImageRef, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use oci_client::manifest::{IMAGE_CONFIG_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};

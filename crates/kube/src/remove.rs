@@ -1,6 +1,7 @@
 //! Removes the Pod of a container.
 
-use coracle_runtime::{ContainerId, Error, RemovalOutcome, Result};
+use coracle_runtime::RemovalOutcome;
+use coracle_types::{ContainerId, Error, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Error, Result, random_hex};
+use coracle_types::{Error, Result, random_hex};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::is_transient;

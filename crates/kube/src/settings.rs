@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::ImageRef;
-use coracle_runtime::host::registry_login::LoginFiles;
+use coracle_host::registry_login::LoginFiles;
+use coracle_types::ImageRef;
 
 /// The cluster, and what its Pods are like.
 #[derive(Clone, Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Capability, ContainerId, EngineKind, Error, Excerpt, ImageRef, Result};
+use coracle_types::{Capability, ContainerId, EngineKind, Error, Excerpt, ImageRef, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;

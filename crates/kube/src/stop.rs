@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, ContainerStatus, Result};
+use coracle_types::{ContainerId, ContainerStatus, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;

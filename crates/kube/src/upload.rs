@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
 use std::time::Duration;
 
-use coracle_runtime::host::drain::{Drain, DrainOutcome};
-use coracle_runtime::{ContainerId, ContainerPath, ContainerStatus, Error, Excerpt, ExecLimits, Result};
+use coracle_host::drain::{Drain, DrainOutcome};
+use coracle_types::{ContainerId, ContainerPath, ContainerStatus, Error, Excerpt, ExecLimits, Result};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;

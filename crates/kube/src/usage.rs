@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, ContainerStatus, ContainerUsage, Result};
+use coracle_runtime::ContainerUsage;
+use coracle_types::{ContainerId, ContainerStatus, Result};
 
 use crate::cluster::Cluster;
 use crate::exec::run;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{WatchEvent, WatchParams};

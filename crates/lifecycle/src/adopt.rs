@@ -2,7 +2,8 @@
 //!
 //! **Invariant:** an adopted container is removed, stopped or started only at the user's own request.
 
-use coracle_runtime::{Container, ContainerName, ContainerPath, Handle};
+use coracle_runtime::Container;
+use coracle_types::{ContainerName, ContainerPath, Handle};
 
 use crate::compose_stack::numbers;
 use crate::record::{Origin, Record, Role};
@@ -24,7 +25,7 @@ pub async fn adopt(engines: &dyn Engines, store: &Store, handle: &Handle, sessio
     let container = runtime.inspect(handle).await?;
     if !container.running() {
         let (status, exit_code, oom_killed) = (container.status, container.exit_code, container.oom_killed);
-        return Err(coracle_runtime::Error::NotRunning { status, exit_code, oom_killed, output: None }.into());
+        return Err(coracle_types::Error::NotRunning { status, exit_code, oom_killed, output: None }.into());
     }
     let unfit = || Error::NotManaged { kind: ResourceKind::Container, name: container.name.clone() };
     let name = ContainerName::parse(&container.name).map_err(|_| unfit())?;

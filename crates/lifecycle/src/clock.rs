@@ -35,7 +35,7 @@ impl ClockReading {
     pub fn now() -> Self {
         let up = rustix::time::clock_gettime(SINCE_BOOT);
         let up_s = u64::try_from(up.tv_sec).unwrap_or(0);
-        Self { wall: Timestamp::now(), boot: coracle_runtime::boot_id().to_owned(), up_s }
+        Self { wall: Timestamp::now(), boot: coracle_types::boot_id().to_owned(), up_s }
     }
 
     /// Whether so much time has passed for certain. Within one run of the machine both clocks have to say so. In a later

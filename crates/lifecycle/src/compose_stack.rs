@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_runtime::{
-    Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, Image, LabelFilter,
-    PolicyRefusal, Problem, ProjectName, RecordId, random_hex,
-};
+use coracle_runtime::{Container, ContainerRuntime, Image, LabelFilter, PolicyRefusal, Problem};
+use coracle_types::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ProjectName, RecordId, random_hex};
 
 use crate::clock::now;
 use crate::error::one_or_several;

@@ -14,9 +14,10 @@ mod via_guest;
 use std::fs::File;
 use std::path::Path;
 
-use coracle_runtime::archive::tar::{EntryKind, Reader};
-use coracle_runtime::archive::transfer::{self, Writer};
-use coracle_runtime::{ContainerPath, EngineKind, ExecTarget, Ids, MountPoint, PolicyRefusal, Problem};
+use coracle_archive::tar::{EntryKind, Reader};
+use coracle_archive::transfer::{self, Writer};
+use coracle_runtime::{ExecTarget, MountPoint, PolicyRefusal, Problem};
+use coracle_types::{ContainerPath, EngineKind, Ids};
 
 pub use self::host_file::{HostFile, HostFileRules};
 use self::lookup::{Destination, GuestFiles, Lookup, Occupant, check_kind, joined};
@@ -137,10 +138,10 @@ pub async fn copy_out(found: &ManagedContainer, inside: &ExecTarget, request: Co
     let most = request.limits.max_bytes.saturating_add(request.limits.max_entries.saturating_mul(1536));
     match found.runtime.download(&container.id, &request.container, into, most).await {
         Ok(()) => {}
-        Err(failure @ coracle_runtime::Error::Engine { .. }) => {
+        Err(failure @ coracle_types::Error::Engine { .. }) => {
             return Err(diagnose(inside, &request.container, failure).await);
         }
-        Err(coracle_runtime::Error::TooLarge { .. }) => {
+        Err(coracle_types::Error::TooLarge { .. }) => {
             return Err(Error::Copy(transfer::Error::TooLarge(request.limits.max_bytes)));
         }
         Err(err) => return Err(err.into()),
@@ -157,7 +158,7 @@ fn has_no_archives(found: &ManagedContainer) -> bool {
 
 /// The engines have one error for a missing path and all else, so the guest looks. Without one, the engine's own
 /// words are all there is.
-async fn diagnose(inside: &ExecTarget, path: &ContainerPath, failure: coracle_runtime::Error) -> Error {
+async fn diagnose(inside: &ExecTarget, path: &ContainerPath, failure: coracle_types::Error) -> Error {
     let ExecTarget::Guest(link) = inside else { return failure.into() };
     match (GuestFiles { link, user: Ids::ROOT }).seen(path, false).await {
         Ok(None) => Error::NoSuchPath(path.clone()),

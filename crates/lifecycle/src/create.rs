@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coracle_runtime::link::Link;
+use coracle_client::Link;
 use coracle_runtime::{
-    Access, Admitted, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Handle, Ids,
-    Image, LabelFilter, LabelNamespace, Mount, NetworkAttachment, NetworkRequest, PolicyRefusal, Problem, ProcessId,
-    ProjectName, check_mounts, hold_in_place, mounts_over, random_hex,
+    Access, Admitted, Container, ContainerRuntime, CreateSpec, Image, LabelFilter, Mount, NetworkAttachment,
+    NetworkRequest, PolicyRefusal, Problem, check_mounts, hold_in_place, mounts_over,
+};
+use coracle_types::{
+    ContainerId, ContainerName, ContainerPath, Handle, Ids, LabelNamespace, ProcessId, ProjectName, random_hex,
 };
 use serde_json::{Map, Value};
 
@@ -266,7 +268,7 @@ impl Creation<'_> {
         };
         let id = match made {
             Ok(id) => id,
-            Err(coracle_runtime::Error::NameTaken(name)) => return Err(self.taken(name).await),
+            Err(coracle_types::Error::NameTaken(name)) => return Err(self.taken(name).await),
             Err(err) => return Err(err.into()),
         };
         self.remember_id(id.clone())?;
@@ -313,7 +315,7 @@ impl Creation<'_> {
         let mut over = Vec::new();
         for bind in mounts.iter().filter(|it| it.access == Access::ReadWrite && it.host.is_dir()) {
             let placed = protected_paths::place(&bind.host, &self.protected, &known, &mut self.record.placeholders);
-            placed.map_err(|source| coracle_runtime::Error::Host {
+            placed.map_err(|source| coracle_types::Error::Host {
                 what: format!("cannot protect `{}`", bind.host.real().join(".git").display()),
                 source,
             })?;
@@ -332,7 +334,7 @@ impl Creation<'_> {
     async fn watch(&mut self, mounts: &[Mount]) -> Result<()> {
         let (mounts, protected) = (mounts.to_vec(), self.protected.clone());
         let watched = tokio::task::spawn_blocking(move || host_review::watch(&mounts, &protected)).await;
-        self.record.watched = watched.map_err(|err| coracle_runtime::Error::Host {
+        self.record.watched = watched.map_err(|err| coracle_types::Error::Host {
             what: "cannot look at what is protected".into(),
             source: err.into(),
         })?;
@@ -401,7 +403,7 @@ impl Creation<'_> {
         let moved = binds.iter().filter(|bind| !bind.host.is_in_place());
         let targets: Vec<_> = moved.map(|bind| bind.host.real().display().to_string()).collect();
         if !targets.is_empty() {
-            return Err(coracle_runtime::Error::MountChanged { targets }.into());
+            return Err(coracle_types::Error::MountChanged { targets }.into());
         }
         self.is_requested = true;
         self.record.compose_network = network;
@@ -524,5 +526,5 @@ fn unchanged(requested: &[Mount], container: &Container) -> Result<()> {
     };
     let targets: Vec<_> =
         requested.iter().filter(exchanged).map(|mount| mount.host.real().display().to_string()).collect();
-    if targets.is_empty() { Ok(()) } else { Err(coracle_runtime::Error::MountChanged { targets }.into()) }
+    if targets.is_empty() { Ok(()) } else { Err(coracle_types::Error::MountChanged { targets }.into()) }
 }

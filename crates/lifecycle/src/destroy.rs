@@ -188,9 +188,10 @@ pub(crate) async fn destroy_locked(runtime: &dyn ContainerRuntime, store: &Store
 
 #[cfg(test)]
 mod tests {
+    use coracle_client::LinkSettings;
+    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::Verb;
-    use coracle_runtime::link::LinkSettings;
-    use coracle_runtime::{ContainerPath, FakeRuntime, LabelNamespace};
+    use coracle_types::{ContainerPath, LabelNamespace};
 
     use super::*;
     use crate::record::tests::record;

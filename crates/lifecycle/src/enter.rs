@@ -1,7 +1,7 @@
 //! Reaching the guest of a recorded container without inspecting the container first.
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{Error as Engine, Handle};
+use coracle_client::Link;
+use coracle_types::{Error as Engine, Handle};
 
 use crate::find::recorded;
 use crate::record::{GuestRecord, Record, RecordState, Role};

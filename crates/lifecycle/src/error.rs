@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
-use coracle_runtime::archive::transfer;
-use coracle_runtime::{ContainerName, ContainerPath, NetworkName, PolicyRefusal, StoredFileError};
+use coracle_archive::transfer;
+use coracle_runtime::PolicyRefusal;
+use coracle_types::{ContainerName, ContainerPath, NetworkName, StoredFileError};
 
 /// The result of an act on a container.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -148,7 +149,7 @@ pub enum Error {
     },
     /// A host path cannot be used.
     #[error(transparent)]
-    HostPath(#[from] coracle_runtime::host::fs::HostPathError),
+    HostPath(#[from] coracle_host::fs::HostPathError),
     /// A transfer ended early.
     #[error("the copy ended early")]
     Copy(#[source] transfer::Error),
@@ -167,10 +168,10 @@ pub enum Error {
     Store(#[from] StoreError),
     /// No engine is available, for the reason that the source of engines gives.
     #[error("no engine")]
-    NoEngine(#[source] Box<coracle_runtime::failure::Failure>),
+    NoEngine(#[source] Box<coracle_types::failure::Failure>),
     /// The engine refused or failed.
     #[error(transparent)]
-    Runtime(#[from] coracle_runtime::Error),
+    Runtime(#[from] coracle_types::Error),
     /// Several acts failed; each has its own reason.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Several(Vec<Error>),

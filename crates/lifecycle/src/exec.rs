@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Command, Container, ContainerPath, Exec, Ids, PolicyRefusal, Problem};
+use coracle_runtime::{Container, PolicyRefusal, Problem};
+use coracle_types::{Command, ContainerPath, Exec, Ids};
 
 use crate::record::Record;
 use crate::{Error, ManagedContainer, Result};

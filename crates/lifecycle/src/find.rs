@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::link::Link;
-use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Handle, Ids, LabelFilter, ProjectName,
-    RecordId,
-};
+use coracle_client::Link;
+use coracle_runtime::{Container, ContainerRuntime, LabelFilter};
+use coracle_types::{ContainerName, ContainerPath, EngineKind, Handle, Ids, ProjectName, RecordId};
 
 use crate::compose_stack::service;
 use crate::record::{GuestRecord, Origin, Record, RecordedMount, Role};
@@ -68,7 +66,7 @@ pub async fn find(engines: &dyn Engines, store: &Store, handle: &Handle) -> Resu
             };
             Ok(ManagedContainer { runtime, record, container: Some(container) })
         }
-        Err(coracle_runtime::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
+        Err(coracle_types::Error::NoSuchContainer(_)) => Err(not_found(store, handle)),
         Err(err) => Err(err.into()),
     }
 }
@@ -113,7 +111,7 @@ pub(crate) async fn proven(runtime: &dyn ContainerRuntime, record: &Record) -> R
     let Some(id) = &record.id else { return Ok(None) };
     match runtime.inspect(&Handle::from(id)).await {
         Ok(container) if container.id == *id => Ok(Some(container)),
-        Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
+        Ok(_) | Err(coracle_types::Error::NoSuchContainer(_)) => Ok(None),
         Err(err) => Err(err.into()),
     }
 }

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::archive::transfer::{Limits, Writer};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::link::{Link, LinkSettings, SocketAt, Transport, WeakLink};
-use coracle_runtime::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, ExecTarget, GuestDelivery, Ids,
-    mount_identities,
-};
+use coracle_archive::transfer::{Limits, Writer};
+use coracle_client::{Link, LinkSettings, SocketAt, Transport, WeakLink};
+use coracle_host::fs::HostPath;
+use coracle_runtime::{Container, ContainerRuntime, ExecTarget, GuestDelivery, mount_identities};
+use coracle_types::{ContainerId, ContainerPath, Error as Engine, Ids};
 use tokio::time::timeout;
 
 use crate::record::{GuestRecord, Record, RecordState, RecordedJob};
@@ -228,7 +226,7 @@ impl Links {
         runtime: &dyn ContainerRuntime,
         id: &ContainerId,
         socket: Option<&SocketAt>,
-    ) -> coracle_runtime::Result<Link> {
+    ) -> coracle_types::Result<Link> {
         let link = runtime.link(id, socket, self.settings).await?;
         link.open().await?;
         self.hold(id, &link);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{
-    Capability, Capture, Command, ContainerId, ContainerRuntime, Error as Engine, ExecLimits, ExecOutput, ExecTarget,
-    Exit, Handle, Health, PortTarget,
+use coracle_runtime::{ContainerRuntime, ExecTarget, Health};
+use coracle_types::{
+    Capability, Capture, Command, ContainerId, Error as Engine, ExecLimits, ExecOutput, Exit, Handle, PortTarget,
 };
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -201,8 +201,9 @@ fn listens(tables: &str, at: std::net::SocketAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::Reply;
-    use coracle_runtime::{ContainerPath, FakeRuntime, Ids};
+    use coracle_types::{ContainerPath, Ids};
 
     use super::*;
     use crate::Error;

@@ -138,7 +138,7 @@ fn millisecond(time: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ProcessId;
+    use coracle_types::ProcessId;
 
     use super::*;
     use crate::deferred::Deferred;
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn use_is_noted_once_a_minute() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), coracle_runtime::LabelNamespace::parse("coracle").unwrap()).unwrap();
+        let store = Store::open(dir.path(), coracle_types::LabelNamespace::parse("coracle").unwrap()).unwrap();
         let lease = Lease { put_off: Some(Deferred::after(None, &ClockReading::now())), ..Lease::default() };
         let it = Record { last_used: Timestamp::UNIX_EPOCH, lease, ..ready(None) };
         store.save(&it).unwrap();

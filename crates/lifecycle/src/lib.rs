@@ -60,7 +60,7 @@ pub use copy::{
     AbandonedCopy, CopyAmount, CopyLimits, CopyMeter, CopyReport, CopyRequest, HostFile, HostFileRules,
     abandoned_copies, copy_in, copy_out,
 };
-pub use coracle_runtime::host::lock::Lock;
+pub use coracle_host::lock::Lock;
 pub use create::{Creation, NewRecord, fresh_name};
 pub use destroy::{DestroyReport, RemoveOptions, SavePolicy, destroy};
 pub use enter::enter;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coracle_runtime::{Container, ContainerRuntime, EngineKind, LabelFilter};
+use coracle_runtime::{Container, ContainerRuntime, LabelFilter};
+use coracle_types::EngineKind;
 
 use crate::compose_stack::service;
 use crate::find::{is_session_container, proven, rebuild};

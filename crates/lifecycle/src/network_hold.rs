@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use coracle_runtime::{ContainerRuntime, EngineKind};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::EngineKind;
 
 use crate::Lock;
 

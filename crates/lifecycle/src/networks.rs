@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use coracle_runtime::{
-    ContainerName, ContainerRuntime, EngineKind, Error as Engine, IpNet, LabelFilter, Network, NetworkAttachment,
-    NetworkCreate, NetworkName, NetworkRequest, ProjectName, random_hex,
-};
+use coracle_runtime::{ContainerRuntime, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkRequest};
+use coracle_types::{ContainerName, EngineKind, Error as Engine, NetworkName, ProjectName, random_hex};
+use ipnet::IpNet;
 
 use crate::record::{Record, RecordState};
 use crate::{Engines, Error, ResourceKind, Result, Store, recorded_engines};
@@ -133,7 +132,7 @@ async fn create(
     store: &Store,
     name: &NetworkName,
     new: Reach,
-) -> coracle_runtime::Result<Network> {
+) -> coracle_types::Result<Network> {
     let Reach { labels, reach, internal } = new;
     let labels = store.labels(runtime.kind(), [("id", random_hex::<16>())].into_iter().chain(labels));
     let labels = labels.into_iter().collect();
@@ -386,7 +385,8 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use coracle_runtime::{EngineKind, FakeRuntime, LabelNamespace};
+    use coracle_runtime::FakeRuntime;
+    use coracle_types::{EngineKind, LabelNamespace};
 
     use super::*;
     use crate::record::tests::record;

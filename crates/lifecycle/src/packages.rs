@@ -3,7 +3,8 @@
 //! **Invariant:** a volume that snippets may have is never written to. Packages are added in another one, which takes its
 //! place when it is whole: no session sees a part of them, and no session changes them for another.
 
-use coracle_runtime::{ContainerRuntime, EngineKind, LabelFilter, Volume, VolumeName, random_hex};
+use coracle_runtime::{ContainerRuntime, LabelFilter, Volume};
+use coracle_types::{EngineKind, VolumeName, random_hex};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -161,8 +162,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::Volumes as _;
-    use coracle_runtime::{FakeRuntime, LabelNamespace};
+    use coracle_runtime::{FakeRuntime, Volumes as _};
+    use coracle_types::LabelNamespace;
 
     use super::*;
 

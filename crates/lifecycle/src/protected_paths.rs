@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{DirHandle, Node};
+use coracle_host::fs::HostPath;
+use coracle_host::tree::{DirHandle, Node};
 use coracle_runtime::{git_dirs, guarded_paths};
 
 /// A path of a repository that makes git, jj or Mercurial on the host run a program or read another repository.

@@ -7,10 +7,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{
-    Container, ContainerId, ContainerName, ContainerRuntime, LabelFilter, MountPoint, Policy, ProjectName, RecordId,
-    Volume,
-};
+use coracle_runtime::{Container, ContainerRuntime, LabelFilter, MountPoint, Policy, Volume};
+use coracle_types::{ContainerId, ContainerName, ProjectName, RecordId};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -19,14 +17,13 @@ use crate::destroy::destroy_unused;
 use crate::find::proven;
 use crate::lease::{LeaseTerms, Verdict, is_unused_for, jobs_are_over, verdict};
 use crate::networks::{OwnNetwork, networks_on};
-use crate::packages;
 use crate::reap::{Activity, activity, is_joined};
 use crate::record::{Record, RecordState, Role};
 use crate::remove::clear_directory;
 use crate::{
     AbandonedCopy, ContainerEntry, EndOptions, EndReason, Engines, Error, GuestProgram, Links, ManagedContainer,
     RemoveOptions, Result, SAVE_TIME, SessionContainers, SharedPackages, SlotKey, SlotLimits, SlotObserver, SlotRole,
-    Store, StoreError, abandoned_copies, destroy_network, list, reconcile, recorded_engines,
+    Store, StoreError, abandoned_copies, destroy_network, list, packages, reconcile, recorded_engines,
 };
 
 /// Something of ours.
@@ -218,7 +215,7 @@ impl PruneItem {
                 slots.end_slot(engines, SlotKey::new(session, *role), &ending).await
             }
             Some(PruneAction::Copy(copy)) => {
-                let failed = |source| coracle_runtime::Error::Host {
+                let failed = |source| coracle_types::Error::Host {
                     what: format!("cannot remove `{}`", copy.path.display()),
                     source,
                 };

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ExecTarget, JobId};
+use coracle_runtime::ExecTarget;
+use coracle_types::JobId;
 use tokio::time::timeout;
 
 use crate::clock::ClockReading;
@@ -146,7 +147,7 @@ pub(crate) fn is_joined(store: &Store, record: &Record) -> bool {
 }
 
 /// A job that keeps its container: what the container was made to run would keep it for ever.
-fn busies(job: &coracle_runtime::link::protocol::JobInfo) -> bool {
+fn busies(job: &coracle_protocol::JobInfo) -> bool {
     job.ended_ms.is_none() && job.job != JobId::main().as_str()
 }
 
@@ -167,9 +168,10 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use coracle_client::LinkSettings;
+    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::Verb;
-    use coracle_runtime::link::LinkSettings;
-    use coracle_runtime::{FakeRuntime, LabelNamespace};
+    use coracle_types::LabelNamespace;
     use jiff::Timestamp;
 
     use super::*;

@@ -98,7 +98,8 @@ async fn recover(runtime: &dyn ContainerRuntime, store: &Store, record: &Record)
 pub(crate) mod tests {
     use std::collections::BTreeMap;
 
-    use coracle_runtime::{ContainerName, ContainerPath, FakeRuntime, LabelNamespace};
+    use coracle_runtime::FakeRuntime;
+    use coracle_types::{ContainerName, ContainerPath, LabelNamespace};
 
     use super::*;
     use crate::networks::tests::SingleEngine;

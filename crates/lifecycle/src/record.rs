@@ -7,10 +7,11 @@ mod lease;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use coracle_runtime::host::fs::{HostPath, HostPathError, InodeId};
-use coracle_runtime::{
-    Access, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, JobId,
-    LabelNamespace, ProcessId, ProjectName, PublishedPort, RecordId, SnapshotName, VolumeName,
+use coracle_host::fs::{HostPath, HostPathError, InodeId};
+use coracle_runtime::{Access, Container, ContainerRuntime, PublishedPort};
+use coracle_types::{
+    ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, JobId, LabelNamespace, ProcessId, ProjectName,
+    RecordId, SnapshotName, VolumeName,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

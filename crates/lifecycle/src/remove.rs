@@ -5,7 +5,8 @@ mod link;
 use std::path::PathBuf;
 
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{ContainerRuntime, LabelFilter, ProjectName, RemovalOutcome};
+use coracle_runtime::{ContainerRuntime, LabelFilter, RemovalOutcome};
+use coracle_types::ProjectName;
 
 use crate::compose_stack::remove_stack;
 use crate::networks::drop_shared;
@@ -150,7 +151,7 @@ async fn containers_of(
     runtime: &dyn ContainerRuntime,
     store: &Store,
     record: &Record,
-) -> Result<Vec<coracle_runtime::ContainerId>> {
+) -> Result<Vec<coracle_types::ContainerId>> {
     if let Some(id) = &record.id {
         return Ok(vec![id.clone()]);
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Error as Engine, mount_identities};
+use coracle_runtime::mount_identities;
+use coracle_types::Error as Engine;
 
 use crate::record::RecordedMount;
 use crate::{Links, ManagedContainer, Result, Store, protected_paths};

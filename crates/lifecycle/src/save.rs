@@ -25,10 +25,9 @@ mod writer;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{
-    Baseline, Capability, Container, ContainerName, ContainerPath, ContainerRuntime, Error as Engine, Handle,
-};
+use coracle_client::Link;
+use coracle_runtime::{Baseline, Container, ContainerRuntime};
+use coracle_types::{Capability, ContainerName, ContainerPath, Error as Engine, Handle};
 use serde::Serialize;
 use tokio::time::Instant;
 

@@ -78,8 +78,9 @@ fn is_writable_above(mount: &RecordedMount, path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::host::fs::HostPath;
-    use coracle_runtime::{ContainerPath, FakeRuntime, LabelNamespace};
+    use coracle_host::fs::HostPath;
+    use coracle_runtime::FakeRuntime;
+    use coracle_types::{ContainerPath, LabelNamespace};
 
     use super::*;
     use crate::reconcile::tests::draft;
@@ -154,6 +155,6 @@ mod tests {
         std::fs::rename(&sub, root.join("moved")).unwrap();
         std::os::unix::fs::symlink("moved", &sub).unwrap();
         let err = making.begin_stack(None, &bind).await.unwrap_err();
-        assert!(matches!(&err, crate::Error::Runtime(coracle_runtime::Error::MountChanged { .. })), "{err:?}");
+        assert!(matches!(&err, crate::Error::Runtime(coracle_types::Error::MountChanged { .. })), "{err:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Which container of a session.
 
-use coracle_runtime::ContainerName;
-pub use coracle_runtime::SlotRole;
+use coracle_types::ContainerName;
+pub use coracle_types::SlotRole;
 
 use crate::record::Role;
 

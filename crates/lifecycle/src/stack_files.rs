@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ProjectName;
+use coracle_types::ProjectName;
 
 use crate::store::own_directory;
 use crate::{Record, Store, StoreError};

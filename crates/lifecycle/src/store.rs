@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::fs::{remove, replace};
-use coracle_runtime::host::temporary::is_own_name;
+use coracle_host::fs::{remove, replace};
+use coracle_host::temporary::is_own_name;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
+use coracle_types::{ContainerName, EngineKind, JobId, LabelNamespace, Secret};
 
 use crate::network_hold::NetworkHold;
 use crate::record::{BadRecord, Record};
@@ -418,7 +418,7 @@ fn key(path: &Path) -> Result<Secret, StoreError> {
         let mut file = tempfile::Builder::new()
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .tempfile_in(dir)?;
-        file.write_all(&hex::decode(coracle_runtime::random_hex::<KEY_BYTES>()).unwrap_or_default())?;
+        file.write_all(&hex::decode(coracle_types::random_hex::<KEY_BYTES>()).unwrap_or_default())?;
         file.as_file().sync_all()?;
         match file.persist_noclobber(path) {
             Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::remove;
-use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName, StoredFileError, parse_stored};
+use coracle_host::fs::remove;
+use coracle_types::{ContainerId, ContainerName, Handle, NetworkName, StoredFileError, parse_stored};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -4,9 +4,11 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec,
-    Error as Engine, ImageRef, LabelFilter, NetworkAttachment, NetworkRequest, PatternSet, Policy, VolumeCreate,
-    VolumeMount, VolumeName, admit, random_hex,
+    Access, Capabilities, ContainerRuntime, CreateSpec, LabelFilter, NetworkAttachment, NetworkRequest, PatternSet,
+    Policy, VolumeCreate, VolumeMount, admit,
+};
+use coracle_types::{
+    ByteSize, ContainerId, ContainerName, ContainerPath, Error as Engine, ImageRef, VolumeName, random_hex,
 };
 
 use crate::record::{OwnVolume, Record, Role};

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use coracle_prepare::Process;
-use coracle_runtime::ContainerName;
 use coracle_transport::{LEAVING, Session, SessionLease, StreamGuard};
+use coracle_types::ContainerName;
 use futures_util::{Stream, StreamExt as _};
 use rmcp::model::{ClientJsonRpcMessage, GetExtensions, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::ServerSseMessage;
@@ -242,7 +242,8 @@ mod tests {
 
     use coracle_context::{Frontend, Host, Options};
     use coracle_prepare::Process;
-    use coracle_runtime::{ContainerName, FakeRuntime};
+    use coracle_runtime::FakeRuntime;
+    use coracle_types::ContainerName;
     use rmcp::transport::streamable_http_server::SessionManager;
     use tokio::time::sleep;
 

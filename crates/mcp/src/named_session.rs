@@ -1,6 +1,6 @@
 //! The session that a client over HTTP names in a header.
 
-use coracle_runtime::ContainerName;
+use coracle_types::ContainerName;
 use hyper::http::request::Parts;
 
 /// The header in which a client names its session.

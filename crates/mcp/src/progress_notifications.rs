@@ -93,7 +93,7 @@ mod tests {
     use std::time::Duration;
 
     use coracle_context::Event;
-    use coracle_runtime::{Chunk, Stream};
+    use coracle_types::{Chunk, Stream};
     use serde_json::json;
 
     use super::{ProgressReporter, line};

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use coracle_runtime::RecordId;
 use coracle_sandbox::SandboxKey;
 use coracle_sandbox::provider::Forward;
-use coracle_types::WorkflowId;
+use coracle_types::{RecordId, WorkflowId};
 
 /// Ports that one session forwards at most.
 pub const MAX_FORWARDS: usize = 32;

@@ -10,8 +10,8 @@ use coracle_context::host::Host;
 use coracle_context::host_identity::secrets_of;
 use coracle_context::progress::Progress;
 use coracle_lifecycle::ClockReading;
-use coracle_runtime::{ProcessId, Redactor};
 use coracle_sandbox::SandboxRegistry;
+use coracle_types::{ProcessId, Redactor};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 

@@ -25,9 +25,9 @@ use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{MadeFrom, NewRecord, Role, fresh_name};
 use coracle_provision::UserRequest;
 use coracle_runtime::{
-    Access, Command, ContainerName, ContainerPath, CreateSpec, HostEntry, Ids, ImageRef, Limits, Mount, NetworkRequest,
-    PolicyRefusal, Port, Problem, Protocol,
+    Access, CreateSpec, HostEntry, Limits, Mount, NetworkRequest, PolicyRefusal, Port, Problem, Protocol,
 };
+use coracle_types::{Command, ContainerName, ContainerPath, Ids, ImageRef};
 
 use crate::requests::Create;
 
@@ -164,7 +164,7 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
         persistent: args.persistent.unwrap_or(false),
         workdir,
         mount_cwd,
-        asked: crate::resolve::fingerprint(args, cx)?,
+        request_digests: crate::resolve::fingerprint(args, cx)?,
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: stack.project().cloned(),
         compose_joined: matches!(stack, StackRequest::Join(_)),

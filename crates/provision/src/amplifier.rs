@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 use futures_util::future::join_all;
 
 use crate::secret_files::SecretFiles;

@@ -1,7 +1,7 @@
 //! What is in the way of a file or link of ours is kept beside it.
 
-use coracle_runtime::link::protocol::{ErrorCode, FileRef};
-use coracle_runtime::{ContainerPath, Error};
+use coracle_protocol::{ErrorCode, FileRef};
+use coracle_types::{ContainerPath, Error};
 
 use crate::StepContext;
 

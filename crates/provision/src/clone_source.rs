@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{BranchName, Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
+use coracle_host::branch::BranchName;
+use coracle_protocol::ErrorCode;
+use coracle_types::{Command, ContainerPath, Error, Excerpt, Exec, ExecOutput, Exit};
 
 use crate::step_error::StepError;
 use crate::{StepContext, exit};

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Instant;
 
-use coracle_runtime::link::{WriteFile, protocol::FileRef};
-use coracle_runtime::{ContainerPath, Input};
+use coracle_client::WriteFile;
+use coracle_protocol::FileRef;
+use coracle_types::{ContainerPath, Input};
 use futures_util::{StreamExt, stream};
 
 use crate::step_error::StepError;

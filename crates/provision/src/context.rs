@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::protocol::{self, ErrorCode};
-use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Ids, Link};
+use coracle_client::Link;
+use coracle_protocol as protocol;
+use coracle_protocol::ErrorCode;
+use coracle_types::{Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Ids};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 

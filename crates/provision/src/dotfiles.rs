@@ -6,7 +6,7 @@ mod script;
 
 use std::time::Instant;
 
-use coracle_runtime::Chunk;
+use coracle_types::Chunk;
 use tokio::sync::mpsc;
 
 pub use self::request::Dotfiles;

@@ -18,5 +18,5 @@ pub enum Error {
     Workspace(String),
     /// The engine refused or failed.
     #[error(transparent)]
-    Runtime(#[from] coracle_runtime::Error),
+    Runtime(#[from] coracle_types::Error),
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Command, Excerpt, ExecOutput, Exit};
+use coracle_types::{Command, Excerpt, ExecOutput, Exit};
 use serde_json::Value;
 
 use crate::step_error::StepError;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Command, Exit, Secret};
+use coracle_types::{Command, Exit, Secret};
 
 pub use crate::env::token::NAMES;
 use crate::env::{SessionEnv, VariableSource};

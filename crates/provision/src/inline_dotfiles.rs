@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 use crate::config_files::{ReportedFile, put_all};
 use crate::step_error::StepError;

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use coracle_runtime::{BranchName, Chunk, Command, ContainerPath, GitUrl};
+use coracle_host::branch::BranchName;
+use coracle_host::git_url::GitUrl;
+use coracle_types::{Chunk, Command, ContainerPath};
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -195,8 +197,9 @@ async fn install(context: &StepContext, repo: &RepoRequest, live: Option<&mpsc::
 mod tests {
     use std::time::Duration;
 
+    use coracle_host::git_url::GitRules;
     use coracle_runtime::fake::Reply;
-    use coracle_runtime::{Exit, GitRules};
+    use coracle_types::Exit;
 
     use super::*;
     use crate::Status;

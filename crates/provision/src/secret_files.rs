@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
-use coracle_runtime::link::SecretFile;
-use coracle_runtime::{Command, ContainerPath, Exit, Secret};
+use coracle_client::SecretFile;
+use coracle_types::{Command, ContainerPath, Exit, Secret};
 use futures_util::future::join_all;
 
 use crate::{ReportItem, StepContext};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, ExecOutput, ExecTarget, Ids};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Chunk, Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
-use coracle_runtime::{ContainerPath, PatternSet, Secret};
+use coracle_runtime::PatternSet;
+use coracle_types::{ContainerPath, Secret};
 
 pub use crate::secret_files::SecretFiles;
 use crate::{ReportItem, Status, StepContext, StepReport, backup, secret_files};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use coracle_runtime::Error;
-use coracle_runtime::link::protocol::ErrorCode;
+use coracle_protocol::ErrorCode;
+use coracle_types::Error;
 
 use crate::ReportItem;
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{Command, ContainerId, ContainerPath, Exit, FakeRuntime, GitRules, GitUrl, Ids};
+use coracle_host::git_url::{GitRules, GitUrl};
+use coracle_runtime::FakeRuntime;
+use coracle_types::{Command, ContainerId, ContainerPath, Exit, Ids};
 use tokio_util::sync::CancellationToken;
 
 use crate::StepContext;

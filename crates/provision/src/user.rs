@@ -1,7 +1,8 @@
 //! Who runs commands inside: what was asked for, and what the image knows.
 
-use coracle_runtime::archive::transfer;
-use coracle_runtime::{ContainerId, ContainerPath, ContainerRuntime, Ids};
+use coracle_archive::transfer;
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerId, ContainerPath, Ids};
 use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
@@ -123,21 +124,21 @@ const MAX_PASSWD: u64 = 1 << 20;
 /// # Errors
 /// When the engine does not answer. An image without the file has no users.
 pub async fn accounts(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<Accounts> {
-    let cannot = |source| coracle_runtime::Error::Host { what: "cannot write a temporary file".into(), source };
+    let cannot = |source| coracle_types::Error::Host { what: "cannot write a temporary file".into(), source };
     let dir = tempfile::tempdir().map_err(cannot)?;
     let spool = tempfile::tempfile().map_err(cannot)?;
     let passwd = ContainerPath::parse("/etc/passwd").expect("a plain path");
     let into = spool.try_clone().map_err(cannot)?;
     match runtime.download(id, &passwd, into, MAX_PASSWD + 4096).await {
         Ok(()) => {}
-        Err(coracle_runtime::Error::Engine { .. }) => return Ok(Accounts::default()),
+        Err(coracle_types::Error::Engine { .. }) => return Ok(Accounts::default()),
         Err(err) => return Err(err.into()),
     }
     let into = cap_std::fs::Dir::open_ambient_dir(dir.path(), cap_std::ambient_authority()).map_err(cannot)?;
     let mut spool = spool;
     std::io::Seek::rewind(&mut spool).map_err(cannot)?;
     let limits = transfer::Limits { max_bytes: MAX_PASSWD, max_entries: 1 };
-    transfer::unpack(spool, &into, "passwd", limits).map_err(coracle_runtime::Error::from)?;
+    transfer::unpack(spool, &into, "passwd", limits).map_err(coracle_types::Error::from)?;
     Ok(Accounts::parse(&into.read("passwd").unwrap_or_default()))
 }
 

@@ -6,8 +6,10 @@ mod by_engine;
 
 use std::time::Instant;
 
-use coracle_runtime::link::{Link, protocol::EnsureUser};
-use coracle_runtime::{ContainerPath, ExecTarget, Ids};
+use coracle_client::Link;
+use coracle_protocol::EnsureUser;
+use coracle_runtime::ExecTarget;
+use coracle_types::{ContainerPath, Ids};
 
 use crate::{Error, Result, Status, StepReport};
 
@@ -54,7 +56,7 @@ async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<UserS
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
     let ensure = EnsureUser { uid: user.uid, gid: user.gid, workdir: workspace.path.to_string(), bound };
     let seen = link.ensure_user(ensure).await.map_err(|err| match err {
-        coracle_runtime::Error::Refused(fault) => Error::User(fault.message),
+        coracle_types::Error::Refused(fault) => Error::User(fault.message),
         other => other.into(),
     })?;
     let access = match (seen.readable, seen.writable) {

@@ -6,17 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings, SocketAt};
+use coracle_types::{Capability, ContainerId, ContainerPath, EngineKind, Error, Exec, ExecOutput, Handle, Result};
 
-use crate::link::{Link, LinkSettings, SocketAt};
-use crate::{
-    Capability, Container, ContainerId, ContainerPath, ContainerUsage, EngineInfo, EngineKind, Error, Exec, ExecOutput,
-    Handle, ImageStore, LabelFilter, Networks, Placed, Result, Stacks, Volumes,
-};
+use crate::{Container, ContainerUsage, EngineInfo, ImageStore, LabelFilter, Networks, Placed, Stacks, Volumes};
 
 /// A container engine in our verbs. Every implementation passes the conformance suite.
 ///
 /// Deadlines of single calls are enforced by the implementation and end in
-/// [`Error::TimedOut`](crate::Error::TimedOut): the effect is then unknown and has to be read.
+/// [`Error::TimedOut`](coracle_types::Error::TimedOut): the effect is then unknown and has to be read.
 #[async_trait]
 pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debug + Send + Sync {
     /// The kind of the engine. Known without a request.
@@ -28,7 +26,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Name, version and features of the engine. Asks the daemon where there is one.
     ///
     /// # Errors
-    /// [`Error::Unavailable`](crate::Error::Unavailable) when it does not answer.
+    /// [`Error::Unavailable`](coracle_types::Error::Unavailable) when it does not answer.
     async fn info(&self) -> Result<EngineInfo>;
 
     /// Makes a container without starting it. `NameTaken` rather than adopting one that exists.
@@ -48,7 +46,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// Starts it, or lets one go on that is paused. One that runs already is no error.
     ///
     /// # Errors
-    /// [`Error::PortTaken`](crate::Error::PortTaken) when a host port cannot be bound.
+    /// [`Error::PortTaken`](coracle_types::Error::PortTaken) when a host port cannot be bound.
     async fn start(&self, id: &ContainerId) -> Result<()>;
 
     /// Ends its processes: TERM, `grace`, KILL. One that is stopped already is no error.
@@ -57,7 +55,7 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// The engine's description of one container.
     ///
     /// # Errors
-    /// [`Error::NoSuchContainer`](crate::Error::NoSuchContainer) only when the engine answered and does not have it.
+    /// [`Error::NoSuchContainer`](coracle_types::Error::NoSuchContainer) only when the engine answered and does not have it.
     async fn inspect(&self, handle: &Handle) -> Result<Container>;
 
     /// Containers that carry all of these labels, running or not.
@@ -81,8 +79,8 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     /// so far is given. A command that exits with any code is `Ok`.
     ///
     /// # Errors
-    /// [`Error::NotRunning`](crate::Error::NotRunning), [`Error::NoSuchPath`](crate::Error::NoSuchPath) for a missing
-    /// work directory, [`Error::NoShell`](crate::Error::NoShell).
+    /// [`Error::NotRunning`](coracle_types::Error::NotRunning), [`Error::NoSuchPath`](coracle_types::Error::NoSuchPath) for a missing
+    /// work directory, [`Error::NoShell`](coracle_types::Error::NoShell).
     async fn exec(&self, id: &ContainerId, exec: Exec) -> Result<ExecOutput>;
 
     /// The connection to the guest inside, not made yet: exec, jobs and files go over it.
@@ -97,18 +95,18 @@ pub trait ContainerRuntime: ImageStore + Networks + Volumes + Stacks + fmt::Debu
     async fn upload(&self, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()>;
 
     /// Writes a tar of `path` into `into`. The first entry is named like the last part of `path`. What comes is hostile
-    /// data: read it through [`archive`](crate::archive).
+    /// data: read it through [`archive`](coracle_archive).
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`, of which the first entry's header is in `into`;
-    /// [`Error::Engine`](crate::Error::Engine) also for a missing path, since the engines do not distinguish the two.
+    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`, of which the first entry's header is in `into`;
+    /// [`Error::Engine`](coracle_types::Error::Engine) also for a missing path, since the engines do not distinguish the two.
     async fn download(&self, id: &ContainerId, path: &ContainerPath, into: File, max_bytes: u64) -> Result<()>;
 
     /// Writes a tar of the container's own files, without anything that is mounted: for a container that stands still and
     /// whose mounts can no longer be made. Names are relative to the root.
     ///
     /// # Errors
-    /// [`Error::TooLarge`](crate::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] by engines that leave such
+    /// [`Error::TooLarge`](coracle_types::Error::TooLarge) after `max_bytes`; [`Error::Unsupported`] by engines that leave such
     /// mounts out of [`download`](Self::download) themselves.
     async fn export(&self, id: &ContainerId, into: File, max_bytes: u64) -> Result<()> {
         let _ = (id, into, max_bytes);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::link::Link;
-use crate::{AtLimit, Capability, ContainerId, ContainerRuntime, Error, Exec, ExecOutput, Result};
+use coracle_client::Link;
+use coracle_types::{AtLimit, Capability, ContainerId, Error, Exec, ExecOutput, Result};
+
+use crate::ContainerRuntime;
 
 /// A container to run commands in.
 #[derive(Clone, Debug)]

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{ContainerId, ContainerRuntime, Error};
+use coracle_types::{ContainerId, Error};
+
+use crate::ContainerRuntime;
 
 /// An engine reports the end of a container a moment after its last process ended: a busy one up to a second. A first
 /// process that is still there does not mean that the container goes on: one that was signalled stops listening first.

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_types::{ByteSize, ContainerId, Error, ImageId, ImageRef, Result};
 
-use crate::{ByteSize, ContainerId, Error, Image, ImageConfig, ImageId, ImageRef, LabelFilter, Result};
+use crate::{Image, ImageConfig, LabelFilter};
 
 /// The image store of an engine.
 #[async_trait]
@@ -40,7 +41,7 @@ pub trait ImageStore: Send + Sync {
     /// # Errors
     /// [`Error::Unsupported`] by engines that make no image of a container.
     ///
-    /// [`ImageArchive::open_saved`]: crate::archive::image::ImageArchive::open_saved
+    /// [`ImageArchive::open_saved`]: coracle_archive::image::ImageArchive::open_saved
     async fn save_image(&self, image: &ImageId, into: File) -> Result<()>;
 
     /// Loads the image of an archive that [`ImageArchive::write`] wrote under this name. An image that had the name loses
@@ -49,7 +50,7 @@ pub trait ImageStore: Send + Sync {
     /// # Errors
     /// As for [`save_image`](Self::save_image), and when the engine refuses it.
     ///
-    /// [`ImageArchive::write`]: crate::archive::image::ImageArchive::write
+    /// [`ImageArchive::write`]: coracle_archive::image::ImageArchive::write
     async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image>;
 
     /// Gives an image another name. An image that had the name loses it.

@@ -6,13 +6,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_archive::oci::{Configuration, StartConfiguration};
+use coracle_types::{ContainerId, ContainerStatus, EngineKind, Error, ImageId, ImageRef, IsolationKind};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::oci::{Configuration, StartConfiguration};
-use crate::{
-    ContainerId, ContainerStatus, EngineKind, Error, Health, ImageId, ImageRef, IsolationKind, Limits, Protocol,
-};
+use crate::{Health, Limits, Protocol};
 
 /// An engine's information about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

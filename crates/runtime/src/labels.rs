@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use coracle_types::{EngineKind, LabelNamespace, Secret};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-
-use crate::{EngineKind, LabelNamespace, Secret};
 
 /// The value of the label `<ns>.kind` for the image of a snapshot.
 pub const SNAPSHOT: &str = "snapshot";

@@ -1,8 +1,7 @@
 //! Resource limits of a container, and which of them an engine does not enforce.
 
+use coracle_types::{ByteSize, Capability, EngineKind};
 use serde::{Deserialize, Serialize};
-
-use crate::{ByteSize, Capability, EngineKind};
 
 /// Virtual machines of Apple's engine do not start with less.
 pub const LEAST_MEMORY: ByteSize = ByteSize::mib(200);

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::Mounts;
+use coracle_host::fs::{HostPath, HostPathError};
 use coracle_protocol::{MountIdentity, paths};
+use coracle_types::{ContainerId, Error, Result};
 
-use crate::host::fs::{HostPath, HostPathError};
-use crate::link::Mounts;
-use crate::{Container, ContainerId, ContainerRuntime, Error, MountPoint, Result};
+use crate::{Container, ContainerRuntime, MountPoint};
 
 /// The binds of one container of an engine.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! Networks of an engine.
 
 use async_trait::async_trait;
+use coracle_types::{NetworkName, Result};
 
-use crate::{LabelFilter, Network, NetworkName, Result};
+use crate::{LabelFilter, Network};
 
 /// The networks of an engine.
 #[async_trait]
@@ -16,7 +17,7 @@ pub trait Networks: Send + Sync {
     /// Creates a bridge network.
     ///
     /// # Errors
-    /// [`Error::NetworkTaken`](crate::Error::NetworkTaken) if the name exists.
+    /// [`Error::NetworkTaken`](coracle_types::Error::NetworkTaken) if the name exists.
     async fn create_network(&self, network: &NetworkCreate) -> Result<Network>;
 
     /// Removes a network by id or name. A missing one is no error.
@@ -31,7 +32,7 @@ pub struct NetworkCreate {
     /// Labels of the network.
     pub labels: Vec<(String, String)>,
     /// Whether containers on it may reach each other. Podman isolates networks and not their members, so there `false`
-    /// is [`Error::Unsupported`](crate::Error::Unsupported): give each container a network of its own.
+    /// is [`Error::Unsupported`](coracle_types::Error::Unsupported): give each container a network of its own.
     pub reach: bool,
     /// No way out.
     pub internal: bool,

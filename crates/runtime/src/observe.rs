@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings, SocketAt};
+use coracle_types::{
+    ContainerId, ContainerPath, EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, ImageId, ImageRef, NetworkName,
+    ProjectName, Result,
+};
 use tracing::Instrument as _;
 
-use crate::link::{Link, LinkSettings, SocketAt};
 use crate::stack_model::StackModel;
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, EngineInfo, EngineKind, Error, Excerpt,
-    Exec, ExecOutput, Handle, Health, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
-    LabelFilter, Network, NetworkCreate, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackUp,
-    Stacks, Volume, VolumeCreate, Volumes,
+    Container, ContainerRuntime, ContainerUsage, EngineInfo, Health, Image, ImageBuild, ImageCommit, ImageImport,
+    ImageStore, LabelFilter, Network, NetworkCreate, Networks, Placed, RemovalOutcome, StackUp, Stacks, Volume,
+    VolumeCreate, Volumes,
 };
 
 /// A finished call of an engine.
@@ -288,7 +291,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::ObservedRuntime;
-    use crate::{ContainerRuntime, FakeRuntime, Handle, LabelFilter, VolumeCreate, VolumeName, Volumes};
+    use crate::{ContainerRuntime, FakeRuntime, LabelFilter, VolumeCreate, Volumes};
+    use coracle_types::{Handle, VolumeName};
 
     #[tokio::test]
     async fn w41_each_call_is_observed_with_its_object_and_error() {

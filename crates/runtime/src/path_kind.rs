@@ -3,8 +3,10 @@
 
 use std::fs::File;
 
-use crate::archive::tar::{EntryKind, ReadError, Reader, TarEntry};
-use crate::{ContainerId, ContainerPath, ContainerRuntime, Error, Result};
+use coracle_archive::tar::{EntryKind, ReadError, Reader, TarEntry};
+use coracle_types::{ContainerId, ContainerPath, Error, Result};
+
+use crate::ContainerRuntime;
 
 /// Bytes that are read of an archive: enough for the headers of its first entry.
 const FIRST_BYTES: u64 = 16 << 10;

@@ -5,10 +5,12 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 
-use crate::host::fs::HostPath;
-use crate::host::index::submodules;
-use crate::host::tree::{DirHandle, Node};
-use crate::{Access, ContainerPath, Mount};
+use coracle_host::fs::HostPath;
+use coracle_host::index::submodules;
+use coracle_host::tree::{DirHandle, Node};
+use coracle_types::ContainerPath;
+
+use crate::{Access, Mount};
 
 /// Submodules and worktrees whose `.git` is protected. Each adds at least one mount.
 const MAX_GIT_FILES: usize = 50;
@@ -279,7 +281,7 @@ pub fn is_trusted_by_tools(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ContainerPath;
+    use coracle_types::ContainerPath;
 
     fn protected() -> Vec<String> {
         [".git/config", ".git/hooks", ".envrc"].map(String::from).to_vec()

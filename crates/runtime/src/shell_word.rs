@@ -5,7 +5,7 @@
 #[must_use]
 pub fn shell_word(word: &str) -> String {
     // Only a zero byte cannot be quoted, and that is replaced, too.
-    shlex::try_quote(&crate::sanitize(word)).map(Into::into).unwrap_or_default()
+    shlex::try_quote(&coracle_types::sanitize(word)).map(Into::into).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_host::fs::HostPath;
+use coracle_types::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, NetworkName, VolumeName};
 use serde::{Deserialize, Serialize};
 
-use crate::host::fs::HostPath;
-use crate::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef, Limits, NetworkName, VolumeName};
+use crate::Limits;
 
 /// A requested container. [`admit`](crate::admit) decides whether it may be created.
 #[derive(Clone, Debug)]

@@ -15,7 +15,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::duration::{format_duration, parse_duration};
-use crate::{ByteSize, ProjectName, Protocol};
+use crate::Protocol;
+use coracle_types::{ByteSize, ProjectName};
 
 /// Names and texts.
 type Texts = BTreeMap<String, String>;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_types::{ContainerId, Excerpt, ProjectName, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::stack_model::StackModel;
-use crate::{ContainerId, Excerpt, ProjectName, Result};
 
 /// Stacks of services by Compose, and what comes with them. Every engine fulfils it, as it does
 /// [`ContainerRuntime`](crate::ContainerRuntime).
@@ -21,8 +21,8 @@ pub trait Stacks: Send + Sync {
     /// Refuses a stack that this engine cannot run, before its images are pulled. Creates nothing.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for what the engine lacks, such as Compose 2.20;
-    /// [`Error::Engine`](crate::Error::Engine) with the key that it does not support.
+    /// [`Error::Unsupported`](coracle_types::Error::Unsupported) for what the engine lacks, such as Compose 2.20;
+    /// [`Error::Engine`](coracle_types::Error::Engine) with the key that it does not support.
     async fn check_stack(&self, model: &StackModel) -> Result<()>;
 
     /// Makes and starts a stack and waits until it is up, at most for its patience. The verdict is the state of its

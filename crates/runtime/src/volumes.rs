@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use coracle_types::{ByteSize, Result, VolumeName};
 
-use crate::{ByteSize, LabelFilter, Result, VolumeName};
+use crate::LabelFilter;
 
 /// The named volumes of an engine. Compose creates those of a stack.
 #[async_trait]

@@ -1,12 +1,11 @@
 //! Applies a file inside a running sandbox: links, and commands.
 
+use coracle_client::Link;
 use coracle_devcontainer::file::LifecycleStage;
 use coracle_devcontainer::hooks::{CommandRan, RunAs, run};
 use coracle_devcontainer::mounts::MountKind;
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
-use coracle_runtime::{ContainerPath, Error, Ids};
-use coracle_types::SandboxWarning;
+use coracle_protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
+use coracle_types::{ContainerPath, Error, Ids, SandboxWarning};
 use coracle_worktrees::create::Worktree;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use coracle_devcontainer::file::{Devcontainer, LifecycleStage, MAX_BYTES, Variables, read};
 use coracle_devcontainer::hooks::CommandRan;
 use coracle_host::state_file;
-use coracle_runtime::{Ids, ImageRef};
-use coracle_types::{SandboxWarning, WorkflowId};
+use coracle_types::{Ids, ImageRef, SandboxWarning, WorkflowId};
 use serde::{Deserialize, Serialize};
 
 use crate::{AGENT, Failure, Result, SandboxDir, SandboxKey};

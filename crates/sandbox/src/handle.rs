@@ -8,13 +8,11 @@ use std::time::Duration;
 use coracle_lifecycle::{EndReason, SaveDestination};
 use coracle_proxy::UsageTotals;
 use coracle_proxy::policy::Grants;
-use coracle_runtime::ContainerPath;
-use coracle_types::{ProfileName, SandboxWarning};
-use coracle_worktrees::Workdir;
-use coracle_worktrees::WorktreeManager;
+use coracle_types::{ContainerPath, ProfileName, SandboxWarning};
 use coracle_worktrees::create::Worktree;
 use coracle_worktrees::remove::{Author, RemoveRequest, SavedWork};
 use coracle_worktrees::shared::SharedDir;
+use coracle_worktrees::{Workdir, WorktreeManager};
 
 use crate::container::{
     ContainerOptions, ContainerSandboxProvider, ManagedContainer, ProxyLease, RunningContainer, Sandbox,

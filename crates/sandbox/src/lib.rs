@@ -53,7 +53,7 @@ pub use run_records::{RunRecord, RunRecords, RunState};
 pub use services::{DescribeError, SandboxServices, key_of_session, session_of};
 
 /// Who owns the files inside and runs every command.
-pub const AGENT: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10002, gid: 10002 };
+pub const AGENT: coracle_types::Ids = coracle_types::Ids { uid: 10002, gid: 10002 };
 
 /// Who runs the agent loop inside, and may spend the model's key.
-pub const WORKER: coracle_runtime::Ids = coracle_runtime::Ids { uid: 10001, gid: 10001 };
+pub const WORKER: coracle_types::Ids = coracle_types::Ids { uid: 10001, gid: 10001 };

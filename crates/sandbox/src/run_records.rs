@@ -8,11 +8,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_host::state_file;
-use coracle_runtime::host::fs;
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerName, ProcessId};
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_host::lock::Lock;
+use coracle_host::{fs, state_file};
+use coracle_types::{ContainerName, ProcessId, ProfileName, WorkflowId};
 use coracle_worktrees::create::Worktree;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

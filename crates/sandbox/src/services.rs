@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coracle_lifecycle::{Engines, SessionContainers, SlotError, SlotObserver, Store};
-use coracle_runtime::ContainerName;
+use coracle_types::ContainerName;
 
 use crate::{Failure, Result, SandboxKey};
 
@@ -74,9 +74,10 @@ pub(crate) mod test_support {
     use std::path::Path;
 
     use async_trait::async_trait;
+    use coracle_client::LinkSettings;
     use coracle_lifecycle::{Links, SlotLimits};
-    use coracle_runtime::link::LinkSettings;
-    use coracle_runtime::{ContainerRuntime, EngineKind, FakeRuntime, LabelNamespace};
+    use coracle_runtime::{ContainerRuntime, FakeRuntime};
+    use coracle_types::{EngineKind, LabelNamespace};
 
     use super::*;
 

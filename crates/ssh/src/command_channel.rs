@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use coracle::PersonSession;
 use coracle_context::{Context, Failure};
-use coracle_runtime::link::protocol::paths::PROGRAM;
-use coracle_runtime::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
+use coracle_protocol::paths::PROGRAM;
+use coracle_types::{Chunk, Command, ExecOutput, Exit, Input, Stream, TerminalSize};
 use russh::server::{Handle, Msg};
 use russh::{ChannelWriteHalf, Sig};
 use serde_json::{Value, json};

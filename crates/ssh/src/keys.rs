@@ -71,10 +71,10 @@ fn create(path: &Path) -> io::Result<()> {
 
 fn write(path: &Path, text: &str, replace: bool) -> io::Result<()> {
     if replace {
-        return coracle_runtime::host::fs::replace(path, text.as_bytes());
+        return coracle_host::fs::replace(path, text.as_bytes());
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
-    let mut file = coracle_runtime::host::temporary::file_in(dir)?;
+    let mut file = coracle_host::temporary::file_in(dir)?;
     file.as_file().set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use coracle::PersonSession;
-use coracle_runtime::link::join_address;
+use coracle_client::join_address;
 use russh::ChannelWriteHalf;
 use russh::server::Msg;
 use tokio_util::sync::CancellationToken;

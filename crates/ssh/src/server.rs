@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coracle::{PersonSession, operations};
 use coracle_context::{Context, Failure};
-use coracle_runtime::{Handle as ContainerHandle, TerminalSize};
+use coracle_types::{Handle as ContainerHandle, TerminalSize};
 use russh::keys::PublicKey;
 use russh::server::{
     Auth, ChannelOpenHandle, Config, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey, run_stream,
@@ -18,12 +18,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::audited;
 use crate::channel_input::{ChannelInputSender, channel_input};
 use crate::command_channel::{ChannelProgram, CommandChannel};
 use crate::input_gate::{GatedStream, InputGate, MAX_WAITING};
 use crate::keys::SshKeys;
-use crate::port_channel;
+use crate::{audited, port_channel};
 
 /// Bytes that a client sends on a channel before it waits for the server.
 const WINDOW: u32 = 1 << 20;

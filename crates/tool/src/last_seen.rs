@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use coracle_host::fs::replace;
 use coracle_lifecycle::{ContainerList, Store};
-use coracle_runtime::host::fs::replace;
-use coracle_runtime::{Container, PublishedPort, RecordId};
+use coracle_runtime::{Container, PublishedPort};
+use coracle_types::RecordId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

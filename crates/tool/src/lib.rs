@@ -55,7 +55,8 @@ pub use coracle_jobs::{JobState, WaitOutcome};
 pub use coracle_lifecycle::{Finding, SaveReport};
 pub use coracle_prepare::Process;
 pub use coracle_provision::Report;
-pub use coracle_runtime::{Chunk, ContainerPath, Input, JobId, PublishedPort, Stream};
+pub use coracle_runtime::PublishedPort;
+pub use coracle_types::{Chunk, ContainerPath, Input, JobId, Stream};
 pub use coracle_workspace::arguments as schema;
 pub use create::{CreateResponse, step_block};
 pub use dispatch::{

@@ -1,9 +1,11 @@
 //! The guest of a container, for a protocol that a person's own programs speak.
 
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_lifecycle::{ExecContext, Record};
-use coracle_runtime::{Capability, Command, ContainerPath, Error, Exec, ExecTarget, Handle, Ids, Link};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Capability, Command, ContainerPath, Error, Exec, Handle, Ids};
 
 use crate::target::{CommandTarget, reach_inside};
 

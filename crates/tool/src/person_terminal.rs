@@ -1,10 +1,11 @@
 //! A person's way to a terminal in a container, for `coracle shell`, `coracle attach` and the page.
 
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{ManagedContainer, Record, find};
-use coracle_runtime::link::Link;
-use coracle_runtime::{Capability, Error, ExecTarget, Handle, Ids};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Capability, Error, Handle, Ids};
 
 use crate::target::{Access, check_policy, stopped};
 

@@ -3,7 +3,7 @@
 use coracle_context::warning::Warning;
 use coracle_lifecycle::{Record, read_only_paths};
 use coracle_provision::ReportItem;
-use coracle_runtime::{ExecOutput, Exit};
+use coracle_types::{ExecOutput, Exit};
 
 /// Paths that a sentence names; the rest is counted.
 const NAMED: usize = 3;

@@ -5,6 +5,7 @@ mod secrets;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_client::ScanOptions;
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText};
@@ -15,11 +16,9 @@ use coracle_context::warning::Warning;
 use coracle_images::profile::Purpose;
 use coracle_images::snapshot::{self, SnapshotOrigin, Snapshots};
 use coracle_lifecycle::{Record, Role, Store};
-use coracle_runtime::link::ScanOptions;
-use coracle_runtime::{
-    Capability, Container, ContainerId, ContainerName, ContainerPath, ContainerRuntime, ExecTarget, Handle, Image,
-    SnapshotName,
-};
+use coracle_runtime::{Container, ContainerRuntime, ExecTarget, Image};
+use coracle_types::{Capability, ContainerId, ContainerName, ContainerPath, Handle, SnapshotName};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,7 +26,6 @@ use serde_json::Value;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, check_session, reach_inside};
-use jiff::Timestamp;
 
 /// The beginning of names by which a layer of an image says that a file is removed.
 const WHITEOUT: &str = ".wh.";
@@ -268,7 +266,7 @@ pub(super) fn without(not_included: &[String]) -> impl Iterator<Item = StyledTex
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{ContainerName, SnapshotName};
+    use coracle_types::{ContainerName, SnapshotName};
 
     use super::{SnapshotResponse, named};
 

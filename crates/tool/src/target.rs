@@ -11,7 +11,8 @@ use coracle_lifecycle::{
     session as plain_session,
 };
 use coracle_provision::UserRequest;
-use coracle_runtime::{Container, ExecTarget, Handle, Ids, PolicyRefusal, Problem};
+use coracle_runtime::{Container, ExecTarget, PolicyRefusal, Problem};
+use coracle_types::{Handle, Ids};
 
 /// What a call does with a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ pub fn stopped(container: &Container, record: &Record) -> Failure {
     let oom_killed = container.oom_killed;
     let stopped = StoppedContainer { name: record.name.as_str(), engine: Some(record.engine), oom_killed };
     let failure = match container.not_running() {
-        over @ coracle_runtime::Error::LifetimeOver { .. } => Failure::from(over),
+        over @ coracle_types::Error::LifetimeOver { .. } => Failure::from(over),
         ended => Failure::from(ended).hint_stopped(stopped),
     };
     failure.known("container", &record.name)
@@ -212,8 +213,9 @@ mod tests {
     use coracle_context::config::{Config, Preset};
     use coracle_context::{Context, Frontend, Host, Options};
     use coracle_prepare::process::Process;
+    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::Verb;
-    use coracle_runtime::{ContainerId, FakeRuntime};
+    use coracle_types::ContainerId;
 
     use crate::{CallInput, execute, operations};
 

@@ -29,7 +29,7 @@ impl Token {
     /// A new token that stands in no file, and its text.
     #[must_use]
     pub fn generate() -> (Self, String) {
-        let text = coracle_runtime::random_hex::<32>();
+        let text = coracle_types::random_hex::<32>();
         (Self(Sha256::digest(&text).into()), text)
     }
 
@@ -117,8 +117,8 @@ fn read(path: &Path, uid: u32) -> Result<Vec<u8>, TokenError> {
 /// Makes the file whole or not at all: another server may look for it at this moment.
 fn create(path: &Path) -> io::Result<()> {
     let dir = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file = coracle_runtime::host::temporary::file_in(dir)?;
-    writeln!(file, "{}", coracle_runtime::random_hex::<32>())?;
+    let mut file = coracle_host::temporary::file_in(dir)?;
+    writeln!(file, "{}", coracle_types::random_hex::<32>())?;
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(err) if err.error.kind() != io::ErrorKind::AlreadyExists => Err(err.error),

@@ -39,7 +39,7 @@ pub(crate) enum Admission {
 impl PageAccess {
     /// Of a server that listens on that address.
     pub(crate) fn new(token: Token, text: &str, address: SocketAddr) -> Self {
-        let prefix = format!("/{}/", coracle_runtime::random_hex::<16>());
+        let prefix = format!("/{}/", coracle_types::random_hex::<16>());
         Self { token, text: text.to_owned(), prefix, authorities: authorities(address) }
     }
 

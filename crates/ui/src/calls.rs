@@ -3,7 +3,7 @@
 use coracle::{CallInput, OperationEntry, admin, frontend, operations, tools, worktree};
 use coracle_context::{Code, Event, Failure};
 use coracle_prepare::Process;
-use coracle_runtime::ContainerName;
+use coracle_types::ContainerName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

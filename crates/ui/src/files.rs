@@ -1,11 +1,12 @@
 //! Files of a container, as the user who runs its commands.
 
 use coracle::PersonSession;
+use coracle_client::Link;
 use coracle_context::{Code, Failure};
 use coracle_prepare::Process;
-use coracle_runtime::link::protocol::{FileEntry, FileKind, FileRef, UserSpec};
-use coracle_runtime::{ContainerPath, Handle, Link};
+use coracle_protocol::{FileEntry, FileKind, FileRef, UserSpec};
 use coracle_transport::HttpResponse;
+use coracle_types::{ContainerPath, Handle};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -69,7 +70,7 @@ fn row(entry: &FileEntry) -> Value {
     })
 }
 
-fn unreadable(err: coracle_runtime::Error) -> Failure {
+fn unreadable(err: coracle_types::Error) -> Failure {
     let failure = Failure::from(err);
     match failure.code {
         Code::PathNotFound => failure.hint("it may have been removed: refresh the list"),

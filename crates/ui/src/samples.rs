@@ -10,7 +10,7 @@ use coracle::{READ_AT_ONCE, query};
 use coracle_context::humanize::image_label;
 use coracle_context::{Code, Failure};
 use coracle_prepare::Process;
-use coracle_runtime::Handle;
+use coracle_types::Handle;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use serde::Serialize;

@@ -7,13 +7,13 @@ use std::collections::VecDeque;
 
 use coracle::Effect;
 use coracle::person_terminal::{enter, guest_link, may_join_root};
+use coracle_client::{AttachOptions, Link, TerminalOutputPiece};
 use coracle_context::{Code, Context, Failure, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
 use coracle_prepare::Process;
-use coracle_runtime::link::protocol::ExecStatus;
-use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
-use coracle_runtime::{Handle, JobId, TerminalSize};
+use coracle_protocol::ExecStatus;
 use coracle_transport::{HttpResponse, refusal};
+use coracle_types::{Handle, JobId, TerminalSize};
 use futures_util::{SinkExt, Stream, StreamExt};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
@@ -165,7 +165,7 @@ impl TerminalRequest {
             Some(id) => open.iter().find(|it| it.job.job == *id),
             None => open.iter().rev().find(|it| !it.job.foreground),
         };
-        let chosen = |info: &coracle_runtime::link::protocol::TerminalInfo| {
+        let chosen = |info: &coracle_protocol::TerminalInfo| {
             let job = JobId::parse(&info.job.job).map_err(Failure::internal)?;
             Ok(ChosenTerminal { job, printed: info.job.end.stdout, root: info.job.root })
         };

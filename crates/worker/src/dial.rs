@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use coracle_runtime::link::{Dial, GuestStream, Link, Transport};
-use coracle_runtime::{Error, LinkSettings, Result};
+use coracle_client::{Dial, GuestStream, Link, LinkSettings, Transport};
+use coracle_types::{Error, Result};
 use tokio::net::UnixStream;
 
 /// The guest's socket for its worker.

@@ -4,9 +4,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use coracle_runtime::{ContainerPath, Ids};
 use coracle_sandbox::protocol::{Mode, WorkerRequest};
 use coracle_sandbox::{Code, Failure, Result};
+use coracle_types::{ContainerPath, Ids};
 use coracle_worker::arguments::{RunArguments, USAGE, WorkerMode, parse};
 use coracle_worker::{GuestSocket, Private, ProxyUrl, RetryPolicy, Worker, WorkerSettings, once, serve};
 use tokio_util::sync::CancellationToken;

@@ -4,10 +4,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 
-use coracle_runtime::ContainerPath;
 use coracle_sandbox::protocol::WorkerRequest;
 use coracle_sandbox::schema::Schema;
 use coracle_sandbox::{Code, Failure, Result};
+use coracle_types::ContainerPath;
 use coracle_workspace::{FsError, GuestFs};
 use rustix::fs::OFlags;
 

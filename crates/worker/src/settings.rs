@@ -1,6 +1,7 @@
 //! The settings of a worker.
 
-use coracle_runtime::{ContainerPath, Ids, Link, Secret};
+use coracle_client::Link;
+use coracle_types::{ContainerPath, Ids, Secret};
 
 use crate::ProxyUrl;
 use crate::llm::RetryPolicy;

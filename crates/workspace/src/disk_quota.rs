@@ -5,8 +5,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::ByteSize;
-use coracle_runtime::link::protocol::workspace::SearchLimits;
+use coracle_protocol::workspace::SearchLimits;
+use coracle_types::ByteSize;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -80,7 +80,7 @@ fn full(bytes: u64, most: ByteSize) -> Warning {
 mod tests {
     use std::time::Duration;
 
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
 
     use super::DiskQuota;
 

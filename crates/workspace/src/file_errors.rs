@@ -1,6 +1,6 @@
 //! Messages for errors of files, as models know them.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceReply};
+use coracle_protocol::workspace::{WorkspaceError, WorkspaceErrorCode, WorkspaceReply};
 
 use crate::{Code, Failure};
 

@@ -45,10 +45,10 @@ mod tool;
 mod workspace;
 
 pub use concurrency::ConcurrencyLimit;
-pub use coracle_runtime::SlotRole;
-pub use coracle_runtime::failure::{Code, Failure};
-pub use coracle_runtime::link::protocol::workspace::OpenMode;
-pub use coracle_runtime::replacement::{Reason, Replacement};
+pub use coracle_protocol::workspace::OpenMode;
+pub use coracle_types::SlotRole;
+pub use coracle_types::failure::{Code, Failure};
+pub use coracle_types::replacement::{Reason, Replacement};
 pub use export::{
     AppliedChanges, AppliedFile, ApplyError, ApplyOptions, Change, ChangeKind, Changes, Conflict, FileDiff,
     SkippedFile, WorkspaceArchive, apply, changes, diff, digests, export,

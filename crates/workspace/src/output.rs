@@ -1,6 +1,6 @@
 //! Output of a command, cut to the size of an answer.
 
-use coracle_runtime::Capture;
+use coracle_types::Capture;
 
 /// Bytes of a stream in an answer.
 pub(crate) const INLINE: usize = 32 << 10;
@@ -71,7 +71,7 @@ fn lossy_end(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::Capture;
+    use coracle_types::Capture;
 
     use super::{INLINE, Inline, KEEP, SENTINEL, TAIL, characters};
 

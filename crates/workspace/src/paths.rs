@@ -1,10 +1,9 @@
 //! Converts a model's text to a path in the workspace, and back. Pure.
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 use serde::Deserialize;
 
 use crate::Code;
-
 use crate::response::{Result, fail};
 
 /// Parts of a path, at most.
@@ -168,7 +167,7 @@ pub(crate) fn is_addressable(path: &str, charset: PathCharset) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use coracle_runtime::ContainerPath;
+    use coracle_types::ContainerPath;
 
     use super::{Path, PathCharset, PathRoot, PathRules, is_addressable, shown};
     use crate::Code;

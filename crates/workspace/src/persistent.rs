@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerPath, Exit};
+use coracle_types::{ContainerPath, Exit};
 use serde::Serialize;
 
 use crate::kernel::{Interruption, Kernel, KernelReply, KernelRun, RunError, RunRequest};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use coracle_runtime::{ByteSize, is_deceptive};
+use coracle_types::{ByteSize, is_deceptive};
 
 use crate::ImportEstimate;
 
@@ -136,7 +136,7 @@ fn memory_told(memory: ByteSize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
     use insta::assert_snapshot;
 
     use super::{PromptContext, PromptMount, grouped, prompt, quoted, unavailable};

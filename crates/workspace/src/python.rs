@@ -249,7 +249,7 @@ fn ending(stderr: &str, timed_out: bool) -> String {
 mod tests {
     use serde_json::json;
 
-    use coracle_runtime::Capture;
+    use coracle_types::Capture;
 
     use super::{EvaluatePython, MAX_SHOWN, TAIL, end};
     use crate::output::{Inline, KEEP};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 #[cfg(feature = "containers")]
 use std::sync::Arc;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{ByteSize, ContainerPath, Ids};
+use coracle_client::Link;
+use coracle_types::{ByteSize, ContainerPath, Ids};
 
 use crate::{Replacement, Warning};
 

@@ -1,12 +1,11 @@
 //! The source of a session's containers.
 
-use coracle_runtime::SlotRole;
-use coracle_runtime::link::Link;
+use coracle_client::Link;
+use coracle_types::SlotRole;
 
-#[cfg(feature = "containers")]
-use crate::ManagedSessions;
 use crate::response::Result;
-use crate::{Reason, SessionHandle};
+#[cfg(feature = "containers")]
+use crate::{ManagedSessions, Reason, SessionHandle};
 
 /// The source of a session's containers.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coracle_runtime::ByteSize;
+use coracle_types::ByteSize;
 use serde::Deserialize;
 
 use crate::language::Language;

@@ -1,6 +1,6 @@
 //! Files that were touched.
 
-use coracle_runtime::link::protocol::workspace::{TrackedFile, WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{TrackedFile, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

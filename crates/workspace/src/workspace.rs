@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_runtime::link::protocol::workspace::{SearchLimits, TrackedFile, WorkspaceOp, WorkspaceReply};
-use coracle_runtime::{Chunk, Error, Exec, ExecOutput};
+use coracle_protocol::workspace::{SearchLimits, TrackedFile, WorkspaceOp, WorkspaceReply};
+use coracle_types::{Chunk, Error, Exec, ExecOutput};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -83,7 +83,7 @@ impl Outcome {
 
 impl SessionHandle {
     /// Sends one request to the guest's file service, as the session's user.
-    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_types::Result<WorkspaceReply> {
         self.link.space(self.user, &self.workdir, act).await
     }
 }
@@ -264,7 +264,7 @@ impl Workspace {
         known.all = all.to_vec();
     }
 
-    async fn in_space(&self, session: &SessionHandle, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+    async fn in_space(&self, session: &SessionHandle, act: WorkspaceOp) -> coracle_types::Result<WorkspaceReply> {
         let done = session.request(act).await;
         self.sessions.touch(SlotRole::Workspace);
         done

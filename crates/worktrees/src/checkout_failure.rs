@@ -1,6 +1,6 @@
 //! Failures of a patch that could not be written to a checkout.
 
-use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};
+use coracle_host::tree_backup::{BackupError, TreeBackup};
 use coracle_types::failure::{Code, Failure};
 
 /// A file could not be copied before the patch.

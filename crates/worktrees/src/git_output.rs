@@ -99,7 +99,7 @@ pub(crate) fn tree(output: &[u8]) -> Vec<CommitFile> {
 pub(crate) fn head_branch(output: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(output);
     let line = text.lines().find_map(|it| it.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"))?;
-    coracle_runtime::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
+    coracle_host::branch::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
 /// Whether `ls-remote` prints a commit that HEAD is.

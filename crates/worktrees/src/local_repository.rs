@@ -3,7 +3,8 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Excerpt, shell_word};
+use coracle_runtime::shell_word;
+use coracle_types::Excerpt;
 use coracle_types::failure::{Code, Failure, Result};
 
 /// A repository that git may read.

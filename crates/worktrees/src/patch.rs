@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::process::ProgramOutput;
-use coracle_runtime::{Capture, Excerpt, is_trusted_by_tools};
+use coracle_host::process::ProgramOutput;
+use coracle_runtime::is_trusted_by_tools;
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Capture, Excerpt};
 
 /// What of a patch does more than change lines of the files that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::{ExecState, JobInfo};
-use coracle_runtime::{Command, ContainerPath, Error, Exec, Exit, Ids, JobId};
-use coracle_types::WorkflowId;
+use coracle_client::Link;
+use coracle_protocol::{ExecState, JobInfo};
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Command, ContainerPath, Error, Exec, Exit, Ids, JobId, WorkflowId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

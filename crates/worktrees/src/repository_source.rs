@@ -5,9 +5,10 @@ mod links;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::Peer;
-use coracle_runtime::{BranchName, GitRules, GitUrl};
+use coracle_host::branch::BranchName;
+use coracle_host::fs::HostPath;
+use coracle_host::git::Peer;
+use coracle_host::git_url::{GitRules, GitUrl};
 use coracle_types::WorkflowId;
 use coracle_types::failure::{Code, Failure, Result};
 use sha2::{Digest as _, Sha256};

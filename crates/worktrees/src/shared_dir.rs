@@ -13,10 +13,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_host::fs::HostPath;
 use coracle_host::state_file::{lock, read, remove, write};
-use coracle_runtime::Ids;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{DirHandle, Node};
+use coracle_host::tree::{DirHandle, Node};
+use coracle_types::Ids;
 use coracle_types::failure::{Code, Failure, Result};
 use serde::{Deserialize, Serialize};
 
@@ -145,7 +145,7 @@ impl SharedDir {
         let known: Option<SharedDirRecord> = read(&file(&self.records))?;
         let held = match HostPath::open(&self.place.dir) {
             Ok(held) => held,
-            Err(coracle_runtime::host::fs::HostPathError::NotFound(_)) => return Ok(None),
+            Err(coracle_host::fs::HostPathError::NotFound(_)) => return Ok(None),
             Err(err) => return Err(Failure::internal(err)),
         };
         let tree = DirHandle::from_path(&held).map_err(Failure::internal)?;

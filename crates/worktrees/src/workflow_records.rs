@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_host::fs::replace;
 use coracle_host::lock::Lock;
 use coracle_host::state_file;
 use coracle_host::state_file::{lock, names, own_directory, read, remove, write};
 use coracle_lifecycle::{BadRecord, summed_bytes, summed_value};
-use coracle_runtime::host::fs::replace;
 use coracle_types::WorkflowId;
 use coracle_types::failure::{Failure, Result};
 use serde::{Deserialize, Serialize};

@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::Timing;
-use crate::busybox;
 use crate::program::{run, run_detached};
+use crate::{Timing, busybox};
 
 pub(crate) struct Crun {
     dir: TempDir,

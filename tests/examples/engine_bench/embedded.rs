@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime, CreateSpec, Exec, Exit, GuestDelivery,
-    Handle, Ids, ImageId, ImageRef, LabelFilter, Link, LinkSettings, NetworkAttachment, NetworkRequest, Policy,
-    SocketAt, admit, random_hex,
+    ContainerRuntime, CreateSpec, GuestDelivery, LabelFilter, NetworkAttachment, NetworkRequest, Policy, admit,
+};
+use coracle_types::{
+    Command, ContainerId, ContainerName, ContainerPath, Exec, Exit, Handle, Ids, ImageId, ImageRef, random_hex,
 };
 use tempfile::TempDir;
 

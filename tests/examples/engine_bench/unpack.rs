@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::time::Instant;
 
-use coracle_runtime::{ImageImport, ImageRef, ImageStore as _};
+use coracle_runtime::{ImageImport, ImageStore as _};
+use coracle_types::ImageRef;
 
 use crate::busybox;
 use crate::embedded::Embedded;

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use coracle_kube::KubeRuntime;
-use coracle_runtime::{
-    ContainerName, ContainerRuntime as _, CreateSpec, Error, Image, ImageRef, NetworkAttachment, NetworkRequest,
-    Policy, admit, random_hex,
-};
+use coracle_runtime::{ContainerRuntime as _, CreateSpec, Image, NetworkAttachment, NetworkRequest, Policy, admit};
+use coracle_types::{ContainerName, Error, ImageRef, random_hex};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 

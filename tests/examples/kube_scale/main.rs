@@ -14,9 +14,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use coracle_kube::{KubeRuntime, KubeSettings, KubeToleration};
-use coracle_runtime::{ContainerRuntime as _, ImageRef, ImageStore as _, LabelFilter};
-use futures_util::StreamExt as _;
-use futures_util::stream;
+use coracle_runtime::{ContainerRuntime as _, ImageStore as _, LabelFilter};
+use coracle_types::ImageRef;
+use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 use crate::load::{Load, SESSIONS};

@@ -7,22 +7,19 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use coracle_client::SocketAt;
 use coracle_docker::{CliRuntime, Dialect};
 use coracle_engine_program::EngineSettings;
-use coracle_runtime::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, Handle, ImageId, ImageRef,
-    NetworkAttachment, Policy, ProcessId, SocketAt, admit, random_hex,
-};
+use coracle_runtime::{ContainerRuntime, CreateSpec, GuestDelivery, NetworkAttachment, Policy, admit};
+use coracle_types::{ContainerId, ContainerName, Handle, ImageId, ImageRef, ProcessId, random_hex};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::LABEL;
 use crate::busybox::{self, IMAGE};
-use crate::cases;
-use crate::leftovers;
 use crate::link::{self, Held, Transport};
 use crate::memory::Memory;
 use crate::tool::{Frontend, Tool};
+use crate::{LABEL, cases, leftovers};
 
 /// An engine, and what is measured on it.
 #[derive(Debug)]

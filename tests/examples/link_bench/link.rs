@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::link::{self, WriteFile};
-use coracle_runtime::{Command, ContainerPath, ContainerRuntime, Exec, Exit, Ids, Input, Link, LinkSettings};
+use coracle_client as link;
+use coracle_client::{Link, LinkSettings, WriteFile};
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids, Input};
 
 use crate::engine::Container;
 

@@ -4,14 +4,13 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement prints, or is worth nothing")]
 #![expect(clippy::disallowed_methods, reason = "where the engine is, is said from outside")]
 
-use coracle_runtime::ImageStore as _;
-use coracle_runtime::Networks as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use coracle_docker::{CliRuntime, Dialect};
 use coracle_engine_program::{ApiUse, EngineSettings};
-use coracle_runtime::{ContainerRuntime, Handle, ImageRef, LabelFilter, NetworkName};
+use coracle_runtime::{ContainerRuntime, ImageStore as _, LabelFilter, Networks as _};
+use coracle_types::{Handle, ImageRef, NetworkName};
 
 const ROUNDS: usize = 41;
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use coracle_proxy::policy::{GitCredentials, GitLogin, GitMode, GitRules, GitSettings};
-use coracle_runtime::Input;
+use coracle_types::Input;
 
 use super::super::argv;
 use super::*;

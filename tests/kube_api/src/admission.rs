@@ -1,6 +1,6 @@
 //! What a cluster adds to a Pod that is to be, and why it may refuse it.
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
-    Container, ContainerId, ContainerName, ContainerRuntime, CreateSpec, EngineKind, Exec, ExecOutput, Handle, Ids,
-    Image, ImageRef, LabelFilter, NetworkAttachment, NetworkCreate, NetworkName, Policy, ProjectName, StackUp, admit,
+    Container, ContainerRuntime, CreateSpec, Image, LabelFilter, NetworkAttachment, NetworkCreate, Policy, StackUp,
+    admit,
+};
+use coracle_types::{
+    ContainerId, ContainerName, EngineKind, Exec, ExecOutput, Handle, Ids, ImageRef, NetworkName, ProjectName,
 };
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -76,7 +79,7 @@ impl Backing {
     /// An engine for one cluster.
     #[must_use]
     pub fn new(runtime: Arc<dyn ContainerRuntime>, bare: Arc<dyn ContainerRuntime>) -> Self {
-        let cluster = format!("kube-{}", coracle_runtime::random_hex::<4>());
+        let cluster = format!("kube-{}", coracle_types::random_hex::<4>());
         Self { runtime, bare, cluster, network: Arc::default() }
     }
 
@@ -101,9 +104,9 @@ impl Backing {
         self.runtime.inspect(&handle).await.map_err(|err| err.to_string())
     }
 
-    async fn start_fake(&self, name: &str, plan: &ContainerPlan) -> coracle_runtime::Result<Container> {
+    async fn start_fake(&self, name: &str, plan: &ContainerPlan) -> coracle_types::Result<Container> {
         let labels = self.labels(&plan.pod);
-        let invalid = |detail: String| coracle_runtime::Error::Unreadable { verb: "create", detail };
+        let invalid = |detail: String| coracle_types::Error::Unreadable { verb: "create", detail };
         let name = ContainerName::parse(name).map_err(|err| invalid(err.to_string()))?;
         let image = ImageRef::parse(image_name(&plan.image)).map_err(|err| invalid(err.to_string()))?;
         let spec = CreateSpec { labels, ..CreateSpec::new(name, image) };
@@ -170,7 +173,7 @@ impl Backing {
         self.runtime.inspect(&id.into()).await.ok()
     }
 
-    pub(crate) async fn exec(&self, id: &ContainerId, exec: Exec) -> coracle_runtime::Result<ExecOutput> {
+    pub(crate) async fn exec(&self, id: &ContainerId, exec: Exec) -> coracle_types::Result<ExecOutput> {
         self.runtime.exec(id, exec).await
     }
 

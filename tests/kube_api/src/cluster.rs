@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Value, json};
 
 use crate::audit::Audit;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::{Command, Container, ContainerPath, Exec, Exit, Ids, Image, Input};
+use coracle_runtime::{Container, Image};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids, Input};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -11,10 +12,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::cluster::{Cluster, now};
 use crate::conditions::{set_condition, set_container};
 use crate::pod_plan::{PodPlan, container_status, pod_dir, words};
-use crate::registry;
 use crate::runs::{ContainerRun, PodRun, RunOptions};
-use crate::scheduler;
 use crate::store::Key;
+use crate::{registry, scheduler};
 
 /// Between two looks at a container.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

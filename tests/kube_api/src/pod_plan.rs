@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Ids, Image};
+use coracle_runtime::Image;
+use coracle_types::Ids;
 use serde_json::{Value, json};
 
 use crate::backing::{ContainerPlan, PlannedVolume};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use coracle_runtime::{Chunk, ContainerId, ContainerPath, Ids};
+use coracle_types::{Chunk, ContainerId, ContainerPath, Ids};
 use tokio::io::DuplexStream;
 use tokio::sync::{Notify, broadcast, watch};
 

@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts as _;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::Response;
 use axum::http::request::Parts;
-use coracle_runtime::{Chunk, Command, Exec, ExecOutput, Exit, Input, Stream};
+use coracle_types::{Chunk, Command, Exec, ExecOutput, Exit, Input, Stream};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use serde_json::{Value, json};
 
 use crate::admission::{admit_pod, default_pod, used};

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
-use coracle_runtime::{
-    Command, Container, ContainerPath, ContainerRuntime as _, Exec, Exit, Handle, Ids, LabelFilter, Stacks as _,
-};
+use coracle_runtime::{Container, ContainerRuntime as _, LabelFilter, Stacks as _};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Handle, Ids};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 

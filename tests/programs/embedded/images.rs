@@ -5,9 +5,10 @@ use std::fs::File;
 use anyhow::{Context as _, Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
 use coracle_runtime::{
-    ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Handle, Image, ImageCommit, ImageConfig,
-    ImageImport, ImageRef, ImageStore as _, LabelFilter, NetworkAttachment, Policy, admit, random_hex,
+    ContainerRuntime as _, CreateSpec, Image, ImageCommit, ImageConfig, ImageImport, ImageStore as _, LabelFilter,
+    NetworkAttachment, Policy, admit,
 };
+use coracle_types::{ContainerName, ContainerPath, Handle, ImageRef, random_hex};
 use serde_json::{Value, json};
 use tar::Header;
 

@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail, ensure};
 use coracle_engine::EmbeddedRuntime;
-use coracle_runtime::{LabelFilter, NetworkCreate, NetworkName, Networks as _, Volumes as _};
+use coracle_runtime::{LabelFilter, NetworkCreate, Networks as _, Volumes as _};
+use coracle_types::NetworkName;
 
 use super::{option, plain};
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use coracle_engine::EmbeddedRuntime;
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::{
-    Access, Capabilities, Command, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Exec, Exit,
-    GuestDelivery, HostEntry, Ids, ImageRef, ImageStore as _, Mount, NetworkAttachment, NetworkName, Networks as _,
-    Policy, admit, random_hex,
+    Access, Capabilities, ContainerRuntime as _, CreateSpec, GuestDelivery, HostEntry, ImageStore as _, Mount,
+    NetworkAttachment, Networks as _, Policy, admit,
 };
+use coracle_types::{Command, ContainerName, ContainerPath, Exec, Exit, Ids, ImageRef, NetworkName, random_hex};
 
 /// Options with a value, which may be the next word.
 const WITH_VALUE: &[&str] =

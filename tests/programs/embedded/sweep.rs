@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use coracle_engine::EmbeddedRuntime;
-use coracle_runtime::{ContainerRuntime as _, ImageRef, ImageStore as _, LabelFilter, Networks as _, Volumes as _};
+use coracle_runtime::{ContainerRuntime as _, ImageStore as _, LabelFilter, Networks as _, Volumes as _};
+use coracle_types::ImageRef;
 
 pub(crate) async fn run(engine: &EmbeddedRuntime) -> Result<()> {
     let all = LabelFilter(Vec::new());

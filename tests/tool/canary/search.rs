@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use memchr::memmem;
 use sha2::{Digest as _, Sha256};
 

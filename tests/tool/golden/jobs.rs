@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use coracle_runtime::FakeRuntime;
 use coracle_runtime::fake::Reply;
-use coracle_runtime::{Exit, FakeRuntime};
+use coracle_types::Exit;
 use serde_json::{Value, json};
 
 use super::{Recording, recorded};

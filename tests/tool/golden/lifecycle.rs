@@ -1,6 +1,7 @@
 //! Containers from their first look to their end: lists, copies, what is saved, and what is left.
 
-use coracle_runtime::{Exit, FakeRuntime};
+use coracle_runtime::FakeRuntime;
+use coracle_types::Exit;
 use serde_json::{Value, json};
 
 use super::{Recording, recorded, recorded_on};
@@ -46,7 +47,7 @@ async fn gone(it: &Recording<'_>) {
         )
         .await
         .json;
-        act(&it.fake, &coracle_runtime::ContainerId::parse(answer["id"].as_str().unwrap()).unwrap());
+        act(&it.fake, &coracle_types::ContainerId::parse(answer["id"].as_str().unwrap()).unwrap());
     }
     it.call("a container that ended", json!({ "operation": "status", "container": "web" })).await;
     it.call("a container that is missing", json!({ "operation": "status", "container": "kept" })).await;
@@ -128,7 +129,7 @@ async fn what_nothing_needs_is_told_as_before() {
         it.container("gone", json!({})).await;
         it.call("a network of its own", json!({ "operation": "create_network", "name": "unused" })).await;
         let status = it.call("a container", json!({ "operation": "status", "container": "gone" })).await;
-        it.fake.disappear(&coracle_runtime::ContainerId::parse(status["id"].as_str().unwrap()).unwrap());
+        it.fake.disappear(&coracle_types::ContainerId::parse(status["id"].as_str().unwrap()).unwrap());
         it.call("what would go", json!({ "operation": "prune" })).await;
         it.call("of one kind", json!({ "operation": "prune", "kinds": ["records"] })).await;
         it.call("only what is old", json!({ "operation": "prune", "older_than": "7d" })).await;

@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use coracle::{CallInput, OperationEntry};
 use coracle_prepare::Process;
+use coracle_runtime::FakeRuntime;
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::{ContainerName, FakeRuntime};
+use coracle_types::ContainerName;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use coracle_client::LinkSettings;
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::link::LinkSettings;
-use coracle_runtime::{
-    Command, ContainerPath, ContainerRuntime, Exec, ExecTarget, Exit, FakeRuntime, Ids, LabelFilter,
-};
+use coracle_runtime::{ContainerRuntime, ExecTarget, FakeRuntime, LabelFilter};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids};
 use serde_json::{Value, json};
 
 use super::{Recording, recorded_on};

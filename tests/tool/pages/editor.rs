@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::Value;
 use tokio::process::Command;
 

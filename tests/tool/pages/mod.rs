@@ -6,7 +6,7 @@ mod editor;
 mod programs;
 pub(super) mod scene;
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 
 use self::blocks::{Block, Typed, blocks, is_shown};
 use self::scene::Scene;

@@ -1,6 +1,6 @@
 //! A sandbox on the engine's bridge, which only the person may choose: it works, and does not claim isolation.
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::json;
 
 use super::with_bench;

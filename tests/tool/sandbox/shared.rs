@@ -238,7 +238,7 @@ async fn git_on_the_host_reads_nothing_that_a_container_can_write() {
     if !crate::engines::is_root() {
         return crate::engines::skip(coracle_skips::NEEDS_ROOT);
     }
-    if coracle_runtime::host::find_program::find_program("strace").is_err() {
+    if coracle_host::find_program::find_program("strace").is_err() {
         return crate::engines::skip(coracle_skips::NEEDS_STRACE);
     }
     with_bench("", async |bench| {

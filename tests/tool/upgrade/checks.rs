@@ -1,10 +1,10 @@
 //! Checks of the next version on a state directory of this one.
 
-use coracle_runtime::ImageStore as _;
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::{ContainerRuntime, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, ImageStore as _, LabelFilter};
+use coracle_types::ImageRef;
 use serde_json::{Value, json};
 
 use super::Client;

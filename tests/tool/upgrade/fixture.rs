@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_runtime::ContainerRuntime;
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::{ContainerId, ContainerRuntime};
+use coracle_types::ContainerId;
 use serde_json::{Value, json};
 
 use super::{Client, archive};

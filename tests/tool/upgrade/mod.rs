@@ -12,8 +12,9 @@ mod newer;
 use coracle::CallInput;
 use coracle_context::Frontend;
 use coracle_prepare::Process;
+use coracle_runtime::FakeRuntime;
 use coracle_runtime::fake::LOCAL_IMAGE;
-use coracle_runtime::{ContainerName, FakeRuntime};
+use coracle_types::ContainerName;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 

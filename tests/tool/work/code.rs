@@ -30,7 +30,7 @@ async fn alone(agent: &Agent<'_>) -> std::fs::File {
 
 /// Sees to it that every engine has that image.
 pub(in crate::tool) async fn make_snippets() {
-    let made = format!("coracle-test-made-{}:latest", coracle_runtime::random_hex::<4>());
+    let made = format!("coracle-test-made-{}:latest", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{made}\"\n"), async |agent| {
         let lock = alone(agent).await;
         if !agent.tool.engine(&["image", "inspect", SNIPPETS]).await.0 {

@@ -14,7 +14,7 @@ mod trust;
 
 use coracle_context::{Frontend, Host, Options};
 use coracle_prepare::Process;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::{Map, Value};
 
 use super::Tool;
@@ -85,7 +85,7 @@ impl<'a> Agent<'a> {
         let process = match &tool.library {
             Some(process) => {
                 let mut process = process.for_session();
-                process.context.call.session = coracle_runtime::ContainerName::parse(session).unwrap();
+                process.context.call.session = coracle_types::ContainerName::parse(session).unwrap();
                 process
             }
             None => {

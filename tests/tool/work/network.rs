@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
-use coracle_runtime::ProcessId;
+use coracle_types::ProcessId;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_lifecycle::Store;
-use coracle_runtime::LabelNamespace;
+use coracle_types::LabelNamespace;
 use serde_json::json;
 
 use super::super::strict_create::{field, has_nothing};
@@ -155,7 +155,7 @@ async fn sign_snippets(agent: &Agent<'_>, name: &str) {
 #[tokio::test]
 async fn r09_snippets_read_their_code_and_change_nothing_of_it() {
     make_snippets().await;
-    let name = format!("coracle-test-strict-{}:1", coracle_runtime::random_hex::<4>());
+    let name = format!("coracle-test-strict-{}:1", coracle_types::random_hex::<4>());
     with_real_agent(&format!("policy = \"strict\"\n[run_code]\nimage = \"{name}\"\n"), async |agent| {
         if agent.tool.case.lacks(Lack::EnforcedLimits) {
             return;

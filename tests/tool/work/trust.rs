@@ -1,6 +1,6 @@
 //! Authority over an image's labels.
 
-use coracle_runtime::{ImageRef, random_hex};
+use coracle_types::{ImageRef, random_hex};
 use serde_json::{Value, json};
 
 use super::{Agent, Person, configured, with_real_agent};

@@ -6,6 +6,12 @@ use serde_json::{Value, json};
 
 use super::project::metadata;
 
+/// Crates below the engines, which every crate from `runtime` upwards may know.
+const FOUNDATION: &[&str] = &["protocol", "types", "host", "archive", "client"];
+
+/// The first crate that may know all of [`FOUNDATION`]; those before it list theirs.
+const FIRST_ABOVE_FOUNDATION: &str = "runtime";
+
 /// Crate, and the crates of the project that it may know.
 const LAYERS: &[(&str, &[&str])] = &[
     ("skips", &[]),
@@ -17,27 +23,26 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("host", &["types"]),
     ("archive", &["types"]),
     ("client", &["protocol", "types"]),
-    ("runtime", &["protocol", "guest", "types", "archive", "host", "client"]),
-    ("engine-program", &["protocol", "types", "host", "archive", "client", "runtime"]),
-    ("docker", &["protocol", "types", "host", "archive", "client", "runtime", "engine-program"]),
-    ("apple", &["protocol", "types", "host", "archive", "client", "runtime", "engine-program"]),
-    ("engine", &["protocol", "types", "host", "client", "runtime"]),
-    ("kube", &["protocol", "types", "host", "client", "runtime"]),
+    ("runtime", &["guest"]),
+    ("engine-program", &["runtime"]),
+    ("docker", &["runtime", "engine-program"]),
+    ("apple", &["runtime", "engine-program"]),
+    ("engine", &["runtime"]),
+    ("kube", &["runtime"]),
     ("lifecycle", &["runtime"]),
     ("provision", &["runtime"]),
     ("images", &["runtime"]),
-    ("devcontainer", &["types", "http", "client"]),
+    ("devcontainer", &["http"]),
     ("compose", &["runtime"]),
-    ("jobs", &["runtime"]),
-    ("proxy", &["protocol", "types", "host", "http", "client"]),
+    ("jobs", &[]),
+    ("proxy", &["http"]),
     ("workspace", &["runtime", "lifecycle"]),
-    ("worktrees", &["types", "host", "runtime", "lifecycle"]),
-    ("sandbox", &["types", "host", "runtime", "devcontainer", "proxy", "lifecycle", "worktrees"]),
-    ("worker", &["protocol", "guest", "runtime", "workspace", "sandbox"]),
+    ("worktrees", &["runtime", "lifecycle"]),
+    ("sandbox", &["runtime", "devcontainer", "proxy", "lifecycle", "worktrees"]),
+    ("worker", &["guest", "workspace", "sandbox"]),
     (
         "context",
         &[
-            "types",
             "runtime",
             "engine-program",
             "docker",
@@ -49,7 +54,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "audit",
             "images",
             "compose",
-            "devcontainer",
             "jobs",
             "proxy",
             "workspace",
@@ -60,7 +64,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "prepare",
         &[
-            "types",
             "runtime",
             "engine",
             "lifecycle",
@@ -78,7 +81,6 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "tool",
         &[
-            "types",
             "runtime",
             "audit",
             "lifecycle",
@@ -94,19 +96,18 @@ const LAYERS: &[(&str, &[&str])] = &[
             "prepare",
         ],
     ),
-    ("transport", &["runtime", "context", "prepare", "tool"]),
+    ("transport", &["context", "prepare", "tool"]),
     ("telemetry", &["context", "tool", "transport"]),
     ("mcp", &["runtime", "workspace", "context", "prepare", "tool", "transport"]),
     ("serve", &["context", "prepare", "tool", "transport"]),
-    ("ui", &["runtime", "lifecycle", "context", "prepare", "tool", "transport"]),
-    ("ssh", &["runtime", "context", "tool"]),
+    ("ui", &["lifecycle", "context", "prepare", "tool", "transport"]),
+    ("ssh", &["context", "tool"]),
     // A cluster for tests, whose containers are those of an engine of ours.
     ("kube-api", &["runtime", "engine"]),
     // `coracle mcp` starts the server: an agent's configuration names one program.
     (
         "cli",
         &[
-            "types",
             "runtime",
             "lifecycle",
             "workspace",
@@ -121,6 +122,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "serve",
             "ui",
             "ssh",
+            "docker",
         ],
     ),
 ];
@@ -136,6 +138,14 @@ fn layer(package: &str) -> Option<&str> {
     if package == "coracle" { Some("tool") } else { package.strip_prefix("coracle-") }
 }
 
+/// The crates that a crate may know; `None` for a crate without a place.
+fn allowed_for(layer: &str) -> Option<Vec<&'static str>> {
+    let place = |name: &str| LAYERS.iter().position(|(crate_name, _)| *crate_name == name);
+    let own = place(layer)?;
+    let foundation = if place(FIRST_ABOVE_FOUNDATION) <= Some(own) { FOUNDATION } else { &[] };
+    Some([LAYERS[own].1, foundation].concat())
+}
+
 fn wrong_arrows(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().expect("cargo names the packages");
     let names: BTreeSet<&str> = packages.iter().filter_map(|it| it["name"].as_str()).collect();
@@ -148,8 +158,8 @@ fn wrong_arrows(metadata: &Value) -> Vec<String> {
         let known: Vec<&str> = arrows.filter(|it| names.contains(it)).collect();
         let allowed = match name {
             TESTS => continue,
-            XTASK => Some(&[][..]),
-            _ => layer(name).and_then(|layer| LAYERS.iter().find(|(it, _)| *it == layer)).map(|(_, allowed)| *allowed),
+            XTASK => Some(Vec::new()),
+            _ => layer(name).and_then(allowed_for),
         };
         let Some(allowed) = allowed else {
             faults.push(format!("{name}: has no place in LAYERS"));

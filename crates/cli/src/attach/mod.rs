@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use coracle::Effect;
 use coracle::person_terminal::{enter, guest_link, may_join_root};
+use coracle_client::{AttachOptions, Link, TerminalOutputPiece};
 use coracle_context::{Code, Context, Failure, Host, Options, audit};
 use coracle_lifecycle::{ManagedContainer, OnTerminal, exec_on_terminal};
-use coracle_runtime::link::protocol::{ExecStatus, TerminalInfo};
-use coracle_runtime::link::{AttachOptions, Link, TerminalOutputPiece};
-use coracle_runtime::{Handle, JobId};
+use coracle_protocol::{ExecStatus, TerminalInfo};
+use coracle_types::{Handle, JobId};
 use serde_json::{Map, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -184,7 +184,7 @@ impl AttachCall {
         cx: &Context,
         found: &ManagedContainer,
         link: &Link,
-        sizes: watch::Receiver<coracle_runtime::TerminalSize>,
+        sizes: watch::Receiver<coracle_types::TerminalSize>,
     ) -> Result<String, Failure> {
         let kind = &cx.host.terminal_kind;
         let on = OnTerminal { as_root: self.as_root, words: &self.words, workdir: None, kind: Some(kind) };
@@ -201,7 +201,7 @@ async fn show(
     screen: &mut TerminalScreen,
     mut pieces: mpsc::Receiver<TerminalOutputPiece>,
     printed: u64,
-    sizes: watch::Receiver<coracle_runtime::TerminalSize>,
+    sizes: watch::Receiver<coracle_types::TerminalSize>,
 ) {
     let mut replayed = printed == 0;
     while let Some(TerminalOutputPiece { offset, bytes }) = pieces.recv().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use coracle_context::document::{Column, Document, StyledText};
 use coracle_context::humanize::ago;
 use coracle_context::{Code, Context, Failure};
-use coracle_runtime::link::protocol::TerminalInfo;
+use coracle_protocol::TerminalInfo;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use coracle_runtime::TerminalSize;
+use coracle_types::TerminalSize;
 use vt100::Parser;
 
 /// Resets what a program may have changed: colours, cursor, mouse, paste and key modes.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use coracle_context::Host;
 use coracle_context::host_system::{PACKAGES, system};
 use coracle_docker::conf;
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{self, Invocation, Stdin};
 use toml::Table;
 
 use super::plan::{Machine, Settings, is_new_enough, rootless_hints};

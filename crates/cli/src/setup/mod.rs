@@ -14,9 +14,9 @@ use std::path::Path;
 
 use coracle_context::host_system::{MissingPrerequisite, guidance, system};
 use coracle_context::{Code, Failure, Host};
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::fs::replace_as;
-use coracle_runtime::host::process::{Invocation, exit_of};
+use coracle_host::find_program::find_program;
+use coracle_host::fs::replace_as;
+use coracle_host::process::{Invocation, exit_of};
 
 use self::detect::HostProbe;
 use self::plan::{SetupPlan, SetupStep, plan};
@@ -131,8 +131,8 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
 mod tests {
     use std::time::Duration;
 
-    use coracle_runtime::Secret;
-    use coracle_runtime::host::process::{Stdin, run};
+    use coracle_host::process::{Stdin, run};
+    use coracle_types::Secret;
 
     use super::*;
 

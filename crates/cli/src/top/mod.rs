@@ -13,7 +13,7 @@ use coracle::operations::{ContainerRow, Destroy, ExecCancel, ExecPoll, Jobs, Lis
 use coracle::{READ_AT_ONCE, execute_request, query};
 use coracle_context::{Failure, Host, Options};
 use coracle_prepare::Process;
-use coracle_runtime::{Handle, JobId};
+use coracle_types::{Handle, JobId};
 use futures_util::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};

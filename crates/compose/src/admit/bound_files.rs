@@ -10,9 +10,10 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::stack_model::{MountKind, StackModel, StoredFile};
-use coracle_runtime::{Access, Error, Mount, PolicyRefusal, Problem};
+use coracle_runtime::{Access, Mount, PolicyRefusal, Problem};
+use coracle_types::Error;
 
 use super::AdmittedStack;
 use crate::diagnostics::short;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::stack_model::Build;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What a service may use: lowered to the ceilings, given where nothing was asked.
 
-use coracle_runtime::ByteSize;
 use coracle_runtime::stack_model::{Amounts, Deploy, Device, Resources, Service};
+use coracle_types::ByteSize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::stack_model::{self, BindOptions, FileMount, MountKind, Service};
-use coracle_runtime::{Access, ContainerPath, Mount, hold_in_place, leads_to_protected, mounts_over};
+use coracle_runtime::{Access, Mount, hold_in_place, leads_to_protected, mounts_over};
+use coracle_types::ContainerPath;
 use serde_json::{Map, Value};
 
 use super::Admission;

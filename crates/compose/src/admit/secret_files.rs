@@ -71,7 +71,7 @@ fn write(path: &Path, content: &str, mount: &FileMount) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use coracle_runtime::ProjectName;
+    use coracle_types::ProjectName;
     use serde_json::json;
 
     #[test]

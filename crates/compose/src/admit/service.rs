@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::ImageRef;
 use coracle_runtime::stack_model::{Dependency, Logging, Service, Ulimit};
+use coracle_types::ImageRef;
 use serde_json::{Map, Value};
 
 use super::keys::Keys;

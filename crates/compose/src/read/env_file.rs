@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 
 use crate::diagnostics::short;
 

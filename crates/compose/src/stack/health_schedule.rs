@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_runtime::ContainerRuntime;
 use coracle_runtime::stack_model::Service;
-use coracle_runtime::{ContainerId, ContainerRuntime, ContainerStatus};
+use coracle_types::{ContainerId, ContainerStatus};
 use tokio::time::Instant;
 
 use crate::AdmittedStack;

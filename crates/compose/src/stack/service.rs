@@ -1,6 +1,7 @@
 //! A container of a stack, as callers see it.
 
-use coracle_runtime::{ContainerId, ContainerStatus, Health, PublishedPort};
+use coracle_runtime::{Health, PublishedPort};
+use coracle_types::{ContainerId, ContainerStatus};
 use serde::Serialize;
 
 /// A container of a stack, as callers see it (12.9).

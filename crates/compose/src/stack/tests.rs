@@ -4,18 +4,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::ImageBuild;
-use coracle_runtime::ImageCommit;
-use coracle_runtime::ImageImport;
-use coracle_runtime::NetworkCreate;
-use coracle_runtime::VolumeCreate;
-use coracle_runtime::link::{Link, LinkSettings, SocketAt};
+use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerStatus, ContainerUsage, Endpoint, EngineInfo,
-    EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, Health, Image, ImageId, ImageRef, ImageStore, LabelFilter,
-    Limits, MountPoint, Network, NetworkName, Networks, Placed, ProjectName, RemovalOutcome, Result, StackUp, Stacks,
-    Volume, Volumes,
+    Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, Health, Image, ImageBuild, ImageCommit,
+    ImageImport, ImageStore, LabelFilter, Limits, MountPoint, Network, NetworkCreate, Networks, Placed, RemovalOutcome,
+    StackUp, Stacks, Volume, VolumeCreate, Volumes,
+};
+use coracle_types::{
+    ContainerId, ContainerPath, ContainerStatus, EngineKind, Error, Excerpt, Exec, ExecOutput, Handle, ImageId,
+    ImageRef, NetworkName, ProjectName, Result,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

@@ -180,7 +180,7 @@ fn line_of(text: &str, key: &str) -> Option<usize> {
 mod tests {
     use std::path::Path;
 
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
     use insta::assert_snapshot;
 
     use super::Config;

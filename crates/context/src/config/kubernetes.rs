@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 use serde::Deserialize;
 
 use super::macros::table;

@@ -1,7 +1,7 @@
 //! `machine.*`: what the machine of an agent's session is made from.
 
 use coracle_images::profile::Purpose;
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
 use super::macros::{table, texts};
 

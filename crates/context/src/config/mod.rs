@@ -23,7 +23,7 @@ use std::path::PathBuf;
 pub use coracle_images::Pull;
 use coracle_images::profile::{ProfileSettings, Purpose};
 use coracle_lifecycle::LeaseTerms;
-use coracle_runtime::{ByteSize, ImageRef, LabelNamespace};
+use coracle_types::{ByteSize, ImageRef, LabelNamespace};
 
 pub use self::enums::{
     CrossSession, Engine, EngineApi, EngineRuntime, Fallback, Guest, Level, NetworkGrant, Preset, SnapshotSecrets,

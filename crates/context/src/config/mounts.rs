@@ -1,6 +1,6 @@
 //! `workspace.mounts`: directories of the host in a session's workspace.
 
-use coracle_runtime::ByteSize;
+use coracle_types::ByteSize;
 use coracle_workspace::Filter;
 use serde::Deserialize;
 

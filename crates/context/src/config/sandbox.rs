@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ByteSize, ImageRef};
-use coracle_types::ProfileName;
+use coracle_types::{ByteSize, ImageRef, ProfileName};
 use serde::Deserialize;
 
 use super::macros::{table, words};

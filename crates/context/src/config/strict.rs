@@ -92,7 +92,7 @@ pub(super) fn faults(config: &Config) -> Vec<(&'static str, &'static str)> {
 mod tests {
     use std::path::Path;
 
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
 
     use crate::arg_types::Passthrough;
     use crate::config::{Config, CrossSession, NetworkGrant, Preset, WorkspaceMode};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use coracle_lifecycle::default_protected;
-use coracle_runtime::{ByteSize, ImageRef};
+use coracle_types::{ByteSize, ImageRef};
 use coracle_workspace::{EnvKeys, Language, PathCharset};
 use serde::Deserialize;
 

@@ -16,7 +16,8 @@ use crate::model_text::push_line;
 pub use self::table::{Column, DocumentTable};
 pub use self::text::{Span, Style, StyledText, Symbol};
 pub use self::text::{joined, optional, word};
-pub use coracle_runtime::{is_deceptive, sanitize, shell_word};
+pub use coracle_runtime::shell_word;
+pub use coracle_types::{is_deceptive, sanitize};
 
 /// A response that a person can read. Our own code gets its type back through [`Any`].
 pub trait Render: Any {

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use coracle_runtime::sanitize;
+use coracle_types::sanitize;
 use serde::Serialize;
 
 /// How a part of a text is meant.

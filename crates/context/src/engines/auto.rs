@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coracle_engine_program::EngineSettings;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 
 use super::{Choice, Engines, embedded, short};
 

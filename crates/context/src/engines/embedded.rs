@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use coracle_runtime::ContainerRuntime;
 #[cfg(target_os = "linux")]
 use coracle_runtime::ObservedRuntime;
-use coracle_runtime::{ContainerRuntime, Error};
+use coracle_types::Error;
 
 #[cfg(target_os = "linux")]
 use super::logins::login_options;
@@ -94,10 +95,10 @@ pub(super) fn open(_: &Host, _: &Config, _: &Path, _: Option<PathBuf>) -> Result
 #[cfg(target_os = "linux")]
 pub(super) fn check(config: &Config, data_dir: &Path) -> Result<(), Error> {
     use coracle_engine::preflight::Readiness;
-    use coracle_runtime::{EngineKind, Excerpt};
+    use coracle_types::{EngineKind, Excerpt};
 
     if let Some(runtime) = runtime(config) {
-        coracle_runtime::host::find_program::find_program(runtime.program())?;
+        coracle_host::find_program::find_program(runtime.program())?;
     }
     let obstacles = obstacles(config, &Readiness::inspect(data_dir));
     if obstacles.is_empty() {
@@ -161,7 +162,7 @@ mod tests {
     fn images_are_fetched_as_the_persons_variables_say() {
         let mut host = Host::below(Path::new("/h"));
         for (name, value) in [("https_proxy", "http://proxy:3128"), ("PATH", "/bin"), ("TOKEN", "secret")] {
-            host.env.insert(name.into(), coracle_runtime::Secret::new(value.as_bytes().to_vec()));
+            host.env.insert(name.into(), coracle_types::Secret::new(value.as_bytes().to_vec()));
         }
         host.runtime_dir = Some("/run/user/7".into());
         let found = registries(&host);

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 
-use coracle_runtime::{Image, ImageRef};
+use coracle_runtime::Image;
+use coracle_types::ImageRef;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -74,7 +75,7 @@ impl Engines {
     #[cfg(target_os = "linux")]
     pub async fn load_image(&self, name: &ImageRef, from: CopySource) -> Result<Image, Failure> {
         use coracle_engine::ImageOrigin;
-        use coracle_runtime::Error;
+        use coracle_types::Error;
 
         use crate::failure::Code;
 

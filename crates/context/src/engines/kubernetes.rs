@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use coracle_runtime::{ContainerRuntime, Error};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::Error;
 
 use crate::config::Config;
 use crate::host::Host;
@@ -51,7 +52,7 @@ pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts
 
 #[cfg(not(feature = "kubernetes"))]
 pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts, Error> {
-    Err(open(host, config).err().unwrap_or(Error::NotBuiltIn { engine: coracle_runtime::EngineKind::Kubernetes }))
+    Err(open(host, config).err().unwrap_or(Error::NotBuiltIn { engine: coracle_types::EngineKind::Kubernetes }))
 }
 
 /// The cluster that a record names.
@@ -60,7 +61,7 @@ pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts
 /// As [`open`], and [`Error::Unavailable`] when the configuration names another one.
 #[cfg(feature = "kubernetes")]
 pub(super) fn open_recorded(host: &Host, config: &Config, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
-    use coracle_runtime::{EngineKind, Excerpt};
+    use coracle_types::{EngineKind, Excerpt};
 
     let runtime = open(host, config)?;
     let configured = runtime.endpoint().address;
@@ -74,8 +75,8 @@ pub(super) fn open_recorded(host: &Host, config: &Config, endpoint: &str) -> Res
 
 #[cfg(feature = "kubernetes")]
 fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
+    use coracle_host::registry_login::LoginFiles;
     use coracle_kube::KubeToleration;
-    use coracle_runtime::host::registry_login::LoginFiles;
 
     let kubernetes = &config.kubernetes;
     let by_variable = host.env.get("KUBECONFIG").map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
@@ -107,7 +108,7 @@ fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
 
 #[cfg(not(feature = "kubernetes"))]
 pub(super) fn open(_: &Host, _: &Config) -> Result<Arc<dyn ContainerRuntime>, Error> {
-    Err(Error::NotBuiltIn { engine: coracle_runtime::EngineKind::Kubernetes })
+    Err(Error::NotBuiltIn { engine: coracle_types::EngineKind::Kubernetes })
 }
 
 #[cfg(not(feature = "kubernetes"))]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use coracle_runtime::host::registry_login::LoginOptions;
+use coracle_host::registry_login::LoginOptions;
 
 use crate::host::Host;
 
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(login_options(&host).auth_files, [Path::new("/run/user/7/containers/auth.json")]);
         assert_eq!(login_options(&host).docker_config, None);
         for (name, value) in [("DOCKER_CONFIG", "/cfg"), ("REGISTRY_AUTH_FILE", "/a.json"), ("TOKEN", "secret")] {
-            host.env.insert(name.into(), coracle_runtime::Secret::new(value.as_bytes().to_vec()));
+            host.env.insert(name.into(), coracle_types::Secret::new(value.as_bytes().to_vec()));
         }
         let found = login_options(&host);
         assert_eq!(found.docker_config.as_deref(), Some(Path::new("/cfg")));

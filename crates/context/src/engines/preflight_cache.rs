@@ -4,9 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coracle_host::fs::replace;
 use coracle_lifecycle::Store;
-use coracle_runtime::host::fs::replace;
-use coracle_runtime::{ContainerRuntime, EngineKind};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::EngineKind;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

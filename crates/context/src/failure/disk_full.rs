@@ -41,7 +41,7 @@ mod tests {
             let failures: [Failure; 3] = [
                 coracle_lifecycle::StoreError::Io { path: path.into(), source: full() }.into(),
                 coracle_images::Error::State { what: "write `/state/images`".into(), source: full() }.into(),
-                coracle_runtime::Error::Host { what: "cannot write `/engine/layer`".into(), source: full() }.into(),
+                coracle_types::Error::Host { what: "cannot write `/engine/layer`".into(), source: full() }.into(),
             ];
             for failure in failures {
                 assert_eq!(failure.code, Code::DiskFull, "{failure:?}");

@@ -1,7 +1,7 @@
 //! What stacks say, with what to do about it.
 
 use coracle_compose::{BadService, BoundFileError, ReadError, StackError};
-use coracle_runtime::Error;
+use coracle_types::Error;
 
 use super::{Code, Failure};
 

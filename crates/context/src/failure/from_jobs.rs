@@ -35,7 +35,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use coracle_jobs::Error;
-    use coracle_runtime::JobId;
+    use coracle_types::JobId;
 
     use super::Failure;
 

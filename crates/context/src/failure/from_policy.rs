@@ -1,6 +1,7 @@
 //! What the policy refuses, and names, paths and sizes that are none, with what to do about it.
 
-use coracle_runtime::{InvalidName, InvalidPath, InvalidSize, PolicyRefusal};
+use coracle_runtime::PolicyRefusal;
+use coracle_types::{InvalidName, InvalidPath, InvalidSize};
 
 use super::{Code, Failure};
 
@@ -58,7 +59,8 @@ impl From<InvalidSize> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{Handle, PolicyRefusal, Problem};
+    use coracle_runtime::{PolicyRefusal, Problem};
+    use coracle_types::Handle;
 
     use super::{Code, Failure};
 

@@ -1,8 +1,8 @@
 //! What the engine says, with what to do about it.
 
-use coracle_runtime::archive::transfer;
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::{Capability, ConnectionFault, EngineKind, Error, Excerpt, StoredFileError};
+use coracle_archive::transfer;
+use coracle_protocol::ErrorCode;
+use coracle_types::{Capability, ConnectionFault, EngineKind, Error, Excerpt, StoredFileError};
 
 use super::{Code, Failure};
 
@@ -370,8 +370,8 @@ fn for_archive(failure: Failure, err: &transfer::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::protocol::RpcError;
-    use coracle_runtime::{ContainerStatus, Error, Excerpt, ImageRef};
+    use coracle_protocol::RpcError;
+    use coracle_types::{ContainerStatus, Error, Excerpt, ImageRef};
 
     use super::{EngineKind, ErrorCode, Failure};
 

@@ -1,11 +1,11 @@
 //! What the crates above the engine say, with what to do about it.
 
+use coracle_host::fs::HostPathError;
 use coracle_images as images;
 use coracle_lifecycle as lifecycle;
 use coracle_lifecycle::SaveObstacle;
 use coracle_provision as provision;
-use coracle_runtime::InvalidName;
-use coracle_runtime::host::fs::HostPathError;
+use coracle_types::InvalidName;
 
 use super::{Code, Failure};
 use crate::host::NoHost;
@@ -55,7 +55,7 @@ impl From<lifecycle::Error> for Failure {
                 .detail("kind", "container")
                 .detail("name", name)
                 .hint("its record is lost, so nothing is run in it; `destroy` it and `create` another"),
-            Error::NoSuchPath(path) => coracle_runtime::Error::NoSuchPath(path).into(),
+            Error::NoSuchPath(path) => coracle_types::Error::NoSuchPath(path).into(),
             Error::PathExists { path, side } => Self::new(Code::PathExists, message)
                 .detail("path", path)
                 .detail("side", side)
@@ -66,7 +66,7 @@ impl From<lifecycle::Error> for Failure {
                 .hint("choose another path, or remove what is there"),
             Error::HostPath(err) => err.into(),
             Error::Copy(source) => {
-                let failure = Self::from(coracle_runtime::Error::Archive(source));
+                let failure = Self::from(coracle_types::Error::Archive(source));
                 let message = format!("{message}: {}", failure.message);
                 failure.with_message(message)
             }
@@ -161,7 +161,7 @@ impl From<images::Error> for Failure {
                     "use an image that is already on this machine: `images.pull` or `pull` says that none is fetched; {}",
                     super::from_runtime::LOAD
                 )),
-            Error::PullFailed { image, excerpt } => coracle_runtime::Error::PullFailed { image, excerpt }.into(),
+            Error::PullFailed { image, excerpt } => coracle_types::Error::PullFailed { image, excerpt }.into(),
             Error::PullTimeout { image, .. } => Self::new(Code::PullTimeout, message)
                 .detail("image", image)
                 .detail("stage", "pull")
@@ -231,7 +231,7 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use coracle_lifecycle::{Error, ResourceKind};
-    use coracle_runtime::{ContainerName, ImageRef};
+    use coracle_types::{ContainerName, ImageRef};
 
     use super::Failure;
 
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn r04_an_image_that_changed_says_who_can_mean_it() {
-        let id = |digit: &str| coracle_runtime::ImageId::parse(format!("sha256:{}", digit.repeat(64))).unwrap();
+        let id = |digit: &str| coracle_types::ImageId::parse(format!("sha256:{}", digit.repeat(64))).unwrap();
         let image = ImageRef::parse("bun-runner-base:latest").unwrap();
         let message = format!("`{image}` is another image than before: {} in place of {}", id("b"), id("a"));
         let changed = coracle_images::Error::Changed { image, pinned: id("a"), found: id("b") };

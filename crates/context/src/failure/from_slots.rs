@@ -1,7 +1,7 @@
 //! Failures of the containers of sessions and sandboxes.
 
 use coracle_lifecycle::{BoxError, SlotError};
-use coracle_runtime::failure;
+use coracle_types::failure;
 
 use super::{Code, Failure};
 use crate::humanize::millis;
@@ -52,14 +52,14 @@ fn of_caller(err: BoxError) -> Failure {
 #[cfg(test)]
 mod tests {
     use coracle_lifecycle::Error;
-    use coracle_runtime::{Capability, EngineKind};
+    use coracle_types::{Capability, EngineKind};
 
     use super::*;
 
     #[test]
     fn an_engine_without_networks_is_no_fault_of_coracle() {
         let missing =
-            coracle_runtime::Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::NamedNetwork };
+            coracle_types::Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::NamedNetwork };
         let failure = slot_failure(SlotError::Plan(Error::from(missing).into()));
         assert_eq!((failure.code, &failure.details["capability"]), (Code::Unsupported, &"named_network".into()));
     }

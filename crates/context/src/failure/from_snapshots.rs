@@ -1,7 +1,7 @@
 //! What snapshots say, with what to do about it.
 
+use coracle_archive::oci::ImageError;
 use coracle_images::snapshot::Error;
-use coracle_runtime::archive::oci::ImageError;
 
 use super::{Code, Failure};
 
@@ -43,7 +43,7 @@ impl From<Error> for Failure {
 #[cfg(test)]
 mod tests {
     use coracle_images::snapshot::Error;
-    use coracle_runtime::SnapshotName;
+    use coracle_types::SnapshotName;
 
     use super::Failure;
 

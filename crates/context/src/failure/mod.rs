@@ -15,8 +15,9 @@ mod from_snapshots;
 mod from_tools;
 mod reader;
 
-pub use coracle_runtime::failure::Code;
-use coracle_runtime::{PolicyRefusal, Problem, failure};
+use coracle_runtime::{PolicyRefusal, Problem};
+use coracle_types::failure;
+pub use coracle_types::failure::Code;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -90,7 +91,7 @@ impl Failure {
 
     /// A fault of ours. The id also stands in the log, where the cause is told.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
-        let id = coracle_runtime::random_hex::<4>();
+        let id = coracle_types::random_hex::<4>();
         tracing::error!(id, "internal: {cause}");
         Self::new(Code::Internal, format!("a fault of coracle's own: {cause}"))
             .detail("id", id)

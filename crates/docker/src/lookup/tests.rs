@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use coracle_engine_program::ANSWER_BYTES;
-use coracle_runtime::ImageStore as _;
-use coracle_runtime::{ContainerRuntime, LabelFilter, RemovalOutcome};
+use coracle_runtime::{ContainerRuntime, ImageStore as _, LabelFilter, RemovalOutcome};
 use coracle_types::{Error, Handle};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

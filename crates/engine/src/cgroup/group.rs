@@ -1,13 +1,12 @@
 //! The groups of one container.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
-use coracle_runtime::Result;
-use coracle_runtime::host::cgroup::{self, CgroupDirs, CgroupUsage, CpuSamples};
+use coracle_host::cgroup::{self, CgroupDirs, CgroupUsage, CpuSamples};
+use coracle_types::Result;
 use serde::{Deserialize, Serialize};
 
 use super::hierarchies::Version;

@@ -61,7 +61,7 @@ fn quota(cpus: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
 
     use super::*;
 

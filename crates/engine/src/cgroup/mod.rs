@@ -22,7 +22,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::{Error, Limits, Result};
+use coracle_runtime::Limits;
+use coracle_types::{Error, Result};
 use rustix::event::{Timespec, poll};
 
 pub(crate) use group::{ContainerGroup, GroupMount};

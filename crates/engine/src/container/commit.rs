@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use coracle_protocol::paths;
-use coracle_runtime::{Image, ImageCommit, Result};
+use coracle_runtime::{Image, ImageCommit};
+use coracle_types::Result;
 
 use super::containers::{StoredContainer, find};
 use super::freeze::{FreezeLock, while_frozen};

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, ContainerName, Error, Handle, ImageId, LabelFilter, Placed, ProcessId, Result};
+use coracle_host::lock::Lock;
+use coracle_runtime::{LabelFilter, Placed};
+use coracle_types::{ContainerId, ContainerName, Error, Handle, ImageId, ProcessId, Result};
 
 use super::directory::ContainerDir;
 use super::from_spec::config_of;

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{Container, ContainerStatus, IsolationKind, MountPoint, Result};
+use coracle_runtime::{Container, MountPoint};
+use coracle_types::{ContainerStatus, IsolationKind, Result};
 
 use super::containers::StoredContainer;
 use super::directory::read_json;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::parse_stored;
+use coracle_types::parse_stored;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -135,7 +135,7 @@ impl ContainerDir {
 /// version, or the disk is damaged: what it describes is not missing.
 ///
 /// # Errors
-/// [`StoredFileError`](coracle_runtime::StoredFileError) for such a file.
+/// [`StoredFileError`](coracle_types::StoredFileError) for such a file.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(parse_stored(path, &bytes)?)),
@@ -145,5 +145,5 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T
 }
 
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> io::Result<()> {
-    coracle_runtime::host::fs::replace(path, &serde_json::to_vec(value)?)
+    coracle_host::fs::replace(path, &serde_json::to_vec(value)?)
 }

@@ -4,9 +4,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::fs;
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, ProcessId, RemovalOutcome, Result};
+use coracle_host::fs;
+use coracle_host::lock::Lock;
+use coracle_runtime::RemovalOutcome;
+use coracle_types::{ContainerId, Error, ProcessId, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 
 use super::containers::{StoredContainer, find, lock_names, release_name};
@@ -191,8 +192,9 @@ pub(super) fn open(process: &ProcessId) -> Option<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::host::process::{Invocation, spawn_detached};
-    use coracle_runtime::{ContainerId, ContainerRuntime as _, ProcessId, RemovalOutcome};
+    use coracle_host::process::{Invocation, spawn_detached};
+    use coracle_runtime::{ContainerRuntime as _, RemovalOutcome};
+    use coracle_types::{ContainerId, ProcessId};
 
     use super::super::containers::{add, find};
     use super::super::directory::{ContainerDir, write_json};

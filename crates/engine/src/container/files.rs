@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
-use coracle_runtime::{ContainerPath, Error, Result};
+use coracle_types::{ContainerPath, Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::containers::{StoredContainer, layer_dirs};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{Error, Result};
+use coracle_host::lock::Lock;
+use coracle_types::{Error, Result};
 
 use super::containers::StoredContainer;
 use super::host_error;

@@ -1,9 +1,8 @@
 //! From a request to what a container is made of.
 
 use coracle_protocol::paths;
-use coracle_runtime::{
-    Access, Capability, ContainerId, GuestDelivery, Ids, Image, NetworkAttachment, Placed, Result, random_hex,
-};
+use coracle_runtime::{Access, GuestDelivery, Image, NetworkAttachment, Placed};
+use coracle_types::{Capability, ContainerId, Ids, Result, random_hex};
 
 use crate::config::{ContainerConfig, HostLine, Init, MountConfig, NetworkConfig, NetworkMode, ServiceConfig};
 use crate::engine::Engine;

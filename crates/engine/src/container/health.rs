@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use coracle_runtime::{Health, Result};
+use coracle_runtime::Health;
+use coracle_types::Result;
 use serde::{Deserialize, Serialize};
 
 use super::containers::StoredContainer;

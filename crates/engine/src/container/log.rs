@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 
 use super::containers::StoredContainer;
 use super::host_error;

@@ -38,7 +38,7 @@ mod start;
 mod state;
 mod usage;
 
-use coracle_runtime::Error;
+use coracle_types::Error;
 
 pub(crate) use self::commit::commit;
 pub(crate) use self::containers::{StoredContainer, add, create, find, list, lock_names};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, Result};
+use coracle_host::lock::Lock;
+use coracle_types::{ContainerId, Error, Result};
 
 use super::containers::{StoredContainer, lock_names, release_name, stored};
 use super::directory::ContainerDir;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, Result};
+use coracle_host::lock::Lock;
+use coracle_types::{ContainerId, Error, Result};
 
 use super::containers::{StoredContainer, find, layer_dirs};
 use super::directory::{ContainerDir, write_json};

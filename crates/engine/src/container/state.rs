@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::{ProcessId, boot_id};
+use coracle_types::{ProcessId, boot_id};
 use serde::{Deserialize, Serialize};
 
 use super::directory::{ContainerDir, read_json};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use coracle_runtime::{ContainerId, ContainerUsage, Result};
+use coracle_runtime::ContainerUsage;
+use coracle_types::{ContainerId, Result};
 
 use super::containers::{StoredContainer, find};
 use super::state::State;

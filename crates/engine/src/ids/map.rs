@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use coracle_runtime::ContainerId;
+use coracle_types::ContainerId;
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 

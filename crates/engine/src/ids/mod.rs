@@ -7,7 +7,7 @@ mod subordinate;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use coracle_runtime::ContainerId;
+use coracle_types::ContainerId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::{EngineKind, Error, Excerpt, Result, parse_stored};
+use coracle_types::{EngineKind, Error, Excerpt, Result, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::Privileges;
@@ -28,7 +28,7 @@ impl Privileges {
         let bytes = match std::fs::read(file) {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 let json = serde_json::to_vec(&now).map_err(|err| failed(err.into()))?;
-                return coracle_runtime::host::fs::replace(file, &json).map_err(failed);
+                return coracle_host::fs::replace(file, &json).map_err(failed);
             }
             read => read.map_err(failed)?,
         };

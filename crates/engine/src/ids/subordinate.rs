@@ -5,9 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::Error;
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{self, Invocation, Stdin};
+use coracle_types::Error;
 use rustix::process::Pid;
 
 use super::map::{IdMap, IdRange};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use coracle_runtime::{Capability, ContainerId, ContainerName, Error, ProcessId, Result};
+use coracle_types::{Capability, ContainerId, ContainerName, Error, ProcessId, Result};
 
 use super::files::BoundFile;
 use super::hosts::HostsText;

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use coracle_runtime::{ContainerId, ProcessId, PublishedPort, Result};
+use coracle_runtime::PublishedPort;
+use coracle_types::{ContainerId, ProcessId, Result};
 use serde::{Deserialize, Serialize};
 
 use super::helper_process;
@@ -32,7 +33,7 @@ pub(crate) struct AttachmentRecord {
 /// # Errors
 /// When a helper does not end. The container's ports are free otherwise.
 pub(crate) async fn detach(attached: &AttachmentRecord, id: &ContainerId, directories: &Directories) -> Result<()> {
-    let failed = |source| coracle_runtime::Error::Host { what: "cannot detach a container".into(), source };
+    let failed = |source| coracle_types::Error::Host { what: "cannot detach a container".into(), source };
     if !attached.helpers.is_empty() {
         let helpers = attached.helpers.clone();
         blocking("end helpers", move || helpers.iter().try_for_each(helper_process::end).map_err(failed)).await?;

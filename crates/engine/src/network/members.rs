@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerId, ProcessId, StoredFileError, parse_stored};
+use coracle_types::{ContainerId, ProcessId, StoredFileError, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::hosts::{self, MemberLine};

@@ -11,8 +11,9 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::host::process::{Invocation, spawn_detached};
-use coracle_runtime::{Capability, Error, Port, ProcessId, Protocol, PublishedPort, Result};
+use coracle_host::process::{Invocation, spawn_detached};
+use coracle_runtime::{Port, Protocol, PublishedPort};
+use coracle_types::{Capability, Error, ProcessId, Result};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg,
     socketpair,

@@ -5,8 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{Error, Network, NetworkCreate, NetworkName, Result, parse_stored, random_hex};
+use coracle_host::lock::Lock;
+use coracle_runtime::{Network, NetworkCreate};
+use coracle_types::{Error, NetworkName, Result, parse_stored, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
@@ -187,7 +188,7 @@ impl NetworkRecords {
     }
 
     fn write(&self, record: &NetworkRecord) -> io::Result<()> {
-        coracle_runtime::host::fs::replace(&self.dir.join(format!("{}.json", record.id)), &serde_json::to_vec(record)?)
+        coracle_host::fs::replace(&self.dir.join(format!("{}.json", record.id)), &serde_json::to_vec(record)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::{Error, ProcessId, Result};
+use coracle_types::{Error, ProcessId, Result};
 
 use super::record::NetworkRecords;
 use super::{helper_process, link, rules};
@@ -101,7 +101,7 @@ fn serves(words: &[&str], pid_file: &Path, served: Option<u32>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::host::process::{Invocation, spawn_detached};
+    use coracle_host::process::{Invocation, spawn_detached};
 
     use super::super::user_mode;
     use super::*;

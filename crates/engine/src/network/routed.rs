@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use coracle_runtime::{ContainerId, Error, Result, boot_id, parse_stored};
+use coracle_types::{ContainerId, Error, Result, boot_id, parse_stored};
 use serde::{Deserialize, Serialize};
 
 use super::link::{self, LinkSpec, Reach};
@@ -74,7 +74,7 @@ fn choose_subnet(file: &Path) -> io::Result<Subnet> {
     let chosen = subnet::choose(subnet::of_outgoing(), &subnet::routed(&routes));
     let subnet = chosen.ok_or_else(|| io::Error::other("the host uses all ranges of addresses for containers"))?;
     let record = OutgoingRecord { boot: boot_id().to_owned(), subnet };
-    coracle_runtime::host::fs::replace(file, &serde_json::to_vec(&record)?)?;
+    coracle_host::fs::replace(file, &serde_json::to_vec(&record)?)?;
     Ok(subnet)
 }
 

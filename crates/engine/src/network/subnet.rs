@@ -3,7 +3,7 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use coracle_runtime::IpNet;
+use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
 
 /// A range of addresses: the first one is the host's.

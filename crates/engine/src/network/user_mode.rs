@@ -9,9 +9,9 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{self, Invocation, Stdin, spawn_detached};
-use coracle_runtime::{Capability, Error, Excerpt, ProcessId, Result};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{self, Invocation, Stdin, spawn_detached};
+use coracle_types::{Capability, Error, Excerpt, ProcessId, Result};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::host_addresses::{self, ClosedHost};

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use coracle_runtime::Ids;
+use coracle_types::Ids;
 use rustix::mount::MountAttrFlags;
 use rustix::process::Resource;
 use serde_json::{Map, Value, json};

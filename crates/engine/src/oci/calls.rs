@@ -6,9 +6,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{self, Invocation, ProgramFiles, Stdin};
-use coracle_runtime::{Error, Excerpt, Input, Result};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{self, Invocation, ProgramFiles, Stdin};
+use coracle_types::{Error, Excerpt, Input, Result};
 use serde::Deserialize;
 use tokio::process::Child;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_runtime::host::find_program::find_program;
+use coracle_host::find_program::find_program;
 use rustix::process::Uid;
 
 use super::read;

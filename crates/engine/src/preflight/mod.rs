@@ -7,7 +7,7 @@ mod kernel;
 
 use std::path::Path;
 
-use coracle_runtime::host::find_program::find_program;
+use coracle_host::find_program::find_program;
 
 pub use self::control_groups::{ControlGroups, Controller};
 pub use self::data_directory::{DataDirectory, FileSystemSupport};

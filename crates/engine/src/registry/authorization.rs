@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use coracle_runtime::Secret;
-use coracle_runtime::host::registry_login::{CredentialKind, RegistryLogin, deserialize_secret};
+use coracle_host::registry_login::{CredentialKind, RegistryLogin, deserialize_secret};
+use coracle_types::Secret;
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
@@ -173,7 +173,7 @@ fn header(value: Vec<u8>) -> Result<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ImageRef;
+    use coracle_types::ImageRef;
 
     use super::*;
 

@@ -3,15 +3,14 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use coracle_host::address::is_public;
+use coracle_host::registry_login::{LoginError, LoginFiles};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, HeaderValue, LOCATION, RANGE};
 use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde::Deserialize;
 use tokio::sync::{Mutex, OnceCell};
 use url::Url;
-
-use coracle_runtime::host::registry_login::{LoginError, LoginFiles};
-use coracle_runtime::is_public;
 
 use super::authorization::{Authorization, NextStep, next_step};
 use super::challenge::Challenge;

@@ -1,16 +1,15 @@
 //! Connections to registries: names resolved under a rule about addresses, proxies, TLS, and a limit of time for all of it.
 
 use std::error::Error;
-use std::fmt;
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use std::{fmt, io};
 
-use coracle_runtime::is_public;
+use coracle_host::address::is_public;
 use hyper::Uri;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::archive::oci::{Descriptor, ImageError};
+use coracle_archive::oci::{Descriptor, ImageError};
 use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE};
 

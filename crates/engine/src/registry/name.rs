@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use coracle_runtime::ImageRef;
-use coracle_runtime::host::registry_login::{HUB, HUB_ALIASES, RegistryPath};
+use coracle_host::registry_login::{HUB, HUB_ALIASES, RegistryPath};
+use coracle_types::ImageRef;
 use url::Url;
 
 use crate::source::{BlobDigest, Result, SourceError};

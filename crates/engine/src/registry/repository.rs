@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::ImageRef;
-use coracle_runtime::archive::oci::{
+use coracle_archive::oci::{
     DocumentKind, ImageResolver, MANIFEST_TYPES, MAX_MANIFEST, Platform, ResolvedImage, ResolvedLayer,
 };
+use coracle_types::ImageRef;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 
 use super::client::{RegistryRequest, RegistryResponse, RepositoryClient};

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_runtime::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, EngineKind, Exec,
-    ExecOutput, Handle, LabelFilter, Link, LinkSettings, Placed, RemovalOutcome, Result, SocketAt,
+    Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, LabelFilter, Placed, RemovalOutcome,
 };
+use coracle_types::{ContainerId, ContainerPath, EngineKind, Exec, ExecOutput, Handle, Result};
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;

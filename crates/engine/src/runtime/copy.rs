@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::archive::oci::Platform;
-use coracle_runtime::{Image, ImageRef, Result};
+use coracle_archive::oci::Platform;
+use coracle_runtime::Image;
+use coracle_types::{ImageRef, Result};
 
 use super::{EmbeddedRuntime, Engine};
 use crate::cancel::CancelFlag;
@@ -39,9 +40,9 @@ impl EmbeddedRuntime {
     /// image is not looked up by the name.
     ///
     /// # Errors
-    /// [`Error::PullFailed`](coracle_runtime::Error::PullFailed) with the reason,
-    /// [`Error::TimedOut`](coracle_runtime::Error::TimedOut) after the deadline, and
-    /// [`Error::NotInstalled`](coracle_runtime::Error::NotInstalled) without the engine's program.
+    /// [`Error::PullFailed`](coracle_types::Error::PullFailed) with the reason,
+    /// [`Error::TimedOut`](coracle_types::Error::TimedOut) after the deadline, and
+    /// [`Error::NotInstalled`](coracle_types::Error::NotInstalled) without the engine's program.
     pub async fn copy_image(&self, origin: ImageOrigin, name: &ImageRef, deadline: Duration) -> Result<Image> {
         let copied = Box::pin(self.engine.copy_image(origin, name, Deadline::after(deadline))).await;
         copied.map_err(|err| err.into_error(name))

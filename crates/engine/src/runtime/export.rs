@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use coracle_runtime::{ImageId, Result};
+use coracle_types::{ImageId, Result};
 
 use super::EmbeddedRuntime;
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::{
-    Capability, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore, LabelFilter, Result,
-};
+use coracle_runtime::{Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter};
+use coracle_types::{Capability, ImageId, ImageRef, Result};
 
 use super::{EmbeddedRuntime, ImageOrigin};
 use crate::blocking::blocking;

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use coracle_client::{Dial, GuestStream, Link, LinkSettings, Mounts, SocketAt, by_socket};
 use coracle_protocol::paths;
-use coracle_runtime::link::{Dial, GuestStream, Link, LinkSettings, Mounts, SocketAt, by_socket};
-use coracle_runtime::{ContainerId, ContainerMounts, ContainerRuntime as _, Error, ProcessId, Result};
+use coracle_runtime::{ContainerMounts, ContainerRuntime as _};
+use coracle_types::{ContainerId, Error, ProcessId, Result};
 
 use super::EmbeddedRuntime;
 use crate::container::{find, has_process, state_to_enter};

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 pub use self::copy::ImageOrigin;
 pub use self::verification::{ImageDamage, ImageVerification};
-use coracle_runtime::Result;
-use coracle_runtime::host::find_program::find_program;
+use coracle_host::find_program::find_program;
+use coracle_types::Result;
 
 use crate::engine::Engine;
 use crate::oci_runtime::OciRuntime;
@@ -34,7 +34,7 @@ impl EmbeddedRuntime {
     /// Opens an engine, creates its data directory if it is missing, and repairs what killed processes left.
     ///
     /// # Errors
-    /// [`coracle_runtime::Error::Host`] when the data directory cannot be made.
+    /// [`coracle_types::Error::Host`] when the data directory cannot be made.
     pub fn open(options: EngineOptions) -> Result<Self> {
         Self::open_with_runtime(options, None)
     }
@@ -44,7 +44,7 @@ impl EmbeddedRuntime {
     /// # Errors
     /// As [`open`](Self::open), and [`Error::NotInstalled`] without its program.
     ///
-    /// [`Error::NotInstalled`]: coracle_runtime::Error::NotInstalled
+    /// [`Error::NotInstalled`]: coracle_types::Error::NotInstalled
     pub fn open_with_runtime(options: EngineOptions, runtime: Option<OciRuntime>) -> Result<Self> {
         if let Some(runtime) = runtime {
             find_program(runtime.program())?;

@@ -1,7 +1,8 @@
 //! Networks.
 
 use async_trait::async_trait;
-use coracle_runtime::{LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
+use coracle_runtime::{LabelFilter, Network, NetworkCreate, Networks};
+use coracle_types::{NetworkName, Result};
 
 use super::EmbeddedRuntime;
 use crate::network::NetworkRecords;
@@ -20,7 +21,7 @@ impl Networks for EmbeddedRuntime {
 
     async fn create_network(&self, network: &NetworkCreate) -> Result<Network> {
         if !self.engine.privileges.is_root() {
-            return Err(crate::error::unsupported(coracle_runtime::Capability::NamedNetwork));
+            return Err(crate::error::unsupported(coracle_types::Capability::NamedNetwork));
         }
         NetworkRecords::new(&self.engine.directories).create(network).await
     }

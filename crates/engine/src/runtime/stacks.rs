@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use coracle_runtime::stack_model::StackModel;
-use coracle_runtime::{ContainerId, Excerpt, Health, ProjectName, Result, StackUp, Stacks};
+use coracle_runtime::{Health, StackUp, Stacks};
+use coracle_types::{ContainerId, Excerpt, ProjectName, Result};
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;

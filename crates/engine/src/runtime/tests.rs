@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::{
-    ContainerId, ContainerRuntime as _, Error, Handle, LabelFilter, NetworkCreate, NetworkName, Networks as _, Result,
-    StoredFileError, VolumeCreate, VolumeName, Volumes as _,
-};
+use coracle_runtime::{ContainerRuntime as _, LabelFilter, NetworkCreate, Networks as _, VolumeCreate, Volumes as _};
+use coracle_types::{ContainerId, Error, Handle, NetworkName, Result, StoredFileError, VolumeName};
 use serde_json::Value;
 use tokio::time::timeout;
 

@@ -1,6 +1,6 @@
 //! Verification of images, for a person who doubts the disk.
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;

@@ -1,7 +1,8 @@
 //! Volumes.
 
 use async_trait::async_trait;
-use coracle_runtime::{LabelFilter, Result, Volume, VolumeCreate, Volumes};
+use coracle_runtime::{LabelFilter, Volume, VolumeCreate, Volumes};
+use coracle_types::Result;
 
 use super::EmbeddedRuntime;
 use crate::blocking::blocking;

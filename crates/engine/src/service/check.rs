@@ -1,7 +1,7 @@
 //! What this engine cannot run.
 
 use coracle_runtime::stack_model::{Service, StackModel};
-use coracle_runtime::{Capability, Error, Result};
+use coracle_types::{Capability, Error, Result};
 
 use crate::error::{refused, unsupported};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use coracle_runtime::stack_model::{Port as PublishedPort, Service};
-use coracle_runtime::{ContainerId, ContainerName, Image, Limits, Port, Result, StackUp, random_hex};
+use coracle_runtime::{Image, Limits, Port, StackUp};
+use coracle_types::{ContainerId, ContainerName, Result, random_hex};
 use sha2::{Digest as _, Sha256};
 
 use super::health::check_of_service;
@@ -86,7 +87,7 @@ impl ServiceContainer<'_> {
         Ok((config, mounts))
     }
 
-    pub(super) fn refused(&self, key: &str, why: &str) -> coracle_runtime::Error {
+    pub(super) fn refused(&self, key: &str, why: &str) -> coracle_types::Error {
         refused(&format!("service `{}`: `{key}` {why}", self.name))
     }
 

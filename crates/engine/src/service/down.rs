@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{Error, ProjectName, Result};
+use coracle_types::{Error, ProjectName, Result};
 
 use super::labels;
 use crate::container;

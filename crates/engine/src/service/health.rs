@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::stack_model as model;
-use coracle_runtime::{Command, ContainerId, ContainerPath, Error, Exec, Exit, Health, ImageId, Result};
+use coracle_runtime::{Health, stack_model as model};
+use coracle_types::{Command, ContainerId, ContainerPath, Error, Exec, Exit, ImageId, Result};
 
 use crate::container::{self, HealthRecord, StoredContainer};
 use crate::engine::Engine;

@@ -1,6 +1,7 @@
 //! Labels that Compose puts on what it makes, by which containers, networks and volumes of a project are found.
 
-use coracle_runtime::{LabelFilter, ProjectName};
+use coracle_runtime::LabelFilter;
+use coracle_types::ProjectName;
 
 pub(super) const PROJECT: &str = "com.docker.compose.project";
 pub(super) const SERVICE: &str = "com.docker.compose.service";

@@ -23,7 +23,7 @@ mod parts;
 mod up;
 mod user;
 
-use coracle_runtime::Error;
+use coracle_types::Error;
 
 pub(crate) use self::check::check;
 pub(crate) use self::down::down;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coracle_runtime::stack_model::{self as model, FileMount, Mount, MountKind};
-use coracle_runtime::{ContainerId, ContainerPath, Ids, InvalidPath, Result};
+use coracle_types::{ContainerId, ContainerPath, Ids, InvalidPath, Result};
 
 use super::config::ServiceContainer;
 use crate::config::MountConfig;
@@ -82,7 +82,7 @@ impl ServiceMounts {
                         let volume = service.stack.model.volumes.get(source).cloned().unwrap_or_default();
                         volume.engine_name(&service.stack.project, source)
                     }
-                    None => coracle_runtime::random_hex::<32>(),
+                    None => coracle_types::random_hex::<32>(),
                 };
                 if entry.source.is_none() {
                     self.anonymous.push(name.clone());

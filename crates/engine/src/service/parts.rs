@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use coracle_runtime::stack_model::Network;
-use coracle_runtime::{Error, NetworkCreate, NetworkName, Result, StackUp, VolumeCreate, VolumeName};
+use coracle_runtime::{NetworkCreate, StackUp, VolumeCreate};
+use coracle_types::{Error, NetworkName, Result, VolumeName};
 
 use super::{labels, refused};
 use crate::engine::Engine;
@@ -45,7 +46,7 @@ fn create_volume(engine: &Engine, name: &str, labels: BTreeMap<String, String>) 
 
 async fn create_network(engine: &Engine, stack: &StackUp, key: &str, entry: &Network) -> Result<()> {
     if !engine.privileges.is_root() {
-        return Err(crate::error::unsupported(coracle_runtime::Capability::NamedNetwork));
+        return Err(crate::error::unsupported(coracle_types::Capability::NamedNetwork));
     }
     let name = NetworkName::parse(entry.engine_name(&stack.project, key)).map_err(|err| refused(&err.to_string()))?;
     let records = NetworkRecords::new(&engine.directories);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use coracle_runtime::stack_model::Service;
-use coracle_runtime::{Container, ContainerStatus, Excerpt, Health, Image, ImageRef, Result, StackUp};
+use coracle_runtime::{Container, Health, Image, StackUp};
+use coracle_types::{ContainerStatus, Excerpt, ImageRef, Result};
 
 use super::config::ServiceContainer;
 use super::order::{Dependency, Readiness, ServiceProgress, dependencies, readiness};
@@ -161,7 +162,7 @@ impl<'a> StackStart<'a> {
         Ok(())
     }
 
-    async fn create(&self, service: &ServiceContainer<'_>) -> Result<coracle_runtime::ContainerId> {
+    async fn create(&self, service: &ServiceContainer<'_>) -> Result<coracle_types::ContainerId> {
         let gone = || refused(&format!("service `{}`: its image was removed", service.name));
         let _hold = self.engine.store.hold(&service.image.id)?.ok_or_else(gone)?;
         let (config, mounts) = service.config(self.engine)?;

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-use coracle_runtime::{Ids, ImageId};
+use coracle_types::{Ids, ImageId};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
 

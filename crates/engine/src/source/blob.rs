@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read, Seek as _, Write as _};
 
-use coracle_runtime::archive::HashingStream;
-use coracle_runtime::archive::oci::{Descriptor, LayerEncoding, MAX_LAYER};
+use coracle_archive::HashingStream;
+use coracle_archive::oci::{Descriptor, LayerEncoding, MAX_LAYER};
 use hyper::body::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -110,7 +110,7 @@ impl BlobWriter {
 mod tests {
     use std::os::fd::AsRawFd as _;
 
-    use coracle_runtime::archive::oci::ImageError;
+    use coracle_archive::oci::ImageError;
 
     use super::*;
     use crate::cancel::CancelFlag;

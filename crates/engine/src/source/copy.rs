@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use coracle_runtime::archive::oci::{Platform, ResolvedImage, ResolvedLayer};
-use coracle_runtime::{Image, ImageRef};
+use coracle_archive::oci::{Platform, ResolvedImage, ResolvedLayer};
+use coracle_runtime::Image;
+use coracle_types::ImageRef;
 use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};

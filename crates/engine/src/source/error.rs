@@ -1,13 +1,12 @@
 //! Why an image cannot be copied in, by what a person can do about it.
 
-use std::fmt;
-use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
+use std::{fmt, io};
 
-use coracle_runtime::archive::oci::ImageError;
-use coracle_runtime::archive::tar::ReadError;
-use coracle_runtime::{Error, Excerpt, ImageRef};
+use coracle_archive::oci::ImageError;
+use coracle_archive::tar::ReadError;
+use coracle_types::{Error, Excerpt, ImageRef};
 
 use super::BlobDigest;
 use crate::store::StoreError;

@@ -1,7 +1,7 @@
 //! What the name of an image demands of it, whatever the source says. Pure.
 
-use coracle_runtime::ImageRef;
-use coracle_runtime::archive::oci::ResolvedImage;
+use coracle_archive::oci::ResolvedImage;
+use coracle_types::ImageRef;
 
 use super::{BlobDigest, Result, SourceError};
 
@@ -76,7 +76,7 @@ impl ImageIdentity {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::oci::ImageError;
+    use coracle_archive::oci::ImageError;
 
     use super::*;
 

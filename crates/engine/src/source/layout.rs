@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use coracle_runtime::archive::index::TarIndex;
-use coracle_runtime::archive::layout::ImageSet;
-use coracle_runtime::archive::oci::{LayerEncoding, Platform, ResolvedImage, ResolvedLayer};
+use coracle_archive::index::TarIndex;
+use coracle_archive::layout::ImageSet;
+use coracle_archive::oci::{LayerEncoding, Platform, ResolvedImage, ResolvedLayer};
 
 use super::{ImageSource, LayerBlob, Result, Scratch, SourceError};
 use crate::blocking::blocking;

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program_in;
-use coracle_runtime::host::process::{Invocation, Stdin, exit_of, run, spawn};
-use coracle_runtime::{Excerpt, ImageRef};
+use coracle_host::find_program::find_program_in;
+use coracle_host::process::{Invocation, Stdin, exit_of, run, spawn};
+use coracle_types::{Excerpt, ImageRef};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::ChildStderr;
 

@@ -36,8 +36,8 @@ pub(crate) use layout::{LocalImages, open_archive, unblock};
 pub(crate) use local_engine::{LocalEngine, save_from_engine};
 pub(crate) use scratch::Scratch;
 
-use coracle_runtime::archive::Sha256Digest;
-use coracle_runtime::archive::oci::{Platform, ResolvedImage, ResolvedLayer};
+use coracle_archive::Sha256Digest;
+use coracle_archive::oci::{Platform, ResolvedImage, ResolvedLayer};
 
 /// The digest of a blob as it is transferred: of a manifest, a configuration or a layer that may be compressed.
 pub(crate) type BlobDigest = Sha256Digest;

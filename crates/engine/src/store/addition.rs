@@ -8,8 +8,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::oci::{Configuration, LayerEncoding};
-use coracle_runtime::{Image, ImageId, ImageRef, StoredFileError, random_hex};
+use coracle_archive::oci::{Configuration, LayerEncoding};
+use coracle_runtime::Image;
+use coracle_types::{ImageId, ImageRef, StoredFileError, random_hex};
 use rustix::fs::{Mode, RenameFlags, mkdirat, renameat_with, syncfs};
 
 use super::blob::{Blob, FeedEnd};

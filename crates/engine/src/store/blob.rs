@@ -5,7 +5,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use coracle_runtime::archive::oci::LayerEncoding;
+use coracle_archive::oci::LayerEncoding;
 use sha2::{Digest as _, Sha256};
 
 use super::zstd::ZstdReader;

@@ -9,8 +9,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::tar::{EntryKind, Extent, TarEntry, Writer};
-use coracle_runtime::{Image, ImageConfig, ImageId, ImageRef};
+use coracle_archive::tar::{EntryKind, Extent, TarEntry, Writer};
+use coracle_runtime::{Image, ImageConfig};
+use coracle_types::{ImageId, ImageRef};
 use rustix::fs::{AtFlags, Mode, SeekFrom, ioctl_ficlone, mkdirat, seek, statat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::archive::oci::Platform;
-use coracle_runtime::{ImageConfig, ImageId};
+use coracle_archive::oci::Platform;
+use coracle_runtime::ImageConfig;
+use coracle_types::ImageId;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -100,7 +101,7 @@ fn array<'a>(within: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Ve
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::oci::Configuration;
+    use coracle_archive::oci::Configuration;
 
     use super::*;
 

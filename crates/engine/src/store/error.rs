@@ -2,8 +2,8 @@
 
 use std::io;
 
-use coracle_runtime::ImageId;
-use coracle_runtime::archive::oci::ImageError;
+use coracle_archive::oci::ImageError;
+use coracle_types::ImageId;
 
 use super::{DiffId, LayerRefusal};
 

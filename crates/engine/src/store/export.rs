@@ -7,11 +7,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Sink, Write};
 use std::os::fd::AsFd as _;
 
-use coracle_runtime::ImageId;
-use coracle_runtime::archive::HashingStream;
-use coracle_runtime::archive::oci::Configuration;
-use coracle_runtime::archive::oci::{ImageDocuments, ImageName, LayerEncoding, WrittenLayer};
-use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
+use coracle_archive::HashingStream;
+use coracle_archive::oci::{Configuration, ImageDocuments, ImageName, LayerEncoding, WrittenLayer};
+use coracle_archive::tar::{EntryKind, TarEntry, Writer};
+use coracle_types::ImageId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

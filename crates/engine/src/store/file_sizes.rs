@@ -1,6 +1,6 @@
 //! The sum of a layer's files.
 
-use coracle_runtime::archive::tar::{EntryKind, TarEntry};
+use coracle_archive::tar::{EntryKind, TarEntry};
 
 use super::LayerRefusal;
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ImageId;
+use coracle_types::ImageId;
 
 use super::hold::Holds;
 use super::removal::Uses;

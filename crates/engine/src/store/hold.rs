@@ -9,7 +9,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 
 /// A hold of this process, until it is dropped.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use coracle_runtime::archive::oci::Configuration;
-use coracle_runtime::{ContainerPath, Image, ImageId, ImageRef};
+use coracle_archive::oci::Configuration;
+use coracle_runtime::Image;
+use coracle_types::{ContainerPath, ImageId, ImageRef};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -1,10 +1,10 @@
 //! Images of one layer, from an archive of a root file system.
 
+use coracle_archive::oci::LayerEncoding;
 use coracle_runtime::{Image, ImageConfig, ImageImport};
 
 use super::configuration::NewConfiguration;
 use super::{LayerLimits, NewImage, Result, Store, StoreError};
-use coracle_runtime::archive::oci::LayerEncoding;
 
 impl Store {
     /// Makes an image of one layer of a root file system's archive, which may be compressed by gzip or zstd.

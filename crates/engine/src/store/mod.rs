@@ -53,7 +53,7 @@ pub(crate) use error::{Result, StoreError};
 pub(crate) use layer::LayerRecord;
 pub(crate) use refusal::LayerRefusal;
 
-use coracle_runtime::archive::Sha256Digest;
+use coracle_archive::Sha256Digest;
 
 use crate::directories::Directories;
 use crate::ids::Privileges;

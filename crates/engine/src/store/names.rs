@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ImageId, ImageRef, random_hex};
+use coracle_types::{ImageId, ImageRef, random_hex};
 
 use super::Store;
 

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use coracle_runtime::archive::oci::Configuration;
-use coracle_runtime::{Image, ImageId, ImageRef, LabelFilter};
+use coracle_archive::oci::Configuration;
+use coracle_runtime::{Image, LabelFilter};
+use coracle_types::{ImageId, ImageRef};
 
 use super::hold::Hold;
 use super::layer::FILES;

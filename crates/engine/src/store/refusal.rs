@@ -1,6 +1,6 @@
 //! Why an archive is refused.
 
-use coracle_runtime::archive::tar::ReadError;
+use coracle_archive::tar::ReadError;
 use serde::{Deserialize, Serialize};
 
 /// Why the archive of a layer is refused.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 
-use coracle_runtime::archive::oci::Configuration;
-use coracle_runtime::{ImageId, ImageRef};
+use coracle_archive::oci::Configuration;
+use coracle_types::{ImageId, ImageRef};
 use serde::Deserialize;
 
 use super::hold::{Hold, Holds};

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt as _;
 
-use coracle_runtime::host::tree::DirHandle;
+use coracle_host::tree::DirHandle;
 
 /// Removes a directory in another one, with its content.
 pub(crate) fn remove_entry(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {

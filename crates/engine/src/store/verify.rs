@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use coracle_runtime::ImageId;
-use coracle_runtime::archive::oci::Configuration;
+use coracle_archive::oci::Configuration;
+use coracle_types::ImageId;
 
 use super::configuration::image_id;
 use super::export::{CanonicalDigest, PackSource};

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod,
     fgetxattr, fstat, futimens, mkdirat, openat, readlinkat, renameat_with, statat, symlinkat, syncfs,

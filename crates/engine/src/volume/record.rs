@@ -6,7 +6,8 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{Error, Result, Volume, VolumeCreate, parse_stored, random_hex};
+use coracle_runtime::{Volume, VolumeCreate};
+use coracle_types::{Error, Result, parse_stored, random_hex};
 use rustix::fs::syncfs;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -49,7 +50,7 @@ impl VolumeRecord {
     }
 
     fn write(&self, volume: &Path) -> io::Result<()> {
-        coracle_runtime::host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
+        coracle_host::fs::replace(&volume.join(RECORD), &serde_json::to_vec(self)?)
     }
 
     /// The names of its files come to the disk first: after a loss of power it would count as filled without them, for good.
@@ -273,7 +274,7 @@ fn unreadable(source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::VolumeName;
+    use coracle_types::VolumeName;
 
     use super::*;
 

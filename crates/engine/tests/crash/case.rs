@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, ContainerStatus, Exec, Exit, Handle,
-    Ids, ImageImport, ImageRef, ImageStore as _, LabelFilter, NetworkCreate, NetworkName, Networks as _, VolumeCreate,
-    VolumeName, Volumes as _,
+    ContainerRuntime as _, ImageImport, ImageStore as _, LabelFilter, NetworkCreate, Networks as _, VolumeCreate,
+    Volumes as _,
+};
+use coracle_types::{
+    Command, ContainerId, ContainerName, ContainerPath, ContainerStatus, Exec, Exit, Handle, Ids, ImageRef,
+    NetworkName, VolumeName,
 };
 use tempfile::TempDir;
 

@@ -31,7 +31,7 @@ async fn check(operation: Operation) {
     if !rustix::process::geteuid().is_root() {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
-    if coracle_runtime::host::find_program::find_program("strace").is_err() {
+    if coracle_host::find_program::find_program("strace").is_err() {
         return coracle_skips::skip(coracle_skips::NEEDS_STRACE);
     }
     let case = Case::new().await;

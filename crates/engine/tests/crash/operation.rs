@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use coracle_engine::{EmbeddedRuntime, EngineOptions, ImageOrigin, RegistryOptions};
 use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Handle, ImageCommit, ImageConfig,
-    ImageId, ImageRef, ImageStore as _, NetworkAttachment, NetworkCreate, NetworkName, NetworkRequest, Networks as _,
-    Placed, Policy, VolumeCreate, VolumeMount, VolumeName, Volumes as _, admit,
+    ContainerRuntime as _, CreateSpec, ImageCommit, ImageConfig, ImageStore as _, NetworkAttachment, NetworkCreate,
+    NetworkRequest, Networks as _, Placed, Policy, VolumeCreate, VolumeMount, Volumes as _, admit,
 };
+use coracle_types::{ContainerId, ContainerName, ContainerPath, Handle, ImageId, ImageRef, NetworkName, VolumeName};
 
 /// Tells a victim what it does: the operation, the data directory, the container.
 pub(crate) const VICTIM: &str = "CORACLE_CRASH_VICTIM";

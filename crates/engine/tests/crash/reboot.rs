@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerRuntime as _, ContainerStatus, LabelFilter, boot_id};
+use coracle_runtime::{ContainerRuntime as _, LabelFilter};
+use coracle_types::{ContainerStatus, boot_id};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::case::{Case, eventually, names, runs};

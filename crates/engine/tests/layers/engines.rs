@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{Invocation, Stdin, run};
-use coracle_runtime::random_hex;
+use coracle_host::find_program::find_program;
+use coracle_host::process::{Invocation, Stdin, run};
+use coracle_types::random_hex;
 use tempfile::TempDir;
 
 use crate::alter;

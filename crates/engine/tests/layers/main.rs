@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_engine::{EmbeddedRuntime, EngineOptions, ImageOrigin, RegistryOptions};
-use coracle_runtime::ImageRef;
-
+use coracle_types::ImageRef;
 use engines::{Maker, Mounted, SavedImage};
 
 /// Our layers of an image that is copied from an archive, mounted.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use coracle_engine::RegistryOptions;
-use coracle_runtime::{Error, ImageStore as _};
+use coracle_runtime::ImageStore as _;
+use coracle_types::Error;
 use serde_json::json;
 
 use crate::front::{Pace, Reply, Request};

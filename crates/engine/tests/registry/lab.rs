@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use coracle_engine::{EmbeddedRuntime, EngineOptions, RegistryOptions};
-use coracle_runtime::{Error, Image, ImageRef, ImageStore as _};
+use coracle_runtime::{Image, ImageStore as _};
+use coracle_types::{Error, ImageRef};
 use tempfile::TempDir;
 
 use crate::front::Front;

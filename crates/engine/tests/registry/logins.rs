@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use coracle_engine::RegistryOptions;
-use coracle_runtime::Error;
+use coracle_types::Error;
 use serde_json::json;
 
 use crate::front::{Reply, Request};

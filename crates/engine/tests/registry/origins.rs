@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use coracle_engine::{ImageOrigin, RegistryOptions};
-use coracle_runtime::{Error, Image, ImageRef};
+use coracle_runtime::Image;
+use coracle_types::{Error, ImageRef};
 use serde_json::json;
 
 use crate::image::{OCI_INDEX, TestImage, arch, digest, gzip, tar_of};

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use coracle_runtime::Input;
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{Invocation, Stdin, run};
-use coracle_runtime::random_hex;
+use coracle_host::find_program::find_program;
+use coracle_host::process::{Invocation, Stdin, run};
+use coracle_types::{Input, random_hex};
 
 use crate::image::tar_of;
 

@@ -1,6 +1,7 @@
 //! Pulls that work.
 
-use coracle_runtime::{ImageRef, ImageStore as _};
+use coracle_runtime::ImageStore as _;
+use coracle_types::ImageRef;
 use serde_json::json;
 
 use crate::front::Reply;

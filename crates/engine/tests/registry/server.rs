@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{Invocation, Stdin, spawn};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{Invocation, Stdin, spawn};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,13 +6,15 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use coracle_client::{LinkSettings, SocketAt};
 use coracle_engine::{EmbeddedRuntime, EngineOptions, OciRuntime, RegistryOptions};
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::link::{LinkSettings, SocketAt};
+use coracle_host::find_program::find_program;
 use coracle_runtime::{
-    ByteSize, Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Error, Exec,
-    ExecTarget, GuestDelivery, Ids, ImageId, ImageImport, ImageRef, ImageStore as _, Limits, NetworkAttachment, Policy,
-    admit, random_hex,
+    ContainerRuntime as _, CreateSpec, ExecTarget, GuestDelivery, ImageImport, ImageStore as _, Limits,
+    NetworkAttachment, Policy, admit,
+};
+use coracle_types::{
+    ByteSize, Command, ContainerId, ContainerName, ContainerPath, Error, Exec, Ids, ImageId, ImageRef, random_hex,
 };
 use tempfile::TempDir;
 

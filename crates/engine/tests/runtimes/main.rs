@@ -9,11 +9,8 @@ use std::io::{Read as _, Seek as _};
 use std::time::Duration;
 
 use coracle_engine::OciRuntime;
-use coracle_runtime::{
-    ContainerPath, ContainerRuntime as _, ContainerStatus, Error, Exit, Ids, ImageCommit, ImageConfig, ImageStore as _,
-    IsolationKind, NetworkAttachment,
-};
-
+use coracle_runtime::{ContainerRuntime as _, ImageCommit, ImageConfig, ImageStore as _, NetworkAttachment};
+use coracle_types::{ContainerPath, ContainerStatus, Error, Exit, Ids, IsolationKind};
 use lab::{Lab, argv, sh};
 
 /// Everything that a container does from its creation to its removal.
@@ -26,7 +23,7 @@ async fn check_life(runtime: OciRuntime, network: NetworkAttachment) {
     // Commands by the guest and without it.
     let text = async |exec| container.guest.exec(exec).await.unwrap().stdout.text();
     assert_eq!(text(sh("id -u; id -g; echo kept > /kept; cat /proc/sys/kernel/hostname")).await, "0\n0\nlab\n");
-    let of_user = coracle_runtime::Exec { user: Ids { uid: 1000, gid: 1000 }, ..sh("id -u; echo x > /denied") };
+    let of_user = coracle_types::Exec { user: Ids { uid: 1000, gid: 1000 }, ..sh("id -u; echo x > /denied") };
     let of_user = container.guest.exec(of_user).await.unwrap();
     assert_eq!((of_user.stdout.text().as_str(), of_user.exit), ("1000\n", Exit::Code(1)), "{of_user:?}");
     let plain = async |exec| lab.runtime.exec(&container.id, exec).await;
@@ -34,7 +31,7 @@ async fn check_life(runtime: OciRuntime, network: NetworkAttachment) {
     assert_eq!((it.stdout.text(), it.stderr.text(), it.exit), ("kept\n".into(), "wrong\n".into(), Exit::Code(7)));
     assert_eq!(plain(argv(&["/bin/nosuch"])).await.unwrap().exit, Exit::Code(127));
     let elsewhere = ContainerPath::parse("/nosuch").unwrap();
-    let elsewhere = coracle_runtime::Exec { workdir: elsewhere, ..sh("true") };
+    let elsewhere = coracle_types::Exec { workdir: elsewhere, ..sh("true") };
     assert!(matches!(plain(elsewhere).await, Err(Error::NoSuchPath(_))));
 
     // Files in and out while it runs.
@@ -84,7 +81,7 @@ async fn gvisor_has_no_guest_and_leaves_nothing() {
     let Some(lab) = Lab::new(OciRuntime::Runsc).await else { return };
     let id = lab.create(true, NetworkAttachment::None).await;
     let refused = lab.runtime.start(&id).await;
-    let is_guest = matches!(refused, Err(Error::Unsupported { capability: coracle_runtime::Capability::Guest, .. }));
+    let is_guest = matches!(refused, Err(Error::Unsupported { capability: coracle_types::Capability::Guest, .. }));
     assert!(is_guest, "{refused:?}");
     lab.check_nothing_left(&id);
     lab.runtime.remove(&id).await.unwrap();
@@ -131,12 +128,12 @@ async fn a_command_is_ended_at_its_limit() {
     for runtime in [OciRuntime::Runc] {
         let Some(lab) = Lab::new(runtime).await else { continue };
         let Some(container) = lab.run(NetworkAttachment::None).await else { continue };
-        let limits = coracle_runtime::ExecLimits {
+        let limits = coracle_types::ExecLimits {
             total: Some(Duration::from_millis(700)),
             grace: Duration::from_millis(50),
             ..Default::default()
         };
-        let endless = coracle_runtime::Exec { limits, ..argv(&["sleep", "1000"]) };
+        let endless = coracle_types::Exec { limits, ..argv(&["sleep", "1000"]) };
         let it = lab.runtime.exec(&container.id, endless).await.unwrap();
         assert!(matches!(it.exit, Exit::TimedOut(_)), "{runtime}: {it:?}");
         let running = lab.plain(&container.id, sh("ps | grep -c '[s]leep 1000'")).await;

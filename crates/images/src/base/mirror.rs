@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::Excerpt;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
+use coracle_host::process::{self, Invocation, Stdin};
+use coracle_types::Excerpt;
 
 use super::apt::{self, DEBIAN};
 use super::bootstrap::Bootstrap;

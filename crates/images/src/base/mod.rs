@@ -21,7 +21,8 @@ use std::fs::File;
 use std::io::{self, Seek};
 use std::path::Path;
 
-use coracle_runtime::{ContainerRuntime, ImageImport, ImageRef, RecordId};
+use coracle_runtime::{ContainerRuntime, ImageImport};
+use coracle_types::{ImageRef, RecordId};
 use sha2::{Digest, Sha256};
 
 pub use self::bootstrap::Bootstrap;
@@ -154,7 +155,7 @@ async fn import(
         tar.rewind().map_err(BaseError::io("read the base's archive again"))?;
         let import = ImageImport { tar, tag: reference.clone(), env: env.to_vec(), labels: labels.clone() };
         match runtime.import_image(import).await {
-            Err(coracle_runtime::Error::Unreadable { .. }) if attempts < IMPORT_ATTEMPTS => {}
+            Err(coracle_types::Error::Unreadable { .. }) if attempts < IMPORT_ATTEMPTS => {}
             imported => break imported?,
         }
     };

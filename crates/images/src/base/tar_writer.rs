@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer};
+use coracle_archive::tar::{EntryKind, FileTime, TarEntry, Writer};
 
 use super::tree::{Node, Tree};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Chunk, is_deceptive};
+use coracle_types::{Chunk, is_deceptive};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -95,7 +95,7 @@ impl<'a> OutputTail<'a> {
 mod tests {
     use std::sync::Mutex;
 
-    use coracle_runtime::Stream;
+    use coracle_types::Stream;
 
     use super::*;
 

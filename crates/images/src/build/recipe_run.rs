@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{Command, ContainerPath, Error as EngineError, Exec, ExecOutput, Exit, Ids, LimitKind};
+use coracle_client::Link;
+use coracle_protocol::EnsureUser;
+use coracle_types::{Command, ContainerPath, Error as EngineError, Exec, ExecOutput, Exit, Ids, LimitKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 

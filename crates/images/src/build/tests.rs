@@ -1,9 +1,8 @@
+use coracle_client::LinkSettings;
 use coracle_runtime::fake::Verb;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{
-    ContainerName, CreateSpec, FakeRuntime, GuestDelivery, LabelFilter, LabelNamespace, LinkSettings,
-    NetworkAttachment, Policy, Secret, admit,
-};
+use coracle_runtime::{CreateSpec, FakeRuntime, GuestDelivery, LabelFilter, NetworkAttachment, Policy, admit};
+use coracle_types::{ContainerName, LabelNamespace, Secret};
 use tempfile::TempDir;
 
 use super::*;

@@ -1,6 +1,7 @@
 //! Listing and removing cached images and bases.
 
-use coracle_runtime::{ContainerRuntime, Image, ImageId, ImageRef, LabelFilter};
+use coracle_runtime::{ContainerRuntime, Image, LabelFilter};
+use coracle_types::{ImageId, ImageRef};
 use serde::Serialize;
 
 use super::Cache;

@@ -1,6 +1,7 @@
 //! From a container in which a recipe was run to a cached image.
 
-use coracle_runtime::{ByteSize, Container, ContainerId, ContainerRuntime, Image, ImageId, LabelFilter};
+use coracle_runtime::{Container, ContainerRuntime, Image, LabelFilter};
+use coracle_types::{ByteSize, ContainerId, ImageId};
 
 use super::Cache;
 use super::image::{CONTENTS, CachedImage, KIND};

@@ -1,6 +1,7 @@
 //! A cached image and its labels.
 
-use coracle_runtime::{Image, ImageRef};
+use coracle_runtime::Image;
+use coracle_types::ImageRef;
 use jiff::Timestamp;
 
 use crate::profile::Purpose;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::ImageId;
+use coracle_types::ImageId;
 use jiff::Timestamp;
 
 use super::Cache;

@@ -1,17 +1,15 @@
-use coracle_runtime::ImageCommit;
-use coracle_runtime::ImageStore as _;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use coracle_client::LinkSettings;
 use coracle_runtime::fake::Verb;
 use coracle_runtime::labels::Signer;
 use coracle_runtime::{
-    ByteSize, Command, ContainerId, ContainerName, ContainerPath, CreateSpec, Exec, FakeRuntime, GuestDelivery, Ids,
-    ImageConfig, LabelNamespace, LinkSettings, NetworkAttachment, Policy, Secret, admit,
+    CreateSpec, FakeRuntime, GuestDelivery, ImageCommit, ImageConfig, ImageStore as _, NetworkAttachment, Policy, admit,
 };
+use coracle_types::{ByteSize, Command, ContainerId, ContainerName, ContainerPath, Exec, Ids, LabelNamespace, Secret};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-
-use std::collections::BTreeMap;
 
 use super::*;
 use crate::build::run_recipe;

@@ -1,10 +1,10 @@
-use coracle_runtime::ImageStore as _;
 use std::path::Path;
 use std::sync::Mutex;
 
 use coracle_runtime::fake::Verb;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{EngineKind, FakeRuntime, LabelFilter, LabelNamespace, Secret};
+use coracle_runtime::{FakeRuntime, ImageStore as _, LabelFilter};
+use coracle_types::{EngineKind, LabelNamespace, Secret};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 

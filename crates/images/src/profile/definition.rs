@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::passthrough::Passthrough;

@@ -1,6 +1,6 @@
 //! The name of a profile.
 
-use coracle_runtime::InvalidName;
+use coracle_types::InvalidName;
 use serde::{Deserialize, Serialize};
 
 /// Stands for the purpose of a repository.

@@ -1,6 +1,6 @@
 //! The images of sessions' containers and of sandboxes.
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
 use super::{Profile, table};
 use crate::packages::listed;

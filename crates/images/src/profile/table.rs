@@ -1,6 +1,6 @@
 //! The profiles that are built in.
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 
 use super::definition::Profile;
 use super::error::ProfileError;

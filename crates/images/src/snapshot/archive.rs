@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use coracle_runtime::archive::image::ImageArchive;
-use coracle_runtime::archive::oci::ImageError;
+use coracle_archive::image::ImageArchive;
+use coracle_archive::oci::ImageError;
 use coracle_runtime::labels::{SNAPSHOT, SNAPSHOT_NAME};
-use coracle_runtime::{ContainerName, ContainerPath, ContainerRuntime, Image, RecordId, SnapshotName};
+use coracle_runtime::{ContainerRuntime, Image};
+use coracle_types::{ContainerName, ContainerPath, RecordId, SnapshotName};
 use jiff::Timestamp;
 
 use super::image::{SnapshotImage, SnapshotOrigin};

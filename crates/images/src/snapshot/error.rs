@@ -1,7 +1,7 @@
 //! What can go wrong with a snapshot, by what a caller can do about it.
 
-use coracle_runtime::SnapshotName;
-use coracle_runtime::archive::oci::ImageError;
+use coracle_archive::oci::ImageError;
+use coracle_types::SnapshotName;
 
 /// Why there is no snapshot, or why it stays.
 #[non_exhaustive]
@@ -45,5 +45,5 @@ pub enum Error {
     Image(#[from] crate::Error),
     /// The engine failed.
     #[error(transparent)]
-    Engine(#[from] coracle_runtime::Error),
+    Engine(#[from] coracle_types::Error),
 }

@@ -1,7 +1,8 @@
 //! A snapshot, and the container that it is of.
 
+use coracle_runtime::Image;
 use coracle_runtime::labels::SNAPSHOT_NAME;
-use coracle_runtime::{ContainerPath, Image, ImageRef, SnapshotName};
+use coracle_types::{ContainerPath, ImageRef, SnapshotName};
 use jiff::Timestamp;
 
 use crate::profile::Purpose;

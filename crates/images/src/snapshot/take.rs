@@ -3,7 +3,8 @@
 use std::fs::File;
 
 use coracle_runtime::labels::SNAPSHOT;
-use coracle_runtime::{Container, ContainerRuntime, Image, ImageId, SnapshotName};
+use coracle_runtime::{Container, ContainerRuntime, Image};
+use coracle_types::{ImageId, SnapshotName};
 use jiff::Timestamp;
 
 use super::image::{SnapshotImage, SnapshotOrigin};

@@ -1,9 +1,6 @@
-use coracle_runtime::ImageCommit;
-use coracle_runtime::ImageStore as _;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{
-    ContainerId, ContainerName, CreateSpec, FakeRuntime, Ids, LabelNamespace, NetworkAttachment, Policy, Secret, admit,
-};
+use coracle_runtime::{CreateSpec, FakeRuntime, ImageCommit, ImageStore as _, NetworkAttachment, Policy, admit};
+use coracle_types::{ContainerId, ContainerName, Ids, LabelNamespace, Secret};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -167,7 +164,7 @@ async fn what_containers_are_made_of_is_not_deleted() {
 
 /// An archive with these labels in place of its own.
 async fn relabelled(w: &World, change: impl FnOnce(&mut std::collections::BTreeMap<String, String>)) -> std::fs::File {
-    use coracle_runtime::archive::image::ImageArchive;
+    use coracle_archive::image::ImageArchive;
 
     let (snapshots, archive) = (w.snapshots_of(1), tempfile::tempfile().unwrap());
     let base = snapshots.find(&w.fake, &name("base")).await.unwrap();

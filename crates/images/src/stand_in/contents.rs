@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 use serde::{Deserialize, Serialize};
 
 use super::expected::{Distribution, ImageExpectation, Toolchain, Version};

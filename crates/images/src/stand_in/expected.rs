@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use coracle_runtime::ImageRef;
+use coracle_types::ImageRef;
 use serde::{Deserialize, Serialize};
 
 /// A language whose official image we can stand in for.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{Command, ContainerPath, Exec, Ids};
+use coracle_client::Link;
+use coracle_types::{Command, ContainerPath, Exec, Ids};
 
 use super::contents::{Contents, InstalledToolchain, System};
 use super::expected::Toolchain;

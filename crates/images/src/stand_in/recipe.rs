@@ -214,7 +214,7 @@ fn requirements(package: &str, toolchain: Toolchain, version: &Version) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ImageRef;
+    use coracle_types::ImageRef;
 
     use crate::stand_in::bootstrap;
 

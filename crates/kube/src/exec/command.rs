@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use coracle_runtime::host::drain::{Drain, DrainOutcome};
-use coracle_runtime::{Error, ExecLimits, ExecOutput, Result};
+use coracle_host::drain::{Drain, DrainOutcome};
+use coracle_types::{Error, ExecLimits, ExecOutput, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachParams;
 use tokio_util::sync::CancellationToken;

@@ -3,7 +3,7 @@
 //! A node reports the end of a command only when everything that has its outputs open has ended, also what the command left
 //! running.
 
-use coracle_runtime::host::drain::ProgramPipe;
+use coracle_host::drain::ProgramPipe;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::oneshot;
 

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::drain::{Drain, DrainOutcome};
+use coracle_host::drain::{Drain, DrainOutcome};
 use coracle_runtime::plain_exec::{END_TREE, ENTER, IS_DIR, MARK};
-use coracle_runtime::{
+use coracle_types::{
     Capability, ContainerId, ContainerStatus, Error, Exec, ExecOutput, Exit, Ids, Input, Result, random_hex,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -253,7 +253,7 @@ fn not_running(pod: &Pod, output: Option<ExecOutput>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{Command, ContainerPath};
+    use coracle_types::{Command, ContainerPath};
 
     use super::*;
 

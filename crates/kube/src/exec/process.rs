@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
-use coracle_runtime::host::drain::{ProgramPipe, RunningProgram};
+use coracle_host::drain::{ProgramPipe, RunningProgram};
 use futures_util::FutureExt as _;
 use futures_util::future::Shared;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;

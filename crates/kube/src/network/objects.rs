@@ -144,7 +144,7 @@ fn named(network: &NetworkCreate) -> serde_json::Result<ObjectMeta> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::NetworkName;
+    use coracle_types::NetworkName;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! The policies of Pods on no named network, made before the first of them.
 
-use coracle_runtime::{NetworkAttachment, Result};
+use coracle_runtime::NetworkAttachment;
+use coracle_types::Result;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::PostParams;
 

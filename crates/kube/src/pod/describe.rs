@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Container, ContainerId, ContainerStatus, Error, ImageId, Limits, MountPoint, Result};
+use coracle_runtime::{Container, Limits, MountPoint};
+use coracle_types::{ContainerId, ContainerStatus, Error, ImageId, Result};
 use k8s_openapi::api::core::v1::{Container as KubeContainer, Pod};
 
 use super::metadata::{ALONE, NO_NETWORK};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use coracle_protocol::paths;
-use coracle_runtime::{ByteSize, CreateSpec, Limits};
+use coracle_runtime::{CreateSpec, Limits};
+use coracle_types::ByteSize;
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

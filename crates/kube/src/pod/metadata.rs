@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{Error, NetworkAttachment, Result};
+use coracle_runtime::NetworkAttachment;
+use coracle_types::{Error, Result};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::spec::{PodRequest, network_name};

@@ -1,6 +1,7 @@
 //! The Pod of a requested container.
 
-use coracle_runtime::{Capability, CreateSpec, EngineKind, Error, GuestDelivery, NetworkAttachment, Placed, Result};
+use coracle_runtime::{CreateSpec, GuestDelivery, NetworkAttachment, Placed};
+use coracle_types::{Capability, EngineKind, Error, Result};
 use k8s_openapi::api::core::v1::{HostAlias, LocalObjectReference, Pod, PodDNSConfig, PodSpec, Toleration};
 
 use super::guest_container::guest_container;

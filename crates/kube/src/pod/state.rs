@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerStatus, Error};
+use coracle_types::{ContainerStatus, Error};
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus as StatusOf, Pod};
 
 use crate::names::{GUEST, MAIN, STARTED};

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use coracle_runtime::{
-    ByteSize, Capabilities, Capability, ContainerName, ContainerPath, ContainerStatus, CreateSpec, Error,
-    GuestDelivery, HostEntry, Ids, ImageId, ImageRef, Limits, NetworkAttachment, Placed, Policy, Port, Protocol,
-    Result, Tmpfs, Ulimits, VolumeMount, VolumeName, admit,
+    Capabilities, CreateSpec, GuestDelivery, HostEntry, Limits, NetworkAttachment, Placed, Policy, Port, Protocol,
+    Tmpfs, Ulimits, VolumeMount, admit,
+};
+use coracle_types::{
+    ByteSize, Capability, ContainerName, ContainerPath, ContainerStatus, Error, Ids, ImageId, ImageRef, Result,
+    VolumeName,
 };
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};

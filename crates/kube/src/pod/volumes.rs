@@ -1,7 +1,8 @@
 //! Directories of a Pod that are not its image's.
 
 use coracle_protocol::paths;
-use coracle_runtime::{Access, ByteSize, Placed};
+use coracle_runtime::{Access, Placed};
+use coracle_types::ByteSize;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

@@ -1,7 +1,8 @@
 //! The configuration of an image, as registries serve it.
 
-use coracle_runtime::archive::oci::Configuration;
-use coracle_runtime::{Image, ImageId};
+use coracle_archive::oci::Configuration;
+use coracle_runtime::Image;
+use coracle_types::ImageId;
 
 /// What a registry tells of one image of one architecture.
 #[derive(Clone, Debug)]

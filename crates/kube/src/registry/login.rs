@@ -4,8 +4,8 @@
 
 use std::net::IpAddr;
 
-use coracle_runtime::Secret;
-use coracle_runtime::host::registry_login::{CredentialKind, HUB, HUB_ALIASES, LoginFiles, RegistryPath};
+use coracle_host::registry_login::{CredentialKind, HUB, HUB_ALIASES, LoginFiles, RegistryPath};
+use coracle_types::Secret;
 use oci_client::Reference;
 use oci_client::secrets::RegistryAuth;
 
@@ -61,7 +61,7 @@ fn is_local(registry: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::host::registry_login::LoginOptions;
+    use coracle_host::registry_login::LoginOptions;
 
     use super::*;
 

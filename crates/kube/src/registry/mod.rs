@@ -8,8 +8,8 @@ use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::host::registry_login::LoginFiles;
-use coracle_runtime::{Error, Excerpt, ImageRef, Result};
+use coracle_host::registry_login::LoginFiles;
+use coracle_types::{Error, Excerpt, ImageRef, Result};
 use futures_util::TryStreamExt as _;
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};

@@ -4,10 +4,8 @@ use std::fs::File;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::{
-    Capability, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageId, ImageImport, ImageRef, ImageStore,
-    LabelFilter, Result,
-};
+use coracle_runtime::{Image, ImageBuild, ImageCommit, ImageImport, ImageStore, LabelFilter};
+use coracle_types::{Capability, Error, Excerpt, ImageId, ImageRef, Result};
 
 use super::KubeRuntime;
 use crate::images::{LOOK, find_image};

@@ -9,11 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings, SocketAt};
 use coracle_runtime::stack_model::StackModel;
 use coracle_runtime::{
-    Capability, Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo,
-    EngineKind, Excerpt, Exec, ExecOutput, Handle, Health, LabelFilter, Link, LinkSettings, Placed, ProjectName,
-    RemovalOutcome, Result, SocketAt, StackUp, Stacks,
+    Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, Health, LabelFilter, Placed, RemovalOutcome,
+    StackUp, Stacks,
+};
+use coracle_types::{
+    Capability, ContainerId, ContainerPath, EngineKind, Excerpt, Exec, ExecOutput, Handle, ProjectName, Result,
 };
 
 use crate::cluster::Cluster;
@@ -33,7 +36,7 @@ impl KubeRuntime {
     /// Reads the cluster's address. Asks it nothing.
     ///
     /// # Errors
-    /// [`coracle_runtime::Error::Unavailable`] when its file cannot be read.
+    /// [`coracle_types::Error::Unavailable`] when its file cannot be read.
     pub fn open(settings: KubeSettings) -> Result<Self> {
         Ok(Self { cluster: Arc::new(Cluster::open(settings)?) })
     }
@@ -41,7 +44,7 @@ impl KubeRuntime {
     /// Version, namespace, and the rights that are missing there.
     ///
     /// # Errors
-    /// [`coracle_runtime::Error::Unavailable`] when the API server does not answer, or not this account.
+    /// [`coracle_types::Error::Unavailable`] when the API server does not answer, or not this account.
     pub async fn preflight(&self) -> Result<KubePreflight> {
         crate::preflight::preflight(&self.cluster).await
     }

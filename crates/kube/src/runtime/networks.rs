@@ -1,7 +1,8 @@
 //! The networks of a cluster.
 
 use async_trait::async_trait;
-use coracle_runtime::{Capability, Error, LabelFilter, Network, NetworkCreate, NetworkName, Networks, Result};
+use coracle_runtime::{LabelFilter, Network, NetworkCreate, Networks};
+use coracle_types::{Capability, Error, NetworkName, Result};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};

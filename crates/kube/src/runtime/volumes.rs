@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use coracle_runtime::{ByteSize, Error, LabelFilter, Result, Volume, VolumeCreate, Volumes};
+use coracle_runtime::{LabelFilter, Volume, VolumeCreate, Volumes};
+use coracle_types::{ByteSize, Error, Result};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, Pod, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

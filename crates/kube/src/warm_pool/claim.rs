@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, Error, NetworkAttachment, Result};
+use coracle_runtime::NetworkAttachment;
+use coracle_types::{ContainerId, Error, Result};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;

@@ -1,6 +1,6 @@
 //! The kinds of agent-sandbox, as far as they are used: `extensions.agents.x-k8s.io/v1beta1` and `agents.x-k8s.io/v1beta1`.
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use k8s_openapi::api::core::v1::PodSpec;
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind, Object};

@@ -1,6 +1,6 @@
 //! Whether a pool is there.
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use kube::core::{ApiResource, Object};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ pub(super) const NO_GUEST_IMAGE: &str =
 /// Pods of the pool that are ready.
 ///
 /// # Errors
-/// [`coracle_runtime::Error::WarmPool`] when the pool, its template or agent-sandbox is missing.
+/// [`coracle_types::Error::WarmPool`] when the pool, its template or agent-sandbox is missing.
 pub(crate) async fn check_pool(cluster: &Cluster, pool: &str) -> Result<u32> {
     if cluster.settings.guest_image.is_none() {
         return Err(unusable(pool, NO_GUEST_IMAGE));

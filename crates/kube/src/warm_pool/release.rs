@@ -1,6 +1,6 @@
 //! Deletes the claim of a container.
 
-use coracle_runtime::{ContainerId, Result};
+use coracle_types::{ContainerId, Result};
 use kube::api::{DeleteParams, ListParams};
 
 use super::objects::{ClaimSpec, ClaimStatus, claims, objects};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::{DirExt, SystemTimeSpec};
 use cap_std::fs::Dir;
-use coracle_runtime::archive::transfer::{self, TransferReport};
+use coracle_archive::transfer::{self, TransferReport};
 use coracle_runtime::{PolicyRefusal, Problem};
 
 use super::request::{CopyRequest, cannot_spool};
@@ -154,9 +154,9 @@ fn children(dir: &Dir) -> Result<Vec<String>> {
 mod tests {
     use std::io::Write;
 
-    use coracle_runtime::archive::transfer::{Limits, Writer};
-    use coracle_runtime::host::fs::HostPath;
-    use coracle_runtime::{ContainerPath, Ids};
+    use coracle_archive::transfer::{Limits, Writer};
+    use coracle_host::fs::HostPath;
+    use coracle_types::{ContainerPath, Ids};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _};
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 
 use super::destination::check_protected;
 use super::request::cannot_spool;

@@ -1,11 +1,10 @@
 //! What stands at paths of a container, for copies: seen by the guest's own code, or without a guest by the engine's archive
 //! calls. No program of the container is run: it would run as root, and the image or an earlier copy can replace it.
 
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
-use coracle_runtime::{
-    Capability, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, Ids, PathKind, path_kind,
-};
+use coracle_client::Link;
+use coracle_protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
+use coracle_runtime::{ContainerRuntime, PathKind, path_kind};
+use coracle_types::{Capability, ContainerId, ContainerPath, Error as Engine, Ids};
 
 use crate::{Error, Result};
 

@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use coracle_runtime::ContainerPath;
-use coracle_runtime::archive::transfer::{self, Limits, TransferReport, Writer};
-use coracle_runtime::host::fs::HostPath;
+use coracle_archive::transfer::{self, Limits, TransferReport, Writer};
+use coracle_host::fs::HostPath;
+use coracle_types::ContainerPath;
 
 use super::meter::CopyMeter;
 use crate::{Error, Result};

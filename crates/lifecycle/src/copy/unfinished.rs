@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cap_fs_ext::DirExt as _;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, MetadataExt as _};
-use coracle_runtime::{ProcessId, random_hex};
+use coracle_types::{ProcessId, random_hex};
 use serde::{Deserialize, Serialize};
 
 use super::request::cannot_spool;
@@ -52,7 +52,7 @@ impl UnfinishedName {
             let note = Note { dir: path.to_owned(), name: name.clone(), owner, device: meta.dev(), inode: meta.ino() };
             std::fs::create_dir_all(notes)?;
             let at = notes.join(id);
-            coracle_runtime::host::fs::replace(&at, &serde_json::to_vec(&note)?)?;
+            coracle_host::fs::replace(&at, &serde_json::to_vec(&note)?)?;
             Ok(Self { dir: dir.try_clone()?, name, note: at })
         };
         unfinished().map_err(cannot_spool)

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
 
-use coracle_runtime::archive::tar::{EntryKind, FileSpan, Reader};
-use coracle_runtime::archive::transfer::{self, TransferReport, Writer, plain_name};
-use coracle_runtime::link::protocol::{FileEntry, FileKind};
-use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{ContainerPath, Error as Engine, Ids, Input};
+use coracle_archive::tar::{EntryKind, FileSpan, Reader};
+use coracle_archive::transfer::{self, TransferReport, Writer, plain_name};
+use coracle_client::{Link, WriteFile};
+use coracle_protocol::{FileEntry, FileKind};
+use coracle_types::{ContainerPath, Error as Engine, Ids, Input};
 use futures_util::stream::{self, Stream, StreamExt as _, TryStreamExt as _};
 use tokio_util::io::StreamReader;
 
@@ -249,14 +249,14 @@ fn below(path: &ContainerPath, within: &str) -> Result<ContainerPath> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::archive::tar::TarEntry;
+    use coracle_archive::tar::TarEntry;
     use tokio::io::AsyncReadExt as _;
 
     use super::*;
 
     #[tokio::test]
     async fn files_that_are_sent_at_the_same_time_do_not_mix() {
-        let mut writer = coracle_runtime::archive::tar::Writer::new(tempfile::tempfile().unwrap());
+        let mut writer = coracle_archive::tar::Writer::new(tempfile::tempfile().unwrap());
         let size = 3 * AT_ONCE + 5;
         for byte in *b"ab" {
             let entry = TarEntry::new(format!("it/{}", char::from(byte)), EntryKind::file(size), 0o644);

@@ -1,6 +1,7 @@
 //! The volume of a container that is being made.
 
-use coracle_runtime::{Access, ContainerPath, VolumeMount, VolumeName, random_hex};
+use coracle_runtime::{Access, VolumeMount};
+use coracle_types::{ContainerPath, VolumeName, random_hex};
 
 use super::Creation;
 use crate::Result;

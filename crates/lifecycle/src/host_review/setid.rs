@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{Access, Command, ContainerPath, Exec, ExecLimits, Exit, Ids};
+use coracle_client::Link;
+use coracle_runtime::Access;
+use coracle_types::{Command, ContainerPath, Exec, ExecLimits, Exit, Ids};
 
 use crate::Record;
 

@@ -1,7 +1,8 @@
 //! What is a candidate, and what stays after all.
 
-use coracle_runtime::link::LinkSettings;
-use coracle_runtime::{FakeRuntime, LabelNamespace};
+use coracle_client::LinkSettings;
+use coracle_runtime::FakeRuntime;
+use coracle_types::LabelNamespace;
 
 use super::*;
 use crate::SavePolicy;

@@ -1,6 +1,7 @@
 //! What is remembered of the guest of a container.
 
-use coracle_runtime::{Container, Ids, ProcessId};
+use coracle_runtime::Container;
+use coracle_types::{Ids, ProcessId};
 use serde::{Deserialize, Serialize};
 
 /// What a record knows of the guest.

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use coracle_runtime::random_hex;
+use coracle_types::random_hex;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::{Errno, Result};
 

@@ -1,6 +1,6 @@
 //! Why something cannot be saved.
 
-use coracle_runtime::Error as Engine;
+use coracle_types::Error as Engine;
 
 /// Why something cannot be saved.
 #[non_exhaustive]

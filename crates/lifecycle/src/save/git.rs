@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{ContainerPath, Exit, Ids, git};
+use coracle_client::Link;
+use coracle_host::hardened as git;
+use coracle_types::{ContainerPath, Exit, Ids};
 use tokio::time::Instant;
 
 use super::error::SaveError;
@@ -116,7 +117,7 @@ impl<'a> Git<'a> {
         match stream_stdout(self.link, exec, receiver, missing).await? {
             Ok(output) => Ok(output.exit),
             // The directory is gone, or the user does not exist.
-            Err(coracle_runtime::Error::NoSuchPath(_) | coracle_runtime::Error::Refused(_)) => Ok(Exit::Code(127)),
+            Err(coracle_types::Error::NoSuchPath(_) | coracle_types::Error::Refused(_)) => Ok(Exit::Code(127)),
             Err(err) => Err(SaveError::Inside(err)),
         }
     }

@@ -3,9 +3,10 @@
 //! A repository there is untrusted, and so may git itself be: it runs as a user who could start it at any time. Settings of
 //! the repository that would start programs are overruled, and what git prints is data.
 
-use coracle_runtime::git::{self, Side};
-use coracle_runtime::link::Link;
-use coracle_runtime::{Command, ContainerPath, Exec, ExecOutput, Ids, Result, Stream};
+use coracle_client::Link;
+use coracle_host::hardened as git;
+use coracle_host::hardened::Side;
+use coracle_types::{Command, ContainerPath, Exec, ExecOutput, Ids, Result, Stream};
 use tokio::sync::mpsc;
 
 /// Where git runs, and on which repository.

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use cap_fs_ext::DirExt as _;
 use cap_std::fs::Dir;
-use coracle_runtime::{is_deceptive, shell_word};
+use coracle_runtime::shell_word;
+use coracle_types::is_deceptive;
 
 /// What a name ends in that means nothing to programs.
 const INERT: &str = ".inert";

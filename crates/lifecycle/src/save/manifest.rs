@@ -1,6 +1,6 @@
 //! The manifest of a save, which is stored beside its parts.
 
-use coracle_runtime::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, RecordId};
+use coracle_types::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, RecordId};
 use serde::{Deserialize, Serialize};
 
 use crate::record::Record;

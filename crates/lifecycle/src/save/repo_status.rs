@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use coracle_runtime::archive::transfer::plain_name;
+use coracle_archive::transfer::plain_name;
 
 use super::limits::PRUNED;
 

@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
-use coracle_runtime::archive::transfer::{self, Limits, SkippedEntry, Unpack};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Command, ContainerPath, Exec, ExecTarget, Exit, random_hex};
+use coracle_archive::transfer::{self, Limits, SkippedEntry, Unpack};
+use coracle_host::fs::HostPath;
+use coracle_runtime::ExecTarget;
+use coracle_types::{Command, ContainerPath, Exec, Exit, random_hex};
 use serde::Serialize;
 
 use super::inert::{InertRepositories, renamed};
@@ -291,7 +292,7 @@ impl RestoreTarget<'_> {
         exec.limits.total = Some(GIT_TIME);
         match self.inside.exec(exec).await {
             Ok(output) => Ok(output.exit == Exit::Code(0)),
-            Err(coracle_runtime::Error::NoSuchPath(_)) => Ok(false),
+            Err(coracle_types::Error::NoSuchPath(_)) => Ok(false),
             Err(err) => Err(err.into()),
         }
     }

@@ -1,6 +1,6 @@
 //! Directories that may have unsaved work.
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 use jiff::Timestamp;
 
 use crate::record::Record;

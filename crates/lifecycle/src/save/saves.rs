@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::digest;
-use coracle_runtime::{ContainerName, ContainerPath, parse_stored};
+use coracle_host::fs::digest;
+use coracle_types::{ContainerName, ContainerPath, parse_stored};
 use jiff::Timestamp;
 
 use super::manifest::{SaveManifest, SavedItem, SavedPart};
@@ -203,9 +203,9 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use coracle_runtime::host::find_program::find_program;
-    use coracle_runtime::host::process::{Invocation, Stdin, run};
-    use coracle_runtime::{ContainerPath, LabelNamespace};
+    use coracle_host::find_program::find_program;
+    use coracle_host::process::{Invocation, Stdin, run};
+    use coracle_types::{ContainerPath, LabelNamespace};
 
     use super::*;
     use crate::record::tests::record;

@@ -10,9 +10,10 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use coracle_runtime::archive::tar::{EntryKind, FileSpan, ReadError, Reader};
-use coracle_runtime::archive::transfer::{MAX_PATH, Writer, plain_name, shown};
-use coracle_runtime::{ContainerPath, ContainerRuntime, Error as Engine};
+use coracle_archive::tar::{EntryKind, FileSpan, ReadError, Reader};
+use coracle_archive::transfer::{MAX_PATH, Writer, plain_name, shown};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::{PathError, SaveError};

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::archive::transfer::plain_name;
-use coracle_runtime::link::protocol::{ErrorCode, ExecState as JobState, FileRef, ScanEntry, UserSpec};
-use coracle_runtime::link::{Link, ScanOptions};
-use coracle_runtime::{Baseline, ContainerPath, Error as Engine, Ids, JobId};
+use coracle_archive::transfer::plain_name;
+use coracle_client::{Link, ScanOptions};
+use coracle_protocol::{ErrorCode, ExecState as JobState, FileRef, ScanEntry, UserSpec};
+use coracle_runtime::Baseline;
+use coracle_types::{ContainerPath, Error as Engine, Ids, JobId};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -51,7 +52,7 @@ struct WorkScan {
 }
 
 /// Ends all that runs.
-pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_runtime::Result<()> {
+pub(crate) async fn end_commands(link: &Link, grace: Duration) -> coracle_types::Result<()> {
     let jobs = link.jobs().await?;
     let mut ending = JoinSet::new();
     for job in jobs.iter().filter(|it| it.end.state == JobState::Running) {

@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Ids;
-use coracle_runtime::archive::transfer::{self, Limits, Writer};
-use coracle_runtime::host::fs::{ContentDigest, digest, sync_entry};
+use coracle_archive::transfer::{self, Limits, Writer};
+use coracle_host::fs::{ContentDigest, digest, sync_entry};
+use coracle_types::Ids;
 use jiff::Timestamp;
 use tempfile::TempDir;
 

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Component;
 use std::sync::Arc;
 
-use coracle_runtime::{
-    Container, ContainerName, ContainerPath, ContainerRuntime, Handle, Ids, LabelFilter, MountPoint, Volume, VolumeName,
-};
+use coracle_runtime::{Container, ContainerRuntime, LabelFilter, MountPoint, Volume};
+use coracle_types::{ContainerName, ContainerPath, Handle, Ids, VolumeName};
 use jiff::Timestamp;
 
 use super::inspect::{is_of, record_of};

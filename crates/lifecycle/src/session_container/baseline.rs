@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use coracle_runtime::host::fs::remove;
-use coracle_runtime::{Baseline, ContainerName, parse_stored};
+use coracle_host::fs::remove;
+use coracle_runtime::Baseline;
+use coracle_types::{ContainerName, parse_stored};
 
 use super::SessionContainers;
 use crate::store::{own_directory, write_whole};

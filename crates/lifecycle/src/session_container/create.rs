@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::protocol::{EnsureUser, FileRef, UserSpec};
-use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{Access, ByteSize, ContainerPath, ContainerRuntime, Ids, Input, VolumeMount, admit, random_hex};
+use coracle_client::{Link, WriteFile};
+use coracle_protocol::{EnsureUser, FileRef, UserSpec};
+use coracle_runtime::{Access, ContainerRuntime, VolumeMount, admit};
+use coracle_types::{ByteSize, ContainerPath, Ids, Input, random_hex};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -226,7 +227,7 @@ fn created(plan: &ContainerTemplate) -> ContainerEvent {
     }
 }
 
-fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_runtime::ProcessId>) -> NewRecord {
+fn draft(plan: &ContainerTemplate, record: &SlotRecord, owner: Option<coracle_types::ProcessId>) -> NewRecord {
     NewRecord {
         name: plan.spec.name.clone(),
         role: record.role.into(),

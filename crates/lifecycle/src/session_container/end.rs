@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{Capabilities, ContainerName, ContainerRuntime, CreateSpec, ImageRef, NetworkRequest, Policy};
+use coracle_runtime::{Capabilities, ContainerRuntime, CreateSpec, NetworkRequest, Policy};
+use coracle_types::{ContainerName, ImageRef};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 

@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use coracle_runtime::{ContainerId, ContainerName, ContainerRuntime, Handle};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerId, ContainerName, Handle};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::timeout;
 
@@ -200,7 +201,7 @@ impl SessionContainers {
         }
     }
 
-    async fn is_in_use(&self, slot: &Slot, link: &coracle_runtime::Link) -> bool {
+    async fn is_in_use(&self, slot: &Slot, link: &coracle_client::Link) -> bool {
         let jobs = async { link.jobs().await.is_ok_and(|it| it.iter().any(|it| it.ended_ms.is_none())) };
         slot.is_called() || jobs.await
     }
@@ -210,11 +211,11 @@ impl SessionContainers {
         &self,
         slot: &Arc<Slot>,
         ask: EnsureRequest<'_>,
-        (mut record, link): (SlotRecord, coracle_runtime::Link),
+        (mut record, link): (SlotRecord, coracle_client::Link),
         made: bool,
     ) -> Result<Ready, SlotError> {
         let news = record.news.take();
-        if !record.owner.as_ref().is_some_and(coracle_runtime::ProcessId::alive) {
+        if !record.owner.as_ref().is_some_and(coracle_types::ProcessId::alive) {
             record.owner = ask.owner.cloned();
         }
         record.used = ClockReading::now();
@@ -262,7 +263,7 @@ impl SessionContainers {
             Ok(container) if is_of(&self.store, runtime, slot, &container) && is_itself(slot, &container) => {
                 Ok(record_of(&self.store, runtime, &container))
             }
-            Ok(_) | Err(coracle_runtime::Error::NoSuchContainer(_)) => Ok(None),
+            Ok(_) | Err(coracle_types::Error::NoSuchContainer(_)) => Ok(None),
             Err(err) => Err(err.into()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerName, Ids};
+use coracle_types::{ContainerName, Ids};
 
 use super::Reason;
 use crate::Error;
@@ -58,8 +58,8 @@ impl From<crate::StoreError> for SlotError {
     }
 }
 
-impl From<coracle_runtime::Error> for SlotError {
-    fn from(err: coracle_runtime::Error) -> Self {
+impl From<coracle_types::Error> for SlotError {
+    fn from(err: coracle_types::Error) -> Self {
         Self::Lifecycle(err.into())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coracle_runtime::{ContainerId, ContainerName, ContainerPath, ImageId};
+use coracle_types::{ContainerId, ContainerName, ContainerPath, ImageId};
 use serde::Serialize;
 
 use super::{Reason, SlotError, SlotRecord};

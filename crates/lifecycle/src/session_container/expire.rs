@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::{ContainerName, ContainerRuntime, ProcessId};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerName, ProcessId};
 use tokio::time::{Instant, timeout_at};
 
 use super::end::EndOptions;

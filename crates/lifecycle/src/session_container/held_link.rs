@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_runtime::link::Link;
+use coracle_client::Link;
 
 use super::SessionContainers;
 use crate::record::Record;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
-use coracle_runtime::{Container, ContainerRuntime, ContainerStatus, Error as Engine, Handle};
+use coracle_client::Link;
+use coracle_protocol::LEFT_ALONE;
+use coracle_runtime::{Container, ContainerRuntime};
+use coracle_types::{ContainerStatus, Error as Engine, Handle};
 use tokio::time::timeout;
 
 use super::record::ExitCause;

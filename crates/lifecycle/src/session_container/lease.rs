@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::{ContainerName, ProcessId};
+use coracle_types::{ContainerName, ProcessId};
 use tokio::time::Instant;
 
 use super::{SessionContainers, Slot, SlotError, SlotRecord, lease_from};

@@ -41,4 +41,4 @@ pub use self::registry::SessionContainers;
 use self::registry::{lease_from, millis};
 pub use self::request::{ContainerTemplate, EnsureRequest, Ready, VolumeInit, VolumeInitFuture};
 use self::slot_state::{LiveContainer, Slot, SlotUse};
-pub use coracle_runtime::replacement::{Reason, Replacement};
+pub use coracle_types::replacement::{Reason, Replacement};

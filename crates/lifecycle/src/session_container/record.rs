@@ -5,10 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::host::fs::remove;
-use coracle_runtime::{
-    ContainerId, ContainerName, ContainerPath, ContainerRuntime, EngineKind, Ids, ImageId, ProcessId, VolumeName,
-};
+use coracle_host::fs::remove;
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerId, ContainerName, ContainerPath, EngineKind, Ids, ImageId, ProcessId, VolumeName};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

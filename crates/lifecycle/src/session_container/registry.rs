@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use coracle_runtime::{ContainerId, ContainerName, VolumeName};
+use coracle_types::{ContainerId, ContainerName, VolumeName};
 use jiff::Timestamp;
 
 use super::error::SlotError;
@@ -65,7 +65,7 @@ impl SessionContainers {
 
     pub(super) fn fresh_name(&self, role: SlotRole) -> ContainerName {
         let namespace = self.store.signer().namespace();
-        let name = format!("{namespace}-{}-{}", role.short(), coracle_runtime::random_hex::<8>());
+        let name = format!("{namespace}-{}-{}", role.short(), coracle_types::random_hex::<8>());
         ContainerName::parse(name).expect("a namespace and hex digits are a name")
     }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 
-use coracle_runtime::link::Link;
-use coracle_runtime::{ByteSize, ContainerName, ContainerPath, CreateSpec, Ids, Image, Policy, ProcessId};
+use coracle_client::Link;
+use coracle_runtime::{CreateSpec, Image, Policy};
+use coracle_types::{ByteSize, ContainerName, ContainerPath, Ids, ProcessId};
 
 use super::{BoxError, Replacement, SlotInfo, SlotObserver, SlotUse};
 use crate::GuestProgram;

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use coracle_client::Link;
 use coracle_runtime::ContainerRuntime;
-use coracle_runtime::link::Link;
 use tokio::time::timeout;
 
 use super::error::SlotError;

@@ -1,5 +1,4 @@
-use coracle_runtime::ImageStore as _;
-use coracle_runtime::Volumes as _;
+use coracle_runtime::{ImageStore as _, Volumes as _};
 mod adopting;
 mod ending;
 mod expiring;
@@ -12,12 +11,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings};
 use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
-use coracle_runtime::link::{Link, LinkSettings};
 use coracle_runtime::{
-    ByteSize, Capabilities, ContainerId, ContainerName, ContainerPath, ContainerRuntime, ContainerStatus, CreateSpec,
-    EngineKind, FakeRuntime, Handle, Ids, ImageRef, LabelFilter, LabelNamespace, NetworkRequest, Policy, ProcessId,
-    Tmpfs,
+    Capabilities, ContainerRuntime, CreateSpec, FakeRuntime, LabelFilter, NetworkRequest, Policy, Tmpfs,
+};
+use coracle_types::{
+    ByteSize, ContainerId, ContainerName, ContainerPath, ContainerStatus, EngineKind, Handle, Ids, ImageRef,
+    LabelNamespace, ProcessId,
 };
 use jiff::{SignedDuration, Timestamp};
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use coracle_context::config::ProviderKind;
-use coracle_runtime::{Command, ImageRef};
+use coracle_types::{Command, ImageRef};
 
 pub use self::table::ALL;
 

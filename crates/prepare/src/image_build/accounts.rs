@@ -5,7 +5,8 @@ use coracle_context::engines::Ready;
 use coracle_context::failure::Failure;
 use coracle_lifecycle::Creation;
 use coracle_provision::Accounts;
-use coracle_runtime::{Capabilities, ContainerName, CreateSpec, Image, PatternSet, Policy, admit, random_hex};
+use coracle_runtime::{Capabilities, CreateSpec, Image, PatternSet, Policy, admit};
+use coracle_types::{ContainerName, random_hex};
 
 use crate::resolve;
 

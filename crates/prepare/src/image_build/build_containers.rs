@@ -17,10 +17,8 @@ use coracle_lifecycle::{Creation, NewRecord, Role};
 use coracle_provision::certs::{self, ExtraCertificates};
 use coracle_provision::env::{SessionEnv, Sources, VariableSource};
 use coracle_provision::{ReportItem, Status, StepContext, StepReport};
-use coracle_runtime::{
-    ContainerName, ContainerPath, CreateSpec, Ids, NetworkRequest, PatternSet, Policy, Secret, VolumeMount, admit,
-    random_hex,
-};
+use coracle_runtime::{CreateSpec, NetworkRequest, PatternSet, Policy, VolumeMount, admit};
+use coracle_types::{ContainerName, ContainerPath, Ids, Secret, random_hex};
 
 use super::ResolvedImage;
 use super::builder::Builder;
@@ -165,7 +163,7 @@ pub fn draft(cx: &Context) -> Result<NewRecord, Failure> {
         persistent: false,
         workdir: ContainerPath::root(),
         mount_cwd: false,
-        asked: BTreeMap::new(),
+        request_digests: BTreeMap::new(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         compose_project: None,
         compose_joined: false,

@@ -9,8 +9,9 @@ use coracle_context::failure::Failure;
 use coracle_context::requested::Requested;
 use coracle_images::{BuildOutcome, ImageOrigin, ImageRequest};
 use coracle_provision::certs::ExtraCertificates;
+use coracle_runtime::Image;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{Capability, EngineKind, Error, Image};
+use coracle_types::{Capability, EngineKind, Error};
 
 use super::build_containers::LifecycleContainers;
 use super::builder::Builder;
@@ -95,7 +96,7 @@ fn renewed(
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::{LabelNamespace, Secret};
+    use coracle_types::{LabelNamespace, Secret};
 
     use super::*;
 

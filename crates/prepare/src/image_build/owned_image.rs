@@ -8,7 +8,7 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::requested::Requested;
 use coracle_context::strict::USER;
 use coracle_images::{ImageRequest, OwnedDirectory, Pull, digest_of, profile};
-use coracle_runtime::{Ids, ImageRef};
+use coracle_types::{Ids, ImageRef};
 
 use super::NamedImage;
 use super::builder::{self, build};

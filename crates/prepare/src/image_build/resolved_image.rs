@@ -14,8 +14,9 @@ use coracle_images::{Base, BuildFailure, BuildOutcome, ImageOrigin, ImageRequest
 use coracle_lifecycle::Creation;
 use coracle_provision::StepReport;
 use coracle_provision::certs::ExtraCertificates;
+use coracle_runtime::Image;
 use coracle_runtime::labels::Signer;
-use coracle_runtime::{Image, ImageRef};
+use coracle_types::ImageRef;
 use serde::{Deserialize, Serialize};
 
 use super::build_containers::LifecycleContainers;

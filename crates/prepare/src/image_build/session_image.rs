@@ -10,7 +10,8 @@ use coracle_context::strict;
 use coracle_images::ImageRequest;
 use coracle_images::pin::Pins;
 use coracle_images::profile::{self, Profile, session_images};
-use coracle_runtime::{Image, ImageId, ImageRef, PolicyRefusal, Problem};
+use coracle_runtime::{Image, PolicyRefusal, Problem};
+use coracle_types::{ImageId, ImageRef};
 use coracle_workspace::SlotRole;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -191,7 +192,7 @@ async fn build_named(
 #[cfg(test)]
 mod tests {
     use coracle_context::context::Context;
-    use coracle_runtime::ImageRef;
+    use coracle_types::ImageRef;
 
     use super::not_for_snippets;
 

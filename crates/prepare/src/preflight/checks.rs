@@ -6,7 +6,8 @@ use coracle_context::config::Engine;
 use coracle_context::failure::Failure;
 use coracle_context::guest;
 use coracle_context::host_system::{MissingPrerequisite, guidance};
-use coracle_runtime::{EngineInfo, EngineKind};
+use coracle_runtime::EngineInfo;
+use coracle_types::EngineKind;
 use serde::Serialize;
 
 use super::facts::PreflightFacts;
@@ -338,7 +339,7 @@ fn unverified(facts: &PreflightFacts) -> Check {
 #[cfg(test)]
 mod tests {
     use coracle_context::host_system::System;
-    use coracle_runtime::Error;
+    use coracle_types::Error;
     use insta::assert_snapshot;
 
     use super::super::facts::SkippedEngine;

@@ -2,7 +2,8 @@
 
 use coracle_context::context::Context;
 use coracle_context::engines::ClusterFacts;
-use coracle_runtime::{EngineInfo, EngineKind};
+use coracle_runtime::EngineInfo;
+use coracle_types::EngineKind;
 
 use super::checks::{Check, Status};
 

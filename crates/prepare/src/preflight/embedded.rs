@@ -4,8 +4,8 @@ use coracle_context::engines::obstacles::{NO_OVERLAY, OLD_OVERLAY, namespaces_de
 use coracle_context::host_system::System;
 use coracle_engine::OciRuntime;
 use coracle_engine::preflight::{DataDirectory, FileSystemSupport, IdRanges, Overlay, Readiness, UserNamespaces};
-use coracle_runtime::IsolationKind;
-use coracle_runtime::host::find_program::find_program;
+use coracle_host::find_program::find_program;
+use coracle_types::IsolationKind;
 
 use super::checks::{Check, Status};
 

@@ -8,9 +8,10 @@ use coracle_context::engines::{Choice, data_dir};
 use coracle_context::failure::Failure;
 use coracle_context::host_identity::trusted_path;
 use coracle_context::host_system::System;
+use coracle_host::find_program::find_program_in;
 use coracle_lifecycle::Store;
-use coracle_runtime::host::find_program::find_program_in;
-use coracle_runtime::{EngineInfo, EngineKind, Error};
+use coracle_runtime::EngineInfo;
+use coracle_types::{EngineKind, Error};
 
 use super::checks::Check;
 

@@ -13,14 +13,15 @@ use coracle_context::engines::{Choice, Ready};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host_system;
 use coracle_context::humanize::count;
-use coracle_runtime::{Capability, EngineInfo, EngineKind};
+use coracle_runtime::EngineInfo;
+use coracle_types::{Capability, EngineKind};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use self::checks::{Check, Status};
 use self::facts::PreflightFacts;
-use jiff::Timestamp;
 
 /// The answer of `preflight`.
 #[derive(Debug, JsonSchema, Serialize)]

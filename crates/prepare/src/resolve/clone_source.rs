@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
-use coracle_runtime::{GitRules, GitUrl};
+use coracle_host::git_url::{GitRules, GitUrl};
 
 use super::host_paths::{copyable, host_path};
 use super::provisioning::git_url;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use coracle_context::context::Context;
 use coracle_context::warning::Warning;
+use coracle_host::fs::HostPath;
 use coracle_provision::ReportItem;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Access, ContainerPath, Mount, shell_word};
+use coracle_runtime::{Access, Mount, shell_word};
+use coracle_types::ContainerPath;
 
 use super::host_paths::mountable;
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest, Record};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, PolicyRefusal};
+use coracle_runtime::PolicyRefusal;
+use coracle_types::ContainerPath;
 
 /// `~/…` is below the home, and what is relative lies in the working directory.
 pub fn host_path(text: &str, cx: &Context) -> PathBuf {

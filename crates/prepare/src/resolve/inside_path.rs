@@ -1,7 +1,7 @@
 //! Paths inside, as a call gives them.
 
 use coracle_context::failure::Failure;
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 /// A path inside: what it begins at may only be known once the container is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl PathInside {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ContainerPath;
+    use coracle_types::ContainerPath;
 
     use super::PathInside;
 

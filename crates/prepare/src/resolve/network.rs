@@ -2,7 +2,8 @@
 
 use coracle_context::config::{Config, NetworkGrant};
 use coracle_context::failure::Failure;
-use coracle_runtime::{HostEntry, NetworkName, NetworkRequest};
+use coracle_runtime::{HostEntry, NetworkRequest};
+use coracle_types::NetworkName;
 
 /// Without a word it is `bridge`, or `none` where the person grants no way out.
 pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {

@@ -6,11 +6,11 @@ use coracle_context::config::Config;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::suggest;
+use coracle_host::git_url::{GitRules, GitUrl};
 use coracle_images::Recipe;
 use coracle_images::detect::DetectedProfile;
 use coracle_images::packages::PackageName;
 use coracle_images::profile::{self, Profile, ProfileError, Purpose};
-use coracle_runtime::{GitRules, GitUrl};
 
 use super::CreateFrom;
 use super::host_paths::{copyable, host_path};

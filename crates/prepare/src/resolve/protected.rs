@@ -4,7 +4,8 @@ use std::path::Path;
 
 use coracle_context::failure::Failure;
 use coracle_provision::ProtectedBinds;
-use coracle_runtime::{Access, ContainerPath, Mount, PolicyRefusal, Problem, leads_to_protected};
+use coracle_runtime::{Access, Mount, PolicyRefusal, Problem, leads_to_protected};
+use coracle_types::ContainerPath;
 
 use super::inside_path::PathInside;
 use crate::requests::Content;
@@ -82,8 +83,8 @@ fn touches(path: &Path, protected: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ContainerPath;
-    use coracle_runtime::host::fs::HostPath;
+    use coracle_host::fs::HostPath;
+    use coracle_types::ContainerPath;
 
     use super::*;
 

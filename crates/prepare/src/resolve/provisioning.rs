@@ -7,8 +7,11 @@ use coracle_context::config::Config;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::requested::Requested;
+use coracle_host::branch::BranchName;
+use coracle_host::git_url::{GitRules, GitUrl, InvalidGitUrl};
 use coracle_provision::env::EnvRequest;
-use coracle_runtime::{BranchName, Command, ContainerPath, GitRules, GitUrl, InvalidGitUrl, PolicyRefusal, Problem};
+use coracle_runtime::{PolicyRefusal, Problem};
+use coracle_types::{Command, ContainerPath};
 
 use super::clone_source::CloneSource;
 use super::inside_path::PathInside;

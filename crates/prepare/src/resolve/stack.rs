@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use coracle_compose::{ComposeFile, ReadError, read};
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerName, PolicyRefusal, ProjectName, random_hex};
+use coracle_host::fs::HostPath;
+use coracle_runtime::PolicyRefusal;
+use coracle_types::{ContainerName, ProjectName, random_hex};
 
 use super::host_path;
 use crate::requests::Create;

@@ -7,9 +7,8 @@ use coracle_context::failure::Failure;
 use coracle_context::strict::{TMP, USER, WORKSPACE};
 use coracle_provision::UserRequest;
 use coracle_provision::env::is_plain;
-use coracle_runtime::{
-    ByteSize, Capabilities, ContainerPath, CreateSpec, NetworkRequest, PolicyRefusal, Problem, Tmpfs,
-};
+use coracle_runtime::{Capabilities, CreateSpec, NetworkRequest, PolicyRefusal, Problem, Tmpfs};
+use coracle_types::{ByteSize, ContainerPath};
 use serde_json::Value;
 
 use super::inside_path::PathInside;
@@ -58,7 +57,7 @@ fn rooms(args: &Create) -> Vec<Row> {
         Some(UserRequest::Ids(ids)) if ids.is_root() => (Some(ids.to_string()), None),
         Some(other) => (None, Some(String::from(other.clone()))),
     };
-    let of_image = args.main.as_ref().filter(|it| it.0 == coracle_runtime::Command::Shell("image".into()));
+    let of_image = args.main.as_ref().filter(|it| it.0 == coracle_types::Command::Shell("image".into()));
     let elsewhere = args.workdir.as_ref().filter(|it| !it.is_beneath(WORKSPACE));
     let network = args.network.as_deref().filter(|it| *it != "none");
     rows([

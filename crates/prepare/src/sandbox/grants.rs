@@ -8,12 +8,12 @@ use coracle_context::context::Context;
 use coracle_context::egress;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::host_identity::trusted_path;
+use coracle_host::git::IsolatedGit;
+use coracle_host::git_url::{GitRules, GitUrl};
 use coracle_proxy::policy;
 use coracle_proxy::policy::{
     Budget, GitCredentials, GitLogin, GitRules as Rules, GitSettings, Grants, ProviderConfig, Tokens,
 };
-use coracle_runtime::host::git::IsolatedGit;
-use coracle_runtime::{GitRules, GitUrl};
 use coracle_types::ProfileName;
 
 use super::key::ProviderKey;

@@ -14,16 +14,14 @@ use coracle_context::host_identity::trusted_path;
 use coracle_lifecycle::SlotError;
 use coracle_proxy::environment::{PROXY_ENV, ROUTES_ENV};
 use coracle_proxy::policy::GitRules;
-use coracle_runtime::Ids;
 use coracle_sandbox::{
     ContainerOptions, DevcontainerReport, Domain, OpenSandbox, SandboxDir, SandboxHandle, SandboxKey, SandboxLiveness,
     SandboxOptions, SandboxRegistry, SandboxServices, StartHook, StartupOptions, WORKER,
 };
-use coracle_types::{ProfileName, WorkflowId};
-use coracle_worktrees::WorktreeManager;
-use coracle_worktrees::WorktreeSettings;
+use coracle_types::{Ids, ProfileName, WorkflowId};
 use coracle_worktrees::create::Worktree;
 use coracle_worktrees::shared::SharedDir;
+use coracle_worktrees::{WorktreeManager, WorktreeSettings};
 
 use super::grants::{grants, network};
 use super::identity::git_identity;

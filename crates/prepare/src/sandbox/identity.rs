@@ -2,8 +2,8 @@
 
 use coracle_context::context::Context;
 use coracle_context::host_identity::user_git;
+use coracle_host::git::HostGit as _;
 use coracle_provision::git::Identity;
-use coracle_runtime::host::git::HostGit as _;
 use coracle_sandbox::GitIdentity;
 use coracle_worktrees::remove::Author;
 

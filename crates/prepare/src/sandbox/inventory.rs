@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use coracle_context::context::Context;
 use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{SlotInfo, SlotKey, SlotRole};
-use coracle_runtime::ContainerStatus;
 use coracle_sandbox::{Domain, SandboxDir, SandboxKey, key_of_session, session_of};
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{ContainerStatus, ProfileName, WorkflowId};
 use jiff::Timestamp;
 use serde::Serialize;
 

@@ -9,7 +9,7 @@ use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::printed_keys::key_of;
 use coracle_proxy::policy::KeySource;
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 
 /// Where it is.
 #[derive(Clone, Debug)]

@@ -11,14 +11,14 @@ use coracle_context::engines::Ready;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::{container_guest, egress, git_programs, strict};
 use coracle_devcontainer::mounts::{MountKind, MountRequest};
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::{ContainerTemplate, GuestProgram};
-use coracle_runtime::host::fs::HostPath;
 use coracle_runtime::{
-    Access, ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, EngineKind, HostEntry, Ids, ImageRef,
-    Limits, Mount, NetworkName, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
+    Access, Capabilities, CreateSpec, HostEntry, Limits, Mount, NetworkRequest, PatternSet, Policy, Tmpfs, Ulimits,
 };
 use coracle_sandbox::Transport;
 use coracle_sandbox::devcontainer_state::DevcontainerState;
+use coracle_types::{ByteSize, ContainerName, ContainerPath, EngineKind, Ids, ImageRef, NetworkName};
 use coracle_worktrees::shared::{READ_ONLY, SharedDir};
 
 use super::devcontainer;

@@ -11,10 +11,8 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::{container_guest, egress, git_programs, strict, workspace_mounts};
 use coracle_images::stand_in::Contents;
 use coracle_lifecycle::ContainerTemplate;
-use coracle_runtime::{
-    ByteSize, Capabilities, ContainerName, ContainerPath, CreateSpec, Ids, ImageRef, Limits, NetworkRequest, Tmpfs,
-    Ulimits,
-};
+use coracle_runtime::{Capabilities, CreateSpec, Limits, NetworkRequest, Tmpfs, Ulimits};
+use coracle_types::{ByteSize, ContainerName, ContainerPath, Ids, ImageRef};
 use coracle_workspace::{SlotRole, Warning};
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -259,7 +257,7 @@ mod tests {
     fn other_settings_are_another_container() {
         let config = Config::default();
         let mut other = config.clone();
-        other.workspace.memory = coracle_runtime::ByteSize::mib(2048);
+        other.workspace.memory = coracle_types::ByteSize::mib(2048);
         let hash = |role, config: &Config| Plan::for_role(role, config).hash();
         assert_eq!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &config.clone()));
         assert_ne!(hash(SlotRole::Workspace, &config), hash(SlotRole::Workspace, &other));
@@ -284,7 +282,7 @@ mod tests {
             gpu: false,
         });
         let image = |tag: &str| Image {
-            id: coracle_runtime::ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
+            id: coracle_types::ImageId::parse(format!("sha256:{}", "a".repeat(64))).unwrap(),
             tags: vec![tag.to_owned()],
             digest: None,
             labels: BTreeMap::new(),

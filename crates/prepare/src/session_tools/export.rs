@@ -1,5 +1,6 @@
 //! What became of the workspace, for the person: compared, packed, or applied to the host.
 
+use coracle_archive::transfer::Limits;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, ProgramOutput, Render, StyledText, word};
 use coracle_context::failure::{Code, Failure, slot_failure};
@@ -8,9 +9,9 @@ use coracle_context::humanize::count;
 use coracle_context::new_file::NewFile;
 use coracle_context::workspace_mounts::ROOT;
 use coracle_lifecycle::SessionContainers;
-use coracle_runtime::archive::transfer::Limits;
-use coracle_runtime::link::protocol::workspace::FileDigest;
-use coracle_runtime::{Baseline, ContainerPath};
+use coracle_protocol::workspace::FileDigest;
+use coracle_runtime::Baseline;
+use coracle_types::ContainerPath;
 use coracle_workspace::{
     AppliedChanges, AppliedFile, ApplyOptions, FileDiff, GuestFs, SessionHandle, SkippedFile, SlotRole,
 };

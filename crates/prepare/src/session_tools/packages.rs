@@ -8,7 +8,8 @@ use coracle_context::humanize::count;
 use coracle_images::profile::session_images::{Manager, shared_packages};
 use coracle_images::{Base, BuildReport, ImageOrigin};
 use coracle_lifecycle::{SharedPackage, SharedPackages};
-use coracle_runtime::{Access, ContainerPath, ImageRef, VolumeMount, VolumeName};
+use coracle_runtime::{Access, VolumeMount};
+use coracle_types::{ContainerPath, ImageRef, VolumeName};
 use coracle_workspace::SlotRole;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -31,7 +32,7 @@ pub struct AddPackagesResponse {
 
 impl Render for AddPackagesResponse {
     fn render(&self, _: Timestamp) -> Document {
-        let names = document::joined(self.added.iter().map(|it| &it.asked));
+        let names = document::joined(self.added.iter().map(|it| &it.requested));
         let all = count(self.packages.len() as u64, "package", "packages");
         Document::line(format!("added {names}; snippets can use {all}"))
     }
@@ -135,7 +136,7 @@ fn package(manager: Manager, language: &str, asked: &str) -> Result<SharedPackag
         Failure::invalid("names", format!("`{}` is no package", asked.escape_debug())).hint(grammar)
     };
     let name = named.ok_or_else(wrong)?.to_owned();
-    Ok(SharedPackage { language: language.to_owned(), name, asked: asked.to_owned() })
+    Ok(SharedPackage { language: language.to_owned(), name, requested: asked.to_owned() })
 }
 
 /// `name`, `@scope/name`, and behind an `@` a version, a range or a tag.
@@ -248,6 +249,6 @@ mod tests {
             names.iter().map(|it| package(Manager::Bun, "javascript", it).unwrap()).collect()
         };
         let joined = joined(all(&["zod@3", "a"]), &all(&["zod@4", "b"]));
-        assert_eq!(joined.iter().map(|it| it.asked.as_str()).collect::<Vec<_>>(), ["a", "b", "zod@4"]);
+        assert_eq!(joined.iter().map(|it| it.requested.as_str()).collect::<Vec<_>>(), ["a", "b", "zod@4"]);
     }
 }

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::failure::{Failure, slot_failure};
 use coracle_lifecycle::{ContainerTemplate, Reason, SessionContainers, SlotError, SlotKey, SlotRole};
-use coracle_runtime::{ByteSize, ContainerId, Link, failure};
+use coracle_types::{ByteSize, ContainerId, failure};
 use coracle_workspace::{ContainerProvider, ManagedOptions, ManagedSessions, RoleSettings, Warning};
 use tokio::sync::OnceCell;
 

@@ -4,17 +4,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use coracle_client::Link;
 use coracle_context::config::{Config, Egress, ProxyNetwork};
 use coracle_context::context::Context;
 use coracle_context::egress::{self, HostCertificates};
 use coracle_context::failure::{Code, Failure};
 use coracle_proxy::environment::PROXY_ENV;
 use coracle_proxy::policy::{Grants, Tokens};
-use coracle_runtime::{ContainerId, Ids, Link};
 use coracle_sandbox::{
     Domain, ProxyLease, SandboxDir, SandboxKey, SandboxProxy, StartHook, Startup, StartupOptions, Transport,
 };
-use coracle_types::ProfileName;
+use coracle_types::{ContainerId, Ids, ProfileName};
 use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;

@@ -8,8 +8,8 @@ use coracle_context::config::{self, TimeoutAction};
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::host_identity::{search_path, trusted_path};
+use coracle_host::find_program::find_program_in;
 use coracle_lifecycle::Record;
-use coracle_runtime::host::find_program::find_program_in;
 use coracle_workspace::{
     ManagedSessions, Mode, PathRoot, PathRules, Preload, RunSettings, SessionHandle, SessionSource, SlotRole,
     ToolSettings, Workspace,

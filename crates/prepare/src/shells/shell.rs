@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use coracle_client::{InteractiveCommand, Link, start_interactive};
 use coracle_lifecycle::Record;
-use coracle_runtime::link::{InteractiveCommand, Link, start_interactive};
-use coracle_runtime::{Chunk, ContainerName, Exec, ExecOutput, Exit, RecordId, Redactor, TerminalSize};
+use coracle_types::{Chunk, ContainerName, Exec, ExecOutput, Exit, RecordId, Redactor, TerminalSize};
 use regex::Regex;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::sync::{Mutex as AsyncMutex, mpsc, watch};
@@ -255,7 +255,7 @@ impl SharedTerminal {
 async fn follow(
     shared: Arc<SharedTerminal>,
     mut output: mpsc::Receiver<Chunk>,
-    end: JoinHandle<coracle_runtime::Result<ExecOutput>>,
+    end: JoinHandle<coracle_types::Result<ExecOutput>>,
     redactor: Redactor,
 ) {
     let mut sieve = redactor.sieve();

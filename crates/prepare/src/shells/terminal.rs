@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use coracle_runtime::TerminalSize;
+use coracle_types::TerminalSize;
 use vt100::{Callbacks, Parser, Screen};
 
 use super::transcript::{Transcript, UnreadText};
@@ -93,7 +93,7 @@ fn screen_of(size: TerminalSize) -> Parser<Replies> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::TerminalSize;
+    use coracle_types::TerminalSize;
     use proptest::prelude::*;
 
     use super::Terminal;

@@ -6,9 +6,9 @@ mod family;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use coracle_runtime::link::protocol::ErrorCode;
-use coracle_runtime::link::{Link, SecretFile, WriteFile};
-use coracle_runtime::{ContainerPath, Ids, Input, Secret};
+use coracle_client::{Link, SecretFile, WriteFile};
+use coracle_protocol::ErrorCode;
+use coracle_types::{ContainerPath, Ids, Input, Secret};
 use futures_util::future::join_all;
 
 pub use additions::ExtraCertificates;
@@ -93,7 +93,7 @@ const ASIDE_NAME: &str = "ca-certificates.crt";
 ///
 /// # Errors
 /// When it cannot be written.
-pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids) -> coracle_runtime::Result<()> {
+pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids) -> coracle_types::Result<()> {
     let mut bundle = Vec::new();
     for at in BUNDLES.iter().map(|it| at(user, &path(it))) {
         if let Ok((_, content)) = link.get(at, 0, MAX_BUNDLE).await {

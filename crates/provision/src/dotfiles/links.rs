@@ -1,7 +1,7 @@
 //! Links to dotfiles that have no script.
 
-use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
-use coracle_runtime::{ContainerPath, Error};
+use coracle_protocol::{ErrorCode, FileKind, FileRef};
+use coracle_types::{ContainerPath, Error};
 
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext};

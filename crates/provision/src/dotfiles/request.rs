@@ -1,6 +1,8 @@
 //! Dotfiles that are to be set up.
 
-use coracle_runtime::{BranchName, ContainerPath, GitUrl};
+use coracle_host::branch::BranchName;
+use coracle_host::git_url::GitUrl;
+use coracle_types::ContainerPath;
 
 /// Dotfiles to clone and to set up, every default decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

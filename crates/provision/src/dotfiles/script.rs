@@ -1,7 +1,7 @@
 //! The script of dotfiles: which it is, and how it is run.
 
-use coracle_runtime::link::protocol::{ErrorCode, FileKind, FileRef};
-use coracle_runtime::{Chunk, Command, Error};
+use coracle_protocol::{ErrorCode, FileKind, FileRef};
+use coracle_types::{Chunk, Command, Error};
 use tokio::sync::mpsc;
 
 use super::request::Dotfiles;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 use serde::{Deserialize, Serialize};
 
 use super::session::is_plain;

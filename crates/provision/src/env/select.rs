@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use coracle_runtime::{PatternSet, PolicyRefusal, Problem, Secret};
+use coracle_runtime::{PatternSet, PolicyRefusal, Problem};
+use coracle_types::Secret;
 
 /// Names that `auto` takes when the person sets none.
 pub const DEFAULT_PATTERNS: &[&str] = &[

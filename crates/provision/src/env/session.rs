@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use coracle_runtime::{Link, Secret};
+use coracle_client::Link;
+use coracle_types::Secret;
 use serde::Serialize;
 
 use super::{Excess, SelectedEnv, token};

@@ -1,6 +1,6 @@
 //! The variables that hold GitHub's token.
 
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 
 /// The variables that hold it.
 pub const NAMES: &[&str] = &["GH_TOKEN", "GITHUB_TOKEN"];

@@ -1,6 +1,6 @@
 //! A git configuration file, in git's own quoting.
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 use super::settings::{Setting, Settings};
 

@@ -8,8 +8,9 @@ mod settings;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::link::{WriteFile, protocol::ErrorCode};
-use coracle_runtime::{Command, ContainerPath, Error, Exit, Input};
+use coracle_client::WriteFile;
+use coracle_protocol::ErrorCode;
+use coracle_types::{Command, ContainerPath, Error, Exit, Input};
 
 pub use identity::Identity;
 pub use known_hosts::known_hosts;

@@ -1,6 +1,6 @@
 //! The tables of users and groups of an image, as bytes that only grow.
 
-use coracle_runtime::Ids;
+use coracle_types::Ids;
 
 /// What the table says of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]

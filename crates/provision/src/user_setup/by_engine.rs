@@ -5,12 +5,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::archive::tar::{EntryKind, Reader};
-use coracle_runtime::archive::transfer::{Error as ArchiveError, Limits, Writer};
-use coracle_runtime::{
-    Command, ContainerId, ContainerPath, ContainerRuntime, Error as Engine, Exec, ExecLimits, ExecOutput, Exit, Ids,
-    PathKind, path_kind,
-};
+use coracle_archive::tar::{EntryKind, Reader};
+use coracle_archive::transfer::{Error as ArchiveError, Limits, Writer};
+use coracle_runtime::{ContainerRuntime, PathKind, path_kind};
+use coracle_types::{Command, ContainerId, ContainerPath, Error as Engine, Exec, ExecLimits, ExecOutput, Exit, Ids};
 
 use super::accounts_file::{PasswdEntry, add_group, add_user, find_user};
 use super::{UserProbe, UserSetupReport, Workspace, prepared};

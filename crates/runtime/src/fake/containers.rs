@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, Weak};
 
 use coracle_guest::Supervisor;
+use coracle_types::{Capability, ContainerId, ContainerStatus, EngineKind, Error, Handle, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::files::ContainerFiles;
@@ -12,10 +13,7 @@ use super::images::StoredImage;
 use super::ports::{self, ReservedPort};
 use super::programs::Programs;
 use super::{EngineState, FakeRuntime, Verb, now, off_thread, programs, random_id, refused};
-use crate::{
-    Access, Capability, Container, ContainerId, ContainerStatus, EngineKind, Error, Handle, LabelFilter, MountPoint,
-    Placed, Port, RemovalOutcome, Result, VolumeMount,
-};
+use crate::{Access, Container, LabelFilter, MountPoint, Placed, Port, RemovalOutcome, VolumeMount};
 
 /// A container: what `inspect` shows of it, and what it holds.
 #[derive(Debug)]

@@ -13,6 +13,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use coracle_archive::restore::restore;
+use coracle_archive::tar::{Reader, Writer, pack_tree};
+use coracle_types::{ByteSize, ContainerId, ContainerPath, ContainerStatus, ImageId, VolumeName};
 use serde::{Deserialize, Serialize};
 
 use super::containers::FakeContainer;
@@ -21,11 +24,8 @@ use super::images::StoredImage;
 use super::networks::{gateways, subnets};
 use super::volumes::Content;
 use super::{EngineState, FakeRuntime};
-use crate::archive::restore::restore;
-use crate::archive::tar::{Reader, Writer, pack_tree};
 use crate::{
-    Access, ByteSize, Container, ContainerId, ContainerPath, ContainerStatus, Image, ImageConfig, ImageId, Limits,
-    MountPoint, Network, Port, Protocol, Tmpfs, Volume, VolumeMount, VolumeName,
+    Access, Container, Image, ImageConfig, Limits, MountPoint, Network, Port, Protocol, Tmpfs, Volume, VolumeMount,
 };
 
 const LIST: &str = "engine.json";
@@ -352,7 +352,8 @@ mod tests {
 
     use super::*;
     use crate::volumes::Volumes as _;
-    use crate::{ContainerRuntime, Handle, VolumeCreate};
+    use crate::{ContainerRuntime, VolumeCreate};
+    use coracle_types::Handle;
 
     #[tokio::test]
     async fn another_engine_loads_what_one_saved() {
@@ -374,7 +375,7 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(second.root(&running).unwrap().join("tmp/a")).unwrap(), "saved");
         assert_eq!(second.list_volumes(&crate::LabelFilter::default()).await.unwrap().len(), 1);
-        let link = second.link(&running, None, crate::link::LinkSettings::default()).await.unwrap();
+        let link = second.link(&running, None, coracle_client::LinkSettings::default()).await.unwrap();
         assert!(link.open().await.is_ok(), "its guest answers");
     }
 }

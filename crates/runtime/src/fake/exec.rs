@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_types::{Capture, Chunk, Command, ContainerId, Error, Exec, ExecOutput, Exit, LimitKind, Result, Stream};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::containers::FakeContainer;
 use super::programs::Programs;
 use super::{EngineState, FakeRuntime, programs};
-use crate::{Capture, Chunk, Command, ContainerId, Error, Exec, ExecOutput, Exit, LimitKind, Result, Stream};
 
 /// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use coracle_types::{ContainerId, EngineKind, Error, Excerpt, Result};
 use tokio::time::sleep;
 
 use super::{FakeRuntime, refused};
-use crate::{ContainerId, EngineKind, Error, Excerpt, Result};
 
 /// Declares the verbs, each with the name that errors use.
 macro_rules! verbs {
@@ -187,7 +187,8 @@ async fn wait(verb: Verb, takes: Option<Duration>) -> Result<()> {
 mod tests {
     use super::super::trials::running;
     use super::*;
-    use crate::{ContainerRuntime, ContainerStatus};
+    use crate::ContainerRuntime;
+    use coracle_types::ContainerStatus;
 
     #[tokio::test]
     async fn the_next_call_of_a_verb_fails_once_and_has_no_effect() {

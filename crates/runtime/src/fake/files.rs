@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirEntry, Metadata, MetadataExt};
+use coracle_archive::restore::restore;
+use coracle_archive::tar::{EntryKind, FileTime, LimitedWriter, Reader, TarEntry, Writer};
+use coracle_types::{ContainerPath, Error, Result};
 use tempfile::TempDir;
 
 use super::{Verb, refused};
-use crate::archive::restore::restore;
-use crate::archive::tar::{EntryKind, FileTime, LimitedWriter, Reader, TarEntry, Writer};
-use crate::{ContainerPath, Error, Mount, Result, Tmpfs, VolumeMount};
+use crate::{Mount, Tmpfs, VolumeMount};
 
 /// The files of a busybox image that are read here. `/bin/sh` only marks that there is a shell.
 const LOCAL_FILES: [(&str, &str); 3] = [

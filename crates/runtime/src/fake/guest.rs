@@ -13,11 +13,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Dial, GuestStream, Liveness, Transport};
 use coracle_guest::machine::{
     Exit as Ended, Ids as GuestIds, NewUser, Process, ProcessBackend, SpawnError, SpawnSpec, TreeId,
 };
 use coracle_guest::{Supervisor, serve};
 use coracle_protocol::{EnsureUser, ErrorCode, RpcError, UserInfo, UserSpec};
+use coracle_types::{Command, ContainerId, ContainerPath, Error, Exit, Ids, Result};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +27,6 @@ use tokio_util::sync::CancellationToken;
 use super::files::ContainerFiles;
 use super::programs::{ProgramContext, Programs};
 use super::{EngineState, FakeRuntime, Reply, programs};
-use crate::link::{Dial, GuestStream, Liveness, Transport};
-use crate::{Command, ContainerId, ContainerPath, Error, Exit, Ids, Result};
 
 /// Bytes under way on a connection in memory.
 const PIPE: usize = 1 << 20;

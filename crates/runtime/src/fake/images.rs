@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_archive::tar::Reader;
+use coracle_types::{Capability, EngineKind, Error, Excerpt, ImageId, ImageRef, Result};
 use tokio::time::{Instant, sleep_until};
 
 use super::{EngineState, FakeRuntime, Verb, arch, now, off_thread, random_id, refused};
-use crate::archive::tar::Reader;
-use crate::{
-    Capability, EngineKind, Error, Excerpt, Image, ImageBuild, ImageCommit, ImageConfig, ImageId, ImageImport,
-    ImageRef, ImageStore, LabelFilter, Result,
-};
+use crate::{Image, ImageBuild, ImageCommit, ImageConfig, ImageImport, ImageStore, LabelFilter};
 
 /// The image that a fresh fake engine holds; `busybox` finds it too.
 pub const LOCAL_IMAGE: &str = "docker.io/library/busybox:latest";

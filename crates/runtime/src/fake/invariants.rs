@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use coracle_types::{ContainerId, ContainerStatus, Error};
 use proptest::prelude::*;
 
 use super::FakeRuntime;
 use super::trials::{AT_ONCE, placed, sh};
-use crate::{ContainerId, ContainerRuntime, ContainerStatus, Error, LabelFilter, RemovalOutcome};
+use crate::{ContainerRuntime, LabelFilter, RemovalOutcome};
 
 /// An operation on one of few names, so that operations interact.
 #[derive(Clone, Copy, Debug)]

@@ -44,12 +44,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, LinkSettings, SocketAt};
+use coracle_types::{ContainerId, ContainerPath, EngineKind, Error, Exec, ExecOutput, Handle, Result, random_hex};
 
 use self::programs::Programs;
-use crate::link::{Link, LinkSettings, SocketAt};
 use crate::{
-    Container, ContainerId, ContainerPath, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, EngineKind, Error,
-    Exec, ExecOutput, Handle, LabelFilter, Network, Placed, RemovalOutcome, Result, Volume, random_hex,
+    Container, ContainerRuntime, ContainerUsage, Endpoint, EngineInfo, LabelFilter, Network, Placed, RemovalOutcome,
+    Volume,
 };
 
 pub use exec::Reply;
@@ -225,7 +226,11 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send +
 }
 
 fn refused(verb: Verb, reason: impl AsRef<str>) -> Error {
-    Error::Engine { verb: verb.as_str(), exit: 1, excerpt: crate::Excerpt::from_bytes(reason.as_ref().as_bytes()) }
+    Error::Engine {
+        verb: verb.as_str(),
+        exit: 1,
+        excerpt: coracle_types::Excerpt::from_bytes(reason.as_ref().as_bytes()),
+    }
 }
 
 fn now() -> String {

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use async_trait::async_trait;
+use coracle_types::{Error, NetworkName, Result};
 use ipnet::IpNet;
 
 use super::{EngineState, FakeRuntime, Verb, random_id, refused};
-use crate::{Error, LabelFilter, Network, NetworkAttachment, NetworkCreate, NetworkName, Networks, Result};
+use crate::{LabelFilter, Network, NetworkAttachment, NetworkCreate, Networks};
 
 /// Networks that every engine has, and that cannot be created or removed.
 const PREDEFINED: [&str; 3] = ["bridge", "host", "none"];

@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use coracle_types::{Error, Result};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 
-use crate::{Error, Port, Protocol, PublishedPort, Result};
+use crate::{Port, Protocol, PublishedPort};
 
 /// Bound and not listening: the port is taken, and a connection is refused at once.
 #[derive(Debug)]

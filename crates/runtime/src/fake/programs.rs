@@ -8,16 +8,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use coracle_guest::machine::SpawnSpec;
+use coracle_host::drain::{Drain, DrainOutcome};
+use coracle_host::process::{Invocation, Stdin, spawn};
+use coracle_host::process_marker::{MARK, marked, signal};
+pub(super) use coracle_host::process_marker::{end_marked, marked_at_rest};
+use coracle_types::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Ids, Result, random_hex};
 use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-
-use crate::host::drain::{Drain, DrainOutcome};
-use crate::host::process::{Invocation, Stdin, spawn};
-use crate::host::process_marker::{MARK, marked, signal};
-pub(super) use crate::host::process_marker::{end_marked, marked_at_rest};
-use crate::{Command, ContainerId, ContainerPath, Exec, ExecOutput, Ids, Result, random_hex};
 
 /// Programs of the host that run commands without a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,13 +2,12 @@
 //!
 //! Every function panics if the fake cannot create what it asks for.
 
+use coracle_client::{Link, LinkSettings};
+use coracle_types::{ContainerId, ContainerName, ImageRef};
+
 use super::{FakeRuntime, LOCAL_IMAGE};
 use crate::images::ImageStore as _;
-use crate::link::{Link, LinkSettings};
-use crate::{
-    ContainerId, ContainerName, ContainerRuntime, CreateSpec, GuestDelivery, ImageRef, NetworkAttachment, Placed,
-    Policy, admit,
-};
+use crate::{ContainerRuntime, CreateSpec, GuestDelivery, NetworkAttachment, Placed, Policy, admit};
 
 impl FakeRuntime {
     /// A container of [`LOCAL_IMAGE`] without a guest.

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_types::{ContainerId, ContainerStatus, Excerpt, ImageRef, ProjectName, Result};
 
 use super::containers::FakeContainer;
 use super::files::ContainerFiles;
 use super::{EngineState, FakeRuntime, Verb, now, off_thread, random_id, refused};
 use crate::stack_model::{Port as PublishedPort, Service, StackModel};
-use crate::{
-    Container, ContainerId, ContainerStatus, Excerpt, Health, ImageRef, Limits, Network, Port, ProjectName, Result,
-    StackUp, Stacks, Volume,
-};
+use crate::{Container, Health, Limits, Network, Port, StackUp, Stacks, Volume};
 
 /// Compose's label for the project.
 const PROJECT: &str = "com.docker.compose.project";

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use coracle_types::{Command, ContainerId, ContainerPath, Exec, Ids};
+
 use super::FakeRuntime;
-use crate::{Command, ContainerId, ContainerPath, Exec, Ids, Placed};
+use crate::Placed;
 
 /// A container on the local image, placed under a policy that allows everything.
 pub(super) async fn placed(fake: &FakeRuntime, name: &str) -> Placed {

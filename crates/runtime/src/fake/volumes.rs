@@ -7,13 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use coracle_types::{ContainerPath, Error, Result};
 use tempfile::TempDir;
 
 use super::files::ContainerFiles;
 use super::{EngineState, FakeRuntime, Verb, now, refused};
-use crate::{
-    Access, ContainerPath, CreateSpec, Error, LabelFilter, Result, Volume, VolumeCreate, VolumeMount, Volumes,
-};
+use crate::{Access, CreateSpec, LabelFilter, Volume, VolumeCreate, VolumeMount, Volumes};
 
 /// The files of a volume.
 #[derive(Debug)]

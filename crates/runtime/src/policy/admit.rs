@@ -1,7 +1,9 @@
 //! Checks requests against a policy.
 
+use coracle_types::{ContainerPath, EngineKind, ImageRef};
+
 use super::{Admitted, Policy, PolicyRefusal, Problem, problem};
-use crate::{Capabilities, ContainerPath, CreateSpec, EngineKind, ImageRef, Mount, NetworkRequest};
+use crate::{Capabilities, CreateSpec, Mount, NetworkRequest};
 
 /// Decides whether a container may be created. Pure: depends on its arguments only.
 ///
@@ -157,11 +159,10 @@ fn shape_problems(spec: &CreateSpec) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::fs::HostPath;
     use crate::policy::tests::policy;
-    use crate::{
-        Access, ByteSize, ContainerName, HostEntry, Ids, Limits, Mount, Port, Protocol, Tmpfs, VolumeMount, VolumeName,
-    };
+    use crate::{Access, HostEntry, Limits, Mount, Port, Protocol, Tmpfs, VolumeMount};
+    use coracle_host::fs::HostPath;
+    use coracle_types::{ByteSize, ContainerName, Ids, VolumeName};
 
     fn spec() -> CreateSpec {
         let (name, image) = (ContainerName::parse("web").unwrap(), ImageRef::parse("ubuntu").unwrap());

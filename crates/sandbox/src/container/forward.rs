@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coracle_runtime::link::{forward_port, join_port};
+use coracle_client::{forward_port, join_port};
 use tokio::net::TcpStream;
 
 use super::Sandbox;

@@ -10,7 +10,8 @@ use coracle_lifecycle::{
     BoxError, ContainerTemplate, EndOptions, EndReason, EnsureRequest, Error, Reason, SaveDestination, SavePolicy,
     SlotError, SlotKey, SlotRole,
 };
-use coracle_runtime::{ContainerName, Ids, NetworkName, Policy, PolicyRefusal};
+use coracle_runtime::{Policy, PolicyRefusal};
+use coracle_types::{ContainerName, Ids, NetworkName};
 use coracle_worktrees::shared::SharedDir;
 
 use super::private_network::PrivateNetwork;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use coracle_lifecycle::{NetworkOwner, NewNetwork, OwnNetwork, Result, create_network, destroy_network, slot_networks};
 use coracle_proxy::listen::PrivateSubnet;
-use coracle_runtime::{ContainerId, ContainerName, Handle, NetworkName};
+use coracle_types::{ContainerId, ContainerName, Handle, NetworkName};
 
 use crate::Failure;
 use crate::services::SandboxServices;
@@ -87,9 +87,9 @@ fn private_subnet(network: &OwnNetwork) -> Option<PrivateSubnet> {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::{FakeRuntime, LOCAL_IMAGE};
-    use coracle_runtime::{ContainerRuntime as _, CreateSpec, ImageRef, NetworkAttachment, Policy, admit};
+    use coracle_runtime::{ContainerRuntime as _, CreateSpec, ImageStore as _, NetworkAttachment, Policy, admit};
+    use coracle_types::ImageRef;
 
     use super::*;
     use crate::services::test_support::services;

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use coracle_client::{Link, WriteFile};
 use coracle_lifecycle::EndReason;
+use coracle_protocol::{FileRef, UserSpec};
 use coracle_proxy::UsageTotals;
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, Stream};
-use coracle_types::SandboxWarning;
+use coracle_types::{Chunk, Command, ContainerPath, Exec, ExecLimits, Ids, Input, SandboxWarning, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -269,8 +268,8 @@ async fn run(held: RunningContainer, exec: Exec, tell: mpsc::Sender<Result<Frame
     let _ = tell.send(last).await;
 }
 
-fn lost(err: &coracle_runtime::Error) -> Failure {
-    use coracle_runtime::Error;
+fn lost(err: &coracle_types::Error) -> Failure {
+    use coracle_types::Error;
 
     match err {
         Error::GuestLost { .. }
@@ -292,7 +291,7 @@ struct AuthorizedWorker {
     _held: RunningContainer,
     sandbox: Sandbox,
     proxy: Arc<SandboxProxy>,
-    token: coracle_runtime::Secret,
+    token: coracle_types::Secret,
 }
 
 #[async_trait]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use coracle_lifecycle::EndReason;
 use coracle_proxy::token::{TokenHash, fresh_token};
-use coracle_runtime::{Ids, Secret};
+use coracle_types::{Ids, Secret};
 
 use super::circuit_breaker::CircuitBreaker;
 use super::startup::{Startup, set_env};

@@ -12,12 +12,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use coracle_client::Link;
+use coracle_host::lock::Lock;
 use coracle_host::state_file;
 use coracle_proxy::listen::{Listeners, PrivateSubnet, ProxyListener};
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_proxy::{Observer, Proxy, ProxySettings, UsageTotals};
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::link::Link;
 use tokio::time::Instant;
 
 pub(super) use self::network::OTHER_WAYS;

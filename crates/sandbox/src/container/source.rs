@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_client::Link;
 use coracle_lifecycle::{EndReason, Ready};
 use coracle_proxy::listen::PrivateSubnet;
-use coracle_runtime::link::Link;
 
 use crate::Result;
 use crate::provider::SandboxInfo;

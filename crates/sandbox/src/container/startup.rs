@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, Upstream};
+use coracle_client::{Link, Upstream};
 
 pub(super) use self::steps::set_env;
 pub use self::steps::{StartHook, StartupOptions};

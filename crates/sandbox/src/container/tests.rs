@@ -5,17 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::Link;
 use coracle_lifecycle::EndReason;
 use coracle_proxy::policy::{Grants, Tokens};
 use coracle_runtime::fake::{FakeRuntime, Reply};
-use coracle_runtime::link::Link;
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids};
-use coracle_types::ProfileName;
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids, ProfileName};
 
 use super::*;
 use crate::record::SandboxDir;
-use crate::{Code, ContainerSource, Result, RunningContainer, SandboxLiveness};
-use crate::{Domain, Failure, SandboxKey};
+use crate::{Code, ContainerSource, Domain, Failure, Result, RunningContainer, SandboxKey, SandboxLiveness};
 
 /// One that was made for another way to its proxy.
 #[derive(Debug)]

@@ -18,8 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use coracle_proxy::UsageTotals;
-use coracle_runtime::random_hex;
-use coracle_types::SandboxWarning;
+use coracle_types::{SandboxWarning, random_hex};
 use futures_util::{Stream, StreamExt as _};
 use serde_json::Value;
 use tokio::sync::mpsc;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::link::SecretFile;
-use coracle_runtime::{Command, ContainerPath, Exec, Exit, Ids, Link, Secret, random_hex};
+use coracle_client::{Link, SecretFile};
+use coracle_types::{Command, ContainerPath, Exec, Exit, Ids, Secret, random_hex};
 
 use super::process::{WorkerProgram, WorkerStart, died};
 use crate::protocol::{MessageType, Mode, ResponseFrame, WorkerMessage, WorkerRequest};

@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coracle_runtime::{
-    Chunk, Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, Ids, Input, Link, Secret, Stream,
+use coracle_client::Link;
+use coracle_types::{
+    Chunk, Command, ContainerPath, Error, Exec, ExecLimits, ExecOutput, Exit, Ids, Input, Secret, Stream,
 };
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
@@ -82,7 +83,7 @@ impl WorkerStart {
 pub(super) struct WorkerProgram {
     output: mpsc::Receiver<Chunk>,
     lines: Lines,
-    ended: Option<JoinHandle<coracle_runtime::Result<ExecOutput>>>,
+    ended: Option<JoinHandle<coracle_types::Result<ExecOutput>>>,
     cancel: CancellationToken,
 }
 

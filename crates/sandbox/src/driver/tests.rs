@@ -58,18 +58,18 @@ fn ask(prompt: &str) -> AgenticRequest {
 /// The events after `started` in a word each, and the code of the error that ended the run.
 async fn run(driver: &SandboxDriver) -> (Vec<String>, Option<Failure>) {
     let mut events = driver.run_agentic(ask("do it"));
-    let (mut events, mut failure) = (Vec::new(), None);
+    let (mut words, mut failure) = (Vec::new(), None);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Started { .. }) => {}
-            Ok(Event::Result { content, .. }) => events.push(format!("result {content}")),
-            Ok(Event::ToolCall { name, .. }) => events.push(format!("call {name}")),
-            Ok(Event::ToolResult { name, .. }) => events.push(format!("answer {name}")),
-            Ok(other) => events.push(format!("{other:?}").split([' ', '{']).next().unwrap_or_default().to_lowercase()),
+            Ok(Event::Result { content, .. }) => words.push(format!("result {content}")),
+            Ok(Event::ToolCall { name, .. }) => words.push(format!("call {name}")),
+            Ok(Event::ToolResult { name, .. }) => words.push(format!("answer {name}")),
+            Ok(other) => words.push(format!("{other:?}").split([' ', '{']).next().unwrap_or_default().to_lowercase()),
             Err(err) => failure = Some(err),
         }
     }
-    (events, failure)
+    (words, failure)
 }
 
 #[tokio::test]

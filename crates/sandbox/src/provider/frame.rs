@@ -1,6 +1,6 @@
 //! A part of what a program says.
 
-use coracle_runtime::Exit;
+use coracle_types::Exit;
 
 /// A part of what a program says; exactly one [`Exit`](Self::Exit), which is the last.
 #[derive(Clone, Debug, PartialEq, Eq)]

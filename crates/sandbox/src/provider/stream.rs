@@ -1,6 +1,6 @@
 //! What a program in a sandbox says, as it says it.
 
-use coracle_runtime::{Exit, LimitKind};
+use coracle_types::{Exit, LimitKind};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use tokio::sync::mpsc;

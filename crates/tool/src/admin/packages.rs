@@ -5,7 +5,7 @@ use coracle_context::document::{Column, Document, Render};
 use coracle_context::failure::Failure;
 use coracle_lifecycle::SharedPackage;
 use coracle_prepare::session_tools::packages::{self, AddPackagesResponse, ClearPackagesResponse};
-use coracle_runtime::{EngineKind, VolumeName};
+use coracle_types::{EngineKind, VolumeName};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

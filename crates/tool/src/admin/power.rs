@@ -7,7 +7,8 @@ use coracle_context::failure::Failure;
 use coracle_context::humanize::count;
 use coracle_context::warning::Warning;
 use coracle_lifecycle::{ManagedContainer, find};
-use coracle_runtime::{Capability, ContainerId, ContainerName, ContainerRuntime, Handle};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{Capability, ContainerId, ContainerName, Handle};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,7 +101,7 @@ impl Operation for StopContainer {
 fn refuse_final(runtime: &dyn ContainerRuntime) -> Result<(), Failure> {
     let (engine, capability) = (runtime.kind(), Capability::Restart);
     match Capability::lacked_by(engine).contains(&capability) {
-        true => Err(coracle_runtime::Error::Unsupported { engine, capability }.into()),
+        true => Err(coracle_types::Error::Unsupported { engine, capability }.into()),
         false => Ok(()),
     }
 }

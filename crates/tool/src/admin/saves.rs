@@ -13,7 +13,8 @@ use coracle_lifecycle::{
     Commits, ExecContext, RestoreTarget, RestoredItem, Save, SavedKind, StoreError, guided_session,
     session as plain_session,
 };
-use coracle_runtime::{ContainerName, ContainerPath, ExecTarget, Handle};
+use coracle_runtime::ExecTarget;
+use coracle_types::{ContainerName, ContainerPath, Handle};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -220,8 +221,8 @@ fn restored_lines(item: &RestoredItem) -> Vec<StyledText> {
 
 #[cfg(test)]
 mod tests {
+    use coracle_archive::transfer::SkippedEntry;
     use coracle_context::document::rendered;
-    use coracle_runtime::archive::transfer::SkippedEntry;
     use insta::assert_snapshot;
 
     use super::*;

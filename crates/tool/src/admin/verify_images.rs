@@ -3,7 +3,7 @@
 use coracle_context::context::Context;
 use coracle_context::engines::ImageVerification;
 use coracle_context::failure::{Code, Failure};
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use schemars::JsonSchema;
 use serde::Deserialize;
 

@@ -8,7 +8,7 @@ use coracle_context::arg_types::{Name, Pairs, Script, Seconds, pairs};
 use coracle_context::failure::Failure;
 use coracle_lifecycle::ExecContext;
 use coracle_prepare::resolve::plain_env;
-use coracle_runtime::{Exec, Handle};
+use coracle_types::{Exec, Handle};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Command lines for people to copy.
 
 use coracle_lifecycle::Hint;
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 
 /// What opens a shell in a container, each word quoted for a POSIX shell: by the engine's program, else by ours. The program
 /// reaches an engine on another machine only with settings that the user may not have for it.

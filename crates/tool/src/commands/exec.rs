@@ -16,10 +16,12 @@ use coracle_context::redaction;
 use coracle_context::warning::Warning;
 use coracle_lifecycle::Record;
 use coracle_prepare::resolve::no_secret;
-use coracle_runtime::{
-    AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, ExecTarget, Exit, Handle, Ids, Input, JobId,
-    LimitKind, Redactor,
+use coracle_runtime::ExecTarget;
+use coracle_types::{
+    AtLimit, ByteSize, Capture, ContainerPath, ExecLimits, ExecOutput, Exit, Handle, Ids, Input, JobId, LimitKind,
+    Redactor,
 };
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -31,7 +33,6 @@ use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::protected_paths;
 use crate::schema::result_schema;
 use crate::target::{Access, CommandTarget, reach_inside};
-use jiff::Timestamp;
 
 /// Run a command and wait. One that fails or is ended at a limit is a successful call: see `exit_code`
 /// and `timed_out`.
@@ -199,9 +200,9 @@ async fn removed_meanwhile(cx: &Context, record: &Record) -> Option<Failure> {
 pub(crate) async fn lost_with_container(
     cx: &Context,
     handle: &Handle,
-    err: coracle_runtime::Error,
-) -> coracle_runtime::Error {
-    use coracle_runtime::Error::{GuestFailed, GuestLost, LifetimeOver, NotRunning};
+    err: coracle_types::Error,
+) -> coracle_types::Error {
+    use coracle_types::Error::{GuestFailed, GuestLost, LifetimeOver, NotRunning};
     if !matches!(err, GuestLost { .. } | GuestFailed { .. }) {
         return err;
     }
@@ -299,17 +300,17 @@ pub(crate) fn sandbox_response(
 }
 
 /// What a command had printed when its container ended is still the caller's.
-fn failed(err: coracle_runtime::Error, record: &Record, redactor: &Redactor) -> Failure {
+fn failed(err: coracle_types::Error, record: &Record, redactor: &Redactor) -> Failure {
     let so_far = match &err {
-        coracle_runtime::Error::NotRunning { output: Some(output), .. }
-        | coracle_runtime::Error::GuestLost { output: Some(output), .. } => {
+        coracle_types::Error::NotRunning { output: Some(output), .. }
+        | coracle_types::Error::GuestLost { output: Some(output), .. } => {
             let text = |it: &Capture| shown(it, Encoding::Text, None, redactor);
             Some((text(&output.stdout), text(&output.stderr)))
         }
         _ => None,
     };
     let oom_killed = match &err {
-        coracle_runtime::Error::NotRunning { oom_killed, .. } => Some(*oom_killed),
+        coracle_types::Error::NotRunning { oom_killed, .. } => Some(*oom_killed),
         _ => None,
     };
     let mut failure = Failure::from(err).known("container", &record.name);

@@ -7,7 +7,8 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};
 use coracle_context::failure::Failure;
 use coracle_jobs::StartedJob;
-use coracle_runtime::{Command, ContainerName, ExecLimits, Input, JobId};
+use coracle_types::{Command, ContainerName, ExecLimits, Input, JobId};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +17,6 @@ use super::command_request::CommandRequest;
 use super::job::{GuestTarget, reach_guest, remember, time};
 use crate::dispatch::{Effect, Operation, SharedFields};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// Start a command in a container as a job and answer at once with its `job_id`: `job_wait`, `exec_poll` and `job_read`
 /// follow it, `exec_cancel` ends it. Without `timeout` it runs as long as its container.
@@ -107,7 +107,7 @@ impl Render for ExecBackgroundResponse {
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::Command;
+    use coracle_types::Command;
 
     use super::shown;
 

@@ -7,7 +7,8 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::Failure;
 use coracle_jobs::{CancelReport, JobState};
-use coracle_runtime::{Handle, JobId};
+use coracle_types::{Handle, JobId};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +16,6 @@ use serde_json::Value;
 use super::job::{outcome, reach_guest, signal};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// End a job with everything that it started, and wait until it is gone. One that has ended already is a success too.
 #[derive(Debug, Deserialize, JsonSchema)]

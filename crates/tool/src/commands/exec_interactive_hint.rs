@@ -5,7 +5,8 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};
 use coracle_context::failure::{Failure, root_refused};
 use coracle_lifecycle::hint;
-use coracle_runtime::{Handle, Ids};
+use coracle_types::{Handle, Ids};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use super::connect_command::connect_command;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::reach_running;
-use jiff::Timestamp;
 
 /// Tell how a person opens a shell in a container.
 #[derive(Debug, Deserialize, JsonSchema)]

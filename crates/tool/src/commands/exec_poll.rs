@@ -6,7 +6,8 @@ use coracle_context::document::{Document, ProgramOutput, Render};
 use coracle_context::failure::Failure;
 use coracle_context::redaction;
 use coracle_jobs::{JobState, JobStatus, MAX_LINES, Tail};
-use coracle_runtime::{Handle, JobId};
+use coracle_types::{Handle, JobId};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use super::job::{reach_guest, signal, state_line, time, timed_out};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// Look at a job: its state and the last lines that it printed. To wait for it, call `job_wait`.
 #[derive(Debug, Deserialize, JsonSchema)]

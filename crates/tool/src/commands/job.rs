@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::document::{StyledText, word};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::{redaction, suggest};
 use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::{ExecContext, Record, RecordedJob};
-use coracle_runtime::{Handle, JobId, Link, Redactor};
+use coracle_types::{Handle, JobId, Redactor};
 use serde::{Deserialize, Serialize};
 
 use crate::target::{CommandTarget, reach_inside};
@@ -153,7 +154,7 @@ pub(super) fn state_line(id: &JobId, state: JobState, exit_code: Option<u8>, sig
 #[cfg(test)]
 mod tests {
     use coracle_jobs::JobState;
-    use coracle_runtime::JobId;
+    use coracle_types::JobId;
 
     use super::{state_line, time};
 

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use coracle_client::Link;
 use coracle_context::arg_types::Size;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, ProgramOutput, Render, StyledText};
@@ -11,13 +12,13 @@ use coracle_context::redaction;
 use coracle_jobs::{
     Format, LineMatch, MAX_PAGE, Page, PageRequest, Position, SearchRequest, SearchResult, StreamSelector,
 };
-use coracle_runtime::{ByteSize, JobId, Link, Redactor};
+use coracle_types::{ByteSize, JobId, Redactor};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::job::Encoding;
-use jiff::Timestamp;
 
 /// Which part of the stored output a call reads, apart from its start.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]

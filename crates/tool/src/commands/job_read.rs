@@ -3,7 +3,7 @@
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
-use coracle_runtime::{Handle, JobId};
+use coracle_types::{Handle, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

@@ -11,7 +11,9 @@ use coracle_context::humanize::{duration, millis};
 use coracle_context::model_text::push_line;
 use coracle_context::{redaction, suggest};
 use coracle_jobs::{Job, JobState, Tail, Wait, WaitFor, WaitOutcome, WaitResult};
-use coracle_runtime::{Handle, JobId, PolicyRefusal, PortTarget, Problem};
+use coracle_runtime::{PolicyRefusal, Problem};
+use coracle_types::{Handle, JobId, PortTarget};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +23,6 @@ use super::job::{reach_guest, state_line};
 use super::job_page::check_pattern;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// Wait until a job ends, or until what `until` says, in one call: no polling. That `timeout` is over is a successful
 /// call too, and does not end the job: see `reason`.

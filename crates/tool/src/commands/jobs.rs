@@ -12,7 +12,8 @@ use coracle_context::humanize::{ago, bytes};
 use coracle_context::warning::Warning;
 use coracle_jobs::{Job, JobState};
 use coracle_lifecycle::ContainerEntry;
-use coracle_runtime::{ContainerName, Handle, JobId};
+use coracle_types::{ContainerName, Handle, JobId};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,7 +23,6 @@ use tokio::task::JoinSet;
 use super::job::{outcome, reach_guest, time};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// List jobs and running commands: of one container, or of all that this session may see.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_prepare::resolve::copy_request;
 use coracle_prepare::sandbox;
 use coracle_provision::{RepoCopy, RepoRequest, RepoSource, ReportItem, StepContext};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, ExecTarget, random_hex};
+use coracle_runtime::ExecTarget;
+use coracle_types::{ContainerPath, random_hex};
 
 /// Copies a repository into the container.
 pub(super) async fn brought(

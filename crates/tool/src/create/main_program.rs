@@ -10,7 +10,8 @@ use coracle_jobs::{JobState, Wait, WaitFor, WaitOutcome, WaitResult};
 use coracle_lifecycle::{Creation, MainProgram, ManagedContainer};
 use coracle_prepare::resolve::MainRequest;
 use coracle_provision::{Accounts, Status, StepReport, UserRequest, accounts};
-use coracle_runtime::{ContainerPath, Ids, Image, JobId, PortTarget};
+use coracle_runtime::Image;
+use coracle_types::{ContainerPath, Ids, JobId, PortTarget};
 
 use super::provision::{PATH, ProvisionRun};
 

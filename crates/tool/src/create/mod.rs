@@ -21,14 +21,14 @@ use std::time::Instant;
 use coracle_context::context::Context;
 use coracle_context::engines::Backend;
 use coracle_context::failure::{Failure, root_refused};
-use coracle_context::git_programs;
 use coracle_context::humanize::millis;
-use coracle_context::strict;
+use coracle_context::{git_programs, strict};
 use coracle_lifecycle::{Creation, NewRecord, find_network};
 use coracle_prepare::requests::Create;
 use coracle_prepare::resolve::{self, CreateFrom, Request};
 use coracle_provision::UserRequest;
-use coracle_runtime::{Capability, CreateSpec, EngineKind, Ids, NetworkRequest, PatternSet, Policy, admit};
+use coracle_runtime::{CreateSpec, NetworkRequest, PatternSet, Policy, admit};
+use coracle_types::{Capability, EngineKind, Ids};
 use serde_json::Value;
 
 use self::devcontainer::DevcontainerPlan;
@@ -113,7 +113,7 @@ async fn create_with(
     }
     if request.spec.gpu && !ready.gpu {
         let (engine, capability) = (ready.runtime.kind(), Capability::Gpu);
-        return Err(coracle_runtime::Error::Unsupported { engine, capability }.into());
+        return Err(coracle_types::Error::Unsupported { engine, capability }.into());
     }
     let request = match &request.chosen.tried {
         None => request,
@@ -191,7 +191,7 @@ async fn resolve_source(origin: Option<CreateSource>, cx: &Context) -> Result<Op
 /// Where there is no user but root, commands run as root, who is the user outside.
 fn as_root_alone(request: Request, engine: EngineKind) -> Result<Request, Failure> {
     if request.user_given && request.user != UserRequest::Ids(Ids::ROOT) {
-        return Err(coracle_runtime::Error::Unsupported { engine, capability: Capability::OtherUsers }.into());
+        return Err(coracle_types::Error::Unsupported { engine, capability: Capability::OtherUsers }.into());
     }
     Ok(Request { user: UserRequest::Ids(Ids::ROOT), ..request })
 }

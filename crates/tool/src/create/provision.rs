@@ -13,7 +13,7 @@ use coracle_prepare::resolve::Request;
 use coracle_provision::env::{SessionEnv, Sources, select};
 use coracle_provision::git::{self, GitConfig, Settings, known_hosts};
 use coracle_provision::{StepContext, StepReport, amplifier, certs, gh, ssh};
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 use super::devcontainer::DevcontainerPlan;
 use super::report::ReportBuilder;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use coracle_context::progress::Progress;
 use coracle_provision::{Report, ReportItem, Status, StepReport};
-use coracle_runtime::{Chunk, Redactor};
+use coracle_types::{Chunk, Redactor};
 use serde_json::Value;
 use tokio::sync::mpsc;
 

@@ -9,17 +9,14 @@ use coracle_context::document::joined;
 use coracle_context::engines::Ready;
 use coracle_context::failure::Failure;
 use coracle_context::humanize::bytes;
-use coracle_context::warning::Warning;
-use coracle_context::warning::to_review;
+use coracle_context::warning::{Warning, to_review};
 use coracle_images::profile::{ProfileServer, Purpose};
 use coracle_lifecycle::{ManagedContainer, Record, Review, hint};
 use coracle_prepare::image_build::{ImageSource, ResolvedImage};
 use coracle_prepare::resolve::{GitOutside, Request};
 use coracle_provision::Report;
-use coracle_runtime::{
-    Capability, Container, ContainerName, ContainerPath, ContainerStatus, Health, Ids, JobId, Limits, ProjectName,
-    Protocol, PublishedPort,
-};
+use coracle_runtime::{Container, Health, Limits, Protocol, PublishedPort};
+use coracle_types::{Capability, ContainerName, ContainerPath, ContainerStatus, Ids, JobId, ProjectName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -7,7 +7,7 @@ use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{MadeFrom, Record, RecordState, Role, find};
 use coracle_prepare::requests::{Create, IfExists};
 use coracle_prepare::resolve::fingerprint;
-use coracle_runtime::Handle;
+use coracle_types::Handle;
 
 use super::response::CreateResponse;
 use crate::target::{Access, check_policy, check_session};
@@ -82,8 +82,9 @@ mod tests {
 
     use coracle_context::{Context, Frontend, Host, Options};
     use coracle_prepare::process::Process;
+    use coracle_runtime::FakeRuntime;
     use coracle_runtime::fake::{LOCAL_IMAGE, Verb};
-    use coracle_runtime::{ContainerName, FakeRuntime};
+    use coracle_types::ContainerName;
     use serde_json::{Map, Value, json};
 
     use super::differing;

@@ -11,7 +11,8 @@ use coracle_lifecycle::MadeFrom;
 use coracle_prepare::image_build::{ImageSource, Packages, ResolvedImage};
 use coracle_prepare::resolve::{Request, SourceFacts};
 use coracle_provision::StepReport;
-use coracle_runtime::{ContainerId, ContainerName, Image, ImageRef, SnapshotName};
+use coracle_runtime::Image;
+use coracle_types::{ContainerId, ContainerName, ImageRef, SnapshotName};
 
 use crate::snapshot::{CopySource, SnapshotSource, TakenSnapshot, snapshots};
 

@@ -19,10 +19,8 @@ use coracle_lifecycle::{Creation, StackLabels, StackPart, Store};
 use coracle_prepare::image_build::fetch_settings;
 use coracle_prepare::resolve::{NewStack, Request, StackRequest};
 use coracle_provision::StepReport;
-use coracle_runtime::{
-    Access, Capability, ContainerPath, ContainerRuntime, EngineKind, Error, Image, ImageRef, LabelFilter, Mount,
-    NetworkName, NetworkRequest, ProjectName, Protocol,
-};
+use coracle_runtime::{Access, ContainerRuntime, Image, LabelFilter, Mount, NetworkRequest, Protocol};
+use coracle_types::{Capability, ContainerPath, EngineKind, Error, ImageRef, NetworkName, ProjectName};
 
 /// A stack that may be brought up, or that the container joins.
 pub(super) enum Stack {
@@ -325,7 +323,7 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
 #[cfg(test)]
 mod tests {
     use coracle_context::context::Context;
-    use coracle_runtime::ProjectName;
+    use coracle_types::ProjectName;
 
     use super::built;
 

@@ -1,5 +1,6 @@
 //! From an image to a ready record. Whatever fails here is undone by the caller.
 
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::engines::{Backend, Ready};
 use coracle_context::failure::{Code, Failure};
@@ -9,8 +10,8 @@ use coracle_lifecycle::{Creation, ManagedContainer, Review, guided_session};
 use coracle_prepare::image_build::{self, ResolvedImage};
 use coracle_prepare::resolve::{self, GitOutside, MainRequest, Request};
 use coracle_provision::{Status, StepReport, UserRequest, UserSetupReport, Workspace, prepare};
-use coracle_runtime::link::Link;
-use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, Ids, admit};
+use coracle_runtime::{Access, Container, CreateSpec, ExecTarget, admit};
+use coracle_types::Ids;
 use coracle_workspace::GuestFs;
 
 use super::devcontainer::DevcontainerPlan;
@@ -259,8 +260,9 @@ async fn exec_user(
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::host::fs::HostPath;
-    use coracle_runtime::{ContainerName, ContainerPath, ImageRef, Mount};
+    use coracle_host::fs::HostPath;
+    use coracle_runtime::Mount;
+    use coracle_types::{ContainerName, ContainerPath, ImageRef};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! A container under `policy = "strict"`: an image whose work directory is the user's, a volume there, and
 //! a home in memory.
 
+use coracle_client::Link;
 use coracle_context::context::Context;
 use coracle_context::engines::Ready;
 use coracle_context::failure::{Code, Failure};
@@ -10,8 +11,9 @@ use coracle_context::warning::Warning;
 use coracle_images::BuildFailure;
 use coracle_lifecycle::Creation;
 use coracle_prepare::image_build::{NamedImage, Packages, ResolvedImage, accounts, owned};
-use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{ByteSize, ContainerPath, CreateSpec, Link, Tmpfs};
+use coracle_protocol::EnsureUser;
+use coracle_runtime::{CreateSpec, Tmpfs};
+use coracle_types::{ByteSize, ContainerPath};
 
 use super::steps::StartSpec;
 

@@ -6,13 +6,14 @@ use std::path::Path;
 use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_context::host_identity::user_git;
+use coracle_host::fs::HostPath;
+use coracle_host::git::{HostGit as _, Remote};
 use coracle_images::detect::{DetectedProfile, Hint, detect};
 use coracle_lifecycle::{CopyRequest, ManagedContainer, copy_in};
 use coracle_prepare::resolve::{RepoScan, Request, TryRepo, copy_request};
 use coracle_provision::{RepoRequest, RepoSource, ReportItem, SetupCommand};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{HostGit as _, Remote};
-use coracle_runtime::{Command, ContainerPath, ExecTarget};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Command, ContainerPath};
 
 /// A top directory with more names is not looked at any further.
 const MAX_NAMES: usize = 10_000;

@@ -8,7 +8,8 @@ use coracle_provision::{
     Dotfiles, FileToPut, InlineFile, ProtectedBinds, RepoSource, Setup, SetupCommand, StepReport, config_files,
     dotfiles, dotfiles_inline, repos, setup,
 };
-use coracle_runtime::{Command, ContainerPath, ExecTarget};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Command, ContainerPath};
 
 use super::provision::ProvisionRun;
 use super::{local_repo, try_repo};

@@ -132,7 +132,7 @@ mod tests {
     struct Run {
         /// Which one.
         #[schemars(with = "Name")]
-        container: coracle_runtime::Handle,
+        container: coracle_types::Handle,
         command: Script,
         /// Seconds.
         #[serde(default)]

@@ -9,14 +9,13 @@ use coracle_context::host::Host;
 use coracle_context::progress::Progress;
 use coracle_context::warning::Warning;
 use coracle_prepare::process::Process;
-use coracle_runtime::Input;
+use coracle_types::Input;
 use serde_json::{Map, Value};
 
 use super::container::ClientContainer;
 use super::options::ContainerOptions;
 use crate::dispatch::{CallResponse, ParsedCall};
-use crate::operations;
-use crate::tools;
+use crate::{operations, tools};
 
 /// Fields of a call, or of its response.
 pub type CallFields = Map<String, Value>;

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use coracle_context::failure::Failure;
 use coracle_context::progress::{Event, Progress};
-use coracle_runtime::Chunk;
+use coracle_types::Chunk;
 use futures_util::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;

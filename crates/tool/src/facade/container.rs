@@ -4,7 +4,8 @@ use coracle_context::failure::Failure;
 use coracle_context::progress::{Event, Progress};
 use coracle_context::warning::Warning;
 use coracle_provision::Report;
-use coracle_runtime::{ContainerPath, Input, JobId, PublishedPort};
+use coracle_runtime::PublishedPort;
+use coracle_types::{ContainerPath, Input, JobId};
 use serde_json::{Map, Value};
 
 use super::client::{CallFields, CallStreams, Client, Typed};

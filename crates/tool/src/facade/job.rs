@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use coracle_context::failure::Failure;
 use coracle_jobs::{JobState, WaitOutcome};
-use coracle_runtime::JobId;
+use coracle_types::JobId;
 use serde_json::{Map, json};
 
 use super::client::{CallFields, CallStreams, Typed};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_context::warning::Warning;
 use coracle_jobs::{JobState, WaitOutcome};
 use coracle_lifecycle::{Finding, SaveReport};
-use coracle_runtime::JobId;
+use coracle_types::JobId;
 
 use crate::commands::{ExecResponse, JobRow, JobWaitResponse};
 use crate::operations::DestroyResponse;

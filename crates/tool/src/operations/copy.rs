@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_archive::transfer::SkippedEntry;
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText, Symbol};
@@ -10,11 +11,11 @@ use coracle_context::failure::Failure;
 use coracle_context::git_programs;
 use coracle_context::humanize::{bytes, count};
 use coracle_context::progress::Amount;
+use coracle_host::fs::HostPath;
 use coracle_lifecycle::{CopyAmount, CopyMeter, CopyReport, CopyRequest, copy_in, copy_out};
 use coracle_prepare::resolve::{container_path, copy_request, copyable, host_path};
-use coracle_runtime::archive::transfer::SkippedEntry;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ContainerPath, Handle};
+use coracle_types::{ContainerPath, Handle};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -23,7 +24,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::reach_running;
-use jiff::Timestamp;
 
 /// How often a copy tells how far it is.
 const TOLD_EVERY: Duration = Duration::from_millis(500);

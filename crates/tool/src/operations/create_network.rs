@@ -6,7 +6,8 @@ use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::egress;
 use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::{NetworkOwner, NewNetwork};
-use coracle_runtime::NetworkName;
+use coracle_types::NetworkName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use serde_json::Value;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session};
-use jiff::Timestamp;
 
 /// Make a network on which containers find each other by name. Put them on it with `network` of `create`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -105,7 +105,7 @@ mod tests {
     use coracle_context::Context;
     use coracle_context::config::{Config, NetworkGrant, Preset};
     use coracle_prepare::process::Process;
-    use coracle_runtime::LabelNamespace;
+    use coracle_types::LabelNamespace;
     use serde_json::{Value, json};
 
     use crate::{CallInput, execute, operations};

@@ -12,7 +12,9 @@ use coracle_context::warning::{Warning, to_review};
 use coracle_lifecycle::{
     DestroyReport as Removed, Error, Finding, Record, Role, SaveReport, Store, at_hand, reconcile,
 };
-use coracle_runtime::{ContainerName, ContainerRuntime, Handle, ProjectName};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::{ContainerName, Handle, ProjectName};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -20,7 +22,6 @@ use serde_json::{Map, Value};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session, reach};
-use jiff::Timestamp;
 
 /// Remove a container with all that only it used. Work that only it has is saved on the host first. A second time
 /// succeeds quietly.
@@ -189,9 +190,9 @@ pub(super) fn outcome(already_gone: bool, detail: &str) -> &'static str {
 #[cfg(test)]
 pub(super) mod tests {
     use coracle_prepare::process::Process;
-    use coracle_runtime::ImageStore as _;
     use coracle_runtime::fake::LOCAL_IMAGE;
-    use coracle_runtime::{FakeRuntime, ImageRef, NetworkAttachment, admit};
+    use coracle_runtime::{FakeRuntime, ImageStore as _, NetworkAttachment, admit};
+    use coracle_types::ImageRef;
     use serde_json::{Value, json};
 
     use super::*;

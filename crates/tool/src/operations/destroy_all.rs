@@ -6,8 +6,7 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText, Symbol};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::removal::{removing, saved_lines};
-use coracle_context::warning::Warning;
-use coracle_context::warning::to_review;
+use coracle_context::warning::{Warning, to_review};
 use coracle_lifecycle::{
     ContainerEntry, DestroyReport, Finding, OwnNetwork, RemoveOptions, Review, SaveReport, Store, drop_networks, list,
     reconcile,

@@ -8,7 +8,9 @@ use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::Failure;
 use coracle_context::suggest;
 use coracle_lifecycle::{Engines, Error, OwnNetwork, Store, find_network};
-use coracle_runtime::{ContainerRuntime, NetworkName};
+use coracle_runtime::ContainerRuntime;
+use coracle_types::NetworkName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,7 +18,6 @@ use serde_json::Value;
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{Access, check_session};
-use jiff::Timestamp;
 
 /// Remove a network that no container is on. A second time succeeds quietly.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_prepare::preflight::ensure_ready;
 use coracle_prepare::requests::{Create, without_image};
-use coracle_runtime::{Handle, SnapshotName, random_hex};
+use coracle_types::{Handle, SnapshotName, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

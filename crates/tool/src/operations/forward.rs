@@ -1,5 +1,6 @@
 //! `forward`: a port of this host that leads to a server in a container.
 
+use coracle_client::{PortForward, forward_port, join_port};
 use coracle_context::arg_types::Name;
 use coracle_context::context::{Context, Frontend};
 use coracle_context::document::{Document, Render};
@@ -7,10 +8,9 @@ use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::enter;
 use coracle_prepare::forwards::{ForwardTarget, MAX_FORWARDS};
 use coracle_prepare::process::Process;
-use coracle_runtime::link::{PortForward, forward_port, join_port};
-use coracle_runtime::{ContainerName, ExecTarget, Handle, Ids, PolicyRefusal, Problem, RecordId};
+use coracle_runtime::{ExecTarget, PolicyRefusal, Problem};
 use coracle_sandbox::provider::Forward as HeldForward;
-use coracle_types::WorkflowId;
+use coracle_types::{ContainerName, Handle, Ids, RecordId, WorkflowId};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -7,13 +7,13 @@ use coracle_context::humanize::{ago, bytes};
 use coracle_images::cache::CachedImageInfo as CachedImage;
 use coracle_images::profile::Purpose;
 use coracle_prepare::image_build::cache;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// List the cached images of purposes, and the bases that were built here, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -73,7 +73,7 @@ impl Render for ImagesResponse {
 #[cfg(test)]
 mod tests {
     use coracle_context::document::rendered;
-    use coracle_runtime::{ImageId, ImageRef};
+    use coracle_types::{ImageId, ImageRef};
     use insta::assert_snapshot;
 
     use super::*;

@@ -9,7 +9,9 @@ use coracle_context::document::{Column, Document, Render, StyledText, joined};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::{ago, count, image_label};
 use coracle_lifecycle::{ContainerEntry, Role, Store};
-use coracle_runtime::{ContainerPath, EngineKind, Ids, ProjectName, Protocol, PublishedPort, RecordId};
+use coracle_runtime::{Protocol, PublishedPort};
+use coracle_types::{ContainerPath, EngineKind, Ids, ProjectName, RecordId};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -19,7 +21,6 @@ use crate::commands::running;
 use crate::dispatch::{Effect, Operation};
 use crate::last_seen::LastSeen;
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// List the containers of this session, and those of others that it may see.
 #[derive(Debug, Deserialize, JsonSchema)]

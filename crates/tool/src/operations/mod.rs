@@ -23,11 +23,10 @@ mod wait_healthy;
 
 use coracle_context::context::Context;
 use coracle_context::removal::removing;
-use coracle_runtime::RecordId;
+use coracle_types::RecordId;
 
-use crate::commands;
 use crate::dispatch::OperationEntry;
-use crate::terminals;
+use crate::{commands, terminals};
 
 pub use self::destroy::{Destroy, DestroyResponse};
 pub(crate) use self::forward::Forward;

@@ -6,14 +6,14 @@ use coracle_context::document::{Column, Document, Render};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::ago;
 use coracle_lifecycle::OwnNetwork;
-use coracle_runtime::ProjectName;
+use coracle_types::ProjectName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
-use jiff::Timestamp;
 
 /// List the networks of this session, and those of others that it may see, with the containers on them.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use coracle_context::context::Context;
 use coracle_context::failure::Failure;
 use coracle_prepare::preflight::ensure_ready;
 use coracle_prepare::requests::{Create, without_image};
-use coracle_runtime::SnapshotName;
+use coracle_types::SnapshotName;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;

@@ -15,7 +15,7 @@ use coracle_images::snapshot::ArchivedSnapshot;
 use coracle_lifecycle::{HostFile, HostFileRules};
 use coracle_prepare::image_build::not_for_snippets;
 use coracle_prepare::resolve::{copyable, host_path};
-use coracle_runtime::SnapshotName;
+use coracle_types::SnapshotName;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -199,8 +199,8 @@ fn free_path(err: coracle_lifecycle::Error) -> Failure {
 
 /// An archive is the caller's: its faults are those of the field that named it.
 fn refused(err: coracle_images::snapshot::Error) -> Failure {
+    use coracle_archive::oci::ImageError;
     use coracle_images::snapshot::Error;
-    use coracle_runtime::archive::oci::ImageError;
 
     match &err {
         Error::Archive(ImageError::Io(_)) => err.into(),

@@ -5,7 +5,8 @@ use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::bytes;
-use coracle_runtime::SnapshotName;
+use coracle_types::SnapshotName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::snapshot::{named, snapshots};
 use crate::target::may_use_snapshot;
-use jiff::Timestamp;
 
 /// Remove a snapshot that no container is made of.
 #[derive(Debug, Deserialize, JsonSchema)]

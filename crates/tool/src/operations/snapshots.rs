@@ -5,7 +5,8 @@ use coracle_context::document::{Column, Document, Render};
 use coracle_context::failure::Failure;
 use coracle_context::humanize::{ago, bytes};
 use coracle_images::snapshot::SnapshotUse;
-use coracle_runtime::SnapshotName;
+use coracle_types::SnapshotName;
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,6 @@ use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::snapshot::snapshots;
 use crate::target::may_use_snapshot;
-use jiff::Timestamp;
 
 /// List the snapshots there are, with size, age and use.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coracle_client::LinkSettings;
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render, StyledText, joined, optional, word};
@@ -9,10 +10,9 @@ use coracle_context::failure::Failure;
 use coracle_context::humanize::{ago, bytes, count, until_expiry};
 use coracle_context::warning::{replaced_mounts, to_review};
 use coracle_lifecycle::{Finding, GuestRecord, Record, Role, compared, read_only_paths};
-use coracle_runtime::{
-    Container, ContainerPath, ContainerRuntime, ContainerUsage, Handle, Ids, IsolationKind, LinkSettings, ProjectName,
-    PublishedPort,
-};
+use coracle_runtime::{Container, ContainerRuntime, ContainerUsage, PublishedPort};
+use coracle_types::{ContainerPath, Handle, Ids, IsolationKind, ProjectName};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -22,7 +22,6 @@ use crate::create::{LimitsAnswer, ServiceAnswer, failed_steps, ports, services};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{Access, reach};
-use jiff::Timestamp;
 
 /// A guest that has not answered by then is lost.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -8,17 +8,16 @@ use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::{count, duration, millis};
 use coracle_lifecycle::{Check, Error, HealthReport, Probe, ProbeOutcome, RetryPolicy};
-use coracle_runtime::{Command, Handle, PortTarget};
+use coracle_types::{Command, Handle, PortTarget};
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::commands::PortRequest;
-use crate::commands::lost_with_container;
+use crate::commands::{PortRequest, lost_with_container};
 use crate::dispatch::{Effect, Operation};
 use crate::schema::result_schema;
 use crate::target::{CommandTarget, reach_inside, reach_running};
-use jiff::Timestamp;
 
 /// Wait until a container is ready: a command in it ends with 0, a port takes connections, or the image's own health check
 /// passes. One that does not become ready is a failed call, `unhealthy`, with the output of the last attempt.

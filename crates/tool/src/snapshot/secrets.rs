@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use coracle_client::{ScanOptions, ScanReport};
 use coracle_context::config::SnapshotSecrets;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::session_env::{self, LiveSecrets};
 use coracle_context::warning::Warning;
 use coracle_lifecycle::Record;
-use coracle_runtime::link::{ScanOptions, ScanReport};
-use coracle_runtime::{ContainerPath, ExecTarget};
+use coracle_runtime::ExecTarget;
+use coracle_types::ContainerPath;
 
 /// Larger files are not searched.
 const MAX_FILE: u64 = 1 << 20;
@@ -63,7 +64,8 @@ fn judged(walked: ScanReport, then: SnapshotSecrets) -> Result<Vec<Warning>, Fai
 
 #[cfg(test)]
 mod tests {
-    use coracle_runtime::link::protocol::{self, FileKind};
+    use coracle_protocol as protocol;
+    use coracle_protocol::FileKind;
 
     use super::*;
 

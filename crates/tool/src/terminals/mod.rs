@@ -14,7 +14,7 @@ use coracle_context::document::{Document, Render, StyledText};
 use coracle_context::failure::{Code, Failure};
 use coracle_prepare::process::Process;
 use coracle_prepare::shells::{Shell, ShellEnd, TerminalOutput, WaitEnd};
-use coracle_runtime::Exit;
+use coracle_types::Exit;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -6,7 +6,7 @@ use coracle_audit::arguments;
 use coracle_context::event_log::EventLog;
 use coracle_context::humanize::millis;
 use coracle_prepare::process::Process;
-use coracle_runtime::{Redactor, is_deceptive};
+use coracle_types::{Redactor, is_deceptive};
 use serde_json::{Map, Value, json};
 
 use super::chosen_container;

@@ -4,7 +4,7 @@ use coracle_context::config::Toolset;
 use coracle_context::failure::{self, Failure};
 use coracle_context::model_text;
 use coracle_prepare::process::Process;
-use coracle_runtime::Handle;
+use coracle_types::Handle;
 use coracle_workspace::{Effect, Mode, Response, RunCode, RunCodeResult, Shell, Workspace, with_notes};
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};

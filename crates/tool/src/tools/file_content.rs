@@ -1,13 +1,14 @@
 //! `download` and `upload`: the content of a file as raw bytes beside the answer, for programs with an open connection.
 
+use coracle_client::{Link, WriteFile};
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_prepare::process::Process;
 use coracle_prepare::resolve::container_path;
-use coracle_runtime::link::WriteFile;
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{Capability, Chunk, Error, ExecTarget, Handle, Link, Stream};
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_runtime::ExecTarget;
+use coracle_types::{Capability, Chunk, Error, Handle, Stream};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

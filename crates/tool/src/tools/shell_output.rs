@@ -1,10 +1,11 @@
 //! `shell_output`: what a command of the workspace or a snippet printed, when its answer had no room for it.
 
+use coracle_client::Link;
 use coracle_context::arg_types::Name;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure, slot_failure};
 use coracle_lifecycle::SlotInfo;
-use coracle_runtime::{JobId, Link, Redactor};
+use coracle_types::{JobId, Redactor};
 use coracle_workspace::{SlotRole, Workspace};
 use schemars::JsonSchema;
 use serde::Deserialize;

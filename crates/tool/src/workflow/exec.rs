@@ -3,7 +3,7 @@
 use coracle_context::arg_types::{Script, Seconds};
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;
-use coracle_runtime::{Exec, Exit};
+use coracle_types::{Exec, Exit};
 use coracle_worktrees::create::CreateRequest;
 use schemars::JsonSchema;
 use serde::Deserialize;

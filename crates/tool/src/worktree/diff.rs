@@ -3,7 +3,7 @@
 use coracle_context::arg_types::Size;
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;
-use coracle_runtime::ByteSize;
+use coracle_types::ByteSize;
 use coracle_worktrees::changes::DiffOptions;
 use schemars::JsonSchema;
 use serde::Deserialize;

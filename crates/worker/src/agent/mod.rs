@@ -5,9 +5,9 @@ mod conversation;
 mod generate;
 mod submit;
 
-use coracle_runtime::ContainerPath;
-use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use coracle_sandbox::{Code, Failure, Result};
+use coracle_types::ContainerPath;
 use serde_json::{Map, Value, json};
 
 pub(crate) use self::context::RunContext;

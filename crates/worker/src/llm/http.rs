@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coracle_runtime::Secret;
+use coracle_types::Secret;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};

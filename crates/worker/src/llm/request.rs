@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use coracle_runtime::Secret;
 use coracle_sandbox::{Code, Failure};
+use coracle_types::Secret;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -7,8 +7,9 @@ mod tool_output;
 use std::pin::Pin;
 use std::time::Duration;
 
-use coracle_runtime::{ByteSize, ContainerPath, Link};
+use coracle_client::Link;
 use coracle_sandbox::{Code, Failure};
+use coracle_types::{ByteSize, ContainerPath};
 use coracle_workspace::{
     EditFile, EnvKeys, Glob, Grep, Ls, Mode, PathCharset, PathRoot, PathRules, ReadFile, Response, Rm, RunSettings,
     SessionHandle, SessionSource, Shell, Tool, ToolSettings, Workspace, WriteFile, schema, with_notes,

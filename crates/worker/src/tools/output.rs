@@ -1,8 +1,9 @@
 //! `shell_output`: what an answer had no room for.
 
+use coracle_client::Link;
 use coracle_protocol::patterns::line_pattern;
-use coracle_runtime::link::protocol::{Position, ReadRequest, SearchRequest, StreamSelector};
-use coracle_runtime::{Error, JobId, Link};
+use coracle_protocol::{Position, ReadRequest, SearchRequest, StreamSelector};
+use coracle_types::{Error, JobId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -90,14 +91,14 @@ impl ShellOutput {
         }
     }
 
-    async fn read(&self, link: &Link) -> coracle_runtime::Result<String> {
+    async fn read(&self, link: &Link) -> coracle_types::Result<String> {
         let (job, part, limit) = (self.output_id.clone(), self.stream.unwrap_or(StreamSelector::All), self.limit());
         let (page, bytes) = link.read(ReadRequest { job, part, from: self.from(), limit }).await?;
         let next = page.offset.saturating_add(bytes.len() as u64);
         Ok(page_text(&String::from_utf8_lossy(&bytes), (page.offset, next, page.total)))
     }
 
-    async fn search(&self, pattern: &str, link: &Link) -> coracle_runtime::Result<String> {
+    async fn search(&self, pattern: &str, link: &Link) -> coracle_types::Result<String> {
         let search = SearchRequest {
             job: self.output_id.clone(),
             part: self.stream.unwrap_or(StreamSelector::All),

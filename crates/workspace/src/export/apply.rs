@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::transfer::Limits;
-use coracle_runtime::host::fs::HostPathError;
-use coracle_runtime::host::tree::{DirHandle, FileIdentity};
-use coracle_runtime::host::tree_backup::{BackupError, TreeBackup};
-use coracle_runtime::host::tree_sweep::sweep;
-use coracle_runtime::{Baseline, BaselineFile, Error, is_trusted_by_tools, random_hex};
+use coracle_archive::transfer::Limits;
+use coracle_host::fs::HostPathError;
+use coracle_host::tree::{DirHandle, FileIdentity};
+use coracle_host::tree_backup::{BackupError, TreeBackup};
+use coracle_host::tree_sweep::sweep;
+use coracle_runtime::{Baseline, BaselineFile, is_trusted_by_tools};
+use coracle_types::{Error, random_hex};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -451,7 +452,7 @@ mod tests {
     fn stamp() -> FileIdentity {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a"), "").unwrap();
-        let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
+        let host = coracle_host::fs::HostPath::open(dir.path()).unwrap();
         DirHandle::from_path(&host).unwrap().stamp("a".as_ref()).unwrap().unwrap()
     }
 
@@ -468,7 +469,7 @@ mod tests {
         for name in ["b", "c", "d"] {
             std::fs::write(dir.path().join(name), "before").unwrap();
         }
-        let host = coracle_runtime::host::fs::HostPath::open(dir.path()).unwrap();
+        let host = coracle_host::fs::HostPath::open(dir.path()).unwrap();
         let tree = DirHandle::from_path(&host).unwrap();
         let seen = |name: &str| tree.stamp(name.as_ref()).unwrap();
         let mut spool = Spool { file: tempfile::tempfile().unwrap(), places: BTreeMap::new() };

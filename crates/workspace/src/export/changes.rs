@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use coracle_runtime::archive::transfer::plain_name;
-use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
+use coracle_archive::transfer::plain_name;
+use coracle_protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Baseline, BaselineFile};
 use serde::Serialize;
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::{Baseline, Result};
+use coracle_host::tree::DirHandle;
+use coracle_runtime::Baseline;
+use coracle_types::Result;
 use serde::Serialize;
 use similar::TextDiff;
 
@@ -104,7 +105,7 @@ async fn compare(files: &GuestFs, copied: &ImportedFiles<'_>, change: &Change) -
         Some(_) => match fetch::read(files, &change.path, MOST).await {
             Ok(Some(new)) => new,
             Ok(None) => return Ok(Comparison::Unknown("it is too large to show")),
-            Err(coracle_runtime::Error::Refused(_)) => return Ok(Comparison::Unknown("it changes meanwhile")),
+            Err(coracle_types::Error::Refused(_)) => return Ok(Comparison::Unknown("it changes meanwhile")),
             Err(err) => return Err(err),
         },
     };

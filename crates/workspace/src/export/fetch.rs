@@ -1,7 +1,7 @@
 //! Digests and content of the workspace's files, from the guest.
 
-use coracle_runtime::link::protocol::workspace::{FileDigest, SearchLimits, WorkspaceOp, WorkspaceReply};
-use coracle_runtime::{Error, Result};
+use coracle_protocol::workspace::{FileDigest, SearchLimits, WorkspaceOp, WorkspaceReply};
+use coracle_types::{Error, Result};
 
 use crate::GuestFs;
 

@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 
+use coracle_host::fs::{HostPath, HostPathError, digest};
+use coracle_host::tree::{DirHandle, FileIdentity, Node};
 use coracle_runtime::BaselineMount;
-use coracle_runtime::host::fs::{HostPath, HostPathError, digest};
-use coracle_runtime::host::tree::{DirHandle, FileIdentity, Node};
 use sha2::{Digest as _, Sha256};
 
 /// A file of the host, or what is in its place.

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::archive::transfer::{self, Limits, TransferReport, Writer};
-use coracle_runtime::link::FileContent;
-use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
-use coracle_runtime::{Error, Ids};
+use coracle_archive::transfer::{self, Limits, TransferReport, Writer};
+use coracle_client::FileContent;
+use coracle_protocol::workspace::{EntryKind, FileDigest};
+use coracle_types::{Error, Ids};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::changes::{SkippedFile, travels};

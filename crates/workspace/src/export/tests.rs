@@ -1,6 +1,6 @@
 //! Changes, from untrusted replies of a guest.
 
-use coracle_runtime::link::protocol::workspace::{EntryKind, FileDigest};
+use coracle_protocol::workspace::{EntryKind, FileDigest};
 use coracle_runtime::{Baseline, BaselineFile};
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! `edit_file`: replaces a text in a file.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

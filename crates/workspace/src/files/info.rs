@@ -1,6 +1,6 @@
 //! Information about a file.
 
-use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceEntry};
+use coracle_protocol::workspace::{EntryKind, WorkspaceEntry};
 use schemars::JsonSchema;
 use serde::Serialize;
 

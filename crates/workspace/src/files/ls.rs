@@ -1,6 +1,6 @@
 //! `ls`: what is in a directory.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::Deserialize;
 

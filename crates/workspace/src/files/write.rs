@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use coracle_runtime::link::protocol::workspace::{self, OpenMode, WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{self, OpenMode, WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,9 @@
 //! Errors of files, by what a caller can do about them.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
+use coracle_protocol::workspace::{WorkspaceError, WorkspaceErrorCode};
 
 /// Bytes of a file that is read or written, at most.
-pub const MAX_CONTENT: u64 = coracle_runtime::link::protocol::workspace::MAX_CONTENT;
+pub const MAX_CONTENT: u64 = coracle_protocol::workspace::MAX_CONTENT;
 
 /// The result of a file operation.
 pub type Result<T, E = FsError> = std::result::Result<T, E>;
@@ -69,11 +69,11 @@ pub enum FsError {
     },
     /// The container or the way to it is gone. What was to change something may have done so.
     #[error("the workspace is lost")]
-    Lost(#[source] Box<coracle_runtime::Error>),
+    Lost(#[source] Box<coracle_types::Error>),
 }
 
-impl From<coracle_runtime::Error> for FsError {
-    fn from(err: coracle_runtime::Error) -> Self {
+impl From<coracle_types::Error> for FsError {
+    fn from(err: coracle_types::Error) -> Self {
         Self::Lost(Box::new(err))
     }
 }

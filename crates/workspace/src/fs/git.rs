@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use coracle_runtime::git::{self, Side};
-use coracle_runtime::link::WriteFile;
-use coracle_runtime::link::protocol::{ErrorCode, FileRef, UserSpec};
-use coracle_runtime::{Command, ContainerPath, Error, Excerpt, Exec, Exit, Input, random_hex};
+use coracle_client::WriteFile;
+use coracle_host::hardened as git;
+use coracle_host::hardened::Side;
+use coracle_protocol::{ErrorCode, FileRef, UserSpec};
+use coracle_types::{Command, ContainerPath, Error, Excerpt, Exec, Exit, Input, random_hex};
 
 use super::{FsError, GuestFs, Result};
 

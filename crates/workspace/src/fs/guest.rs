@@ -1,9 +1,7 @@
 //! The files of a workspace by its guest.
 
-use coracle_runtime::ContainerPath;
-use coracle_runtime::link::protocol::workspace::{
-    SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
-};
+use coracle_protocol::workspace::{SearchLimits, WorkspaceEntry, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
+use coracle_types::ContainerPath;
 use jiff::Timestamp;
 
 use super::path::{folded, is_addressable};

@@ -1,10 +1,9 @@
 //! The client of the guest's file service: a link, a user and a root directory.
 
-use coracle_runtime::link::FileContent;
-use coracle_runtime::link::Link;
-use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{ContainerPath, Ids};
+use coracle_client::{FileContent, Link};
+use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_types::{ContainerPath, Ids};
 use tokio::sync::OnceCell;
 
 use crate::SessionHandle;
@@ -38,12 +37,12 @@ impl GuestFs {
     }
 
     /// Sends one request to the guest.
-    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_runtime::Result<WorkspaceReply> {
+    pub(crate) async fn request(&self, act: WorkspaceOp) -> coracle_types::Result<WorkspaceReply> {
         self.link.space(self.user, &self.root, act).await
     }
 
     /// Opens a file to stream its content.
-    pub(crate) async fn open(&self, path: &str) -> coracle_runtime::Result<FileContent> {
+    pub(crate) async fn open(&self, path: &str) -> coracle_types::Result<FileContent> {
         let at = FileRef {
             user: UserSpec::Ids { uid: self.user.uid, gid: Some(self.user.gid) },
             path: format!("{}/{path}", self.root.as_str().trim_end_matches('/')),

@@ -1,6 +1,6 @@
 //! Resolves a program's text to a path from the root. Pure.
 
-use coracle_runtime::ContainerPath;
+use coracle_types::ContainerPath;
 
 use super::{FsError, Result};
 use crate::paths::{MAX_DEPTH, MAX_SEGMENT};

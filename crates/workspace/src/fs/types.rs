@@ -1,8 +1,6 @@
 //! Requests and answers about files.
 
-pub use coracle_runtime::link::protocol::workspace::{
-    EntryKind as FsKind, GrepMatch as LineMatch, OpenMode as WriteMode,
-};
+pub use coracle_protocol::workspace::{EntryKind as FsKind, GrepMatch as LineMatch, OpenMode as WriteMode};
 use jiff::Timestamp;
 
 /// A file, with links followed.

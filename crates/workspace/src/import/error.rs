@@ -1,6 +1,7 @@
 //! Why a directory of the host was not copied.
 
-use coracle_runtime::{Error, Problem};
+use coracle_runtime::Problem;
+use coracle_types::Error;
 
 /// Why a directory of the host was not copied.
 #[non_exhaustive]

@@ -1,6 +1,6 @@
 //! Selects files of a directory. Pure.
 
-use coracle_runtime::PathPattern;
+use coracle_protocol::patterns::Pattern as PathPattern;
 
 /// Patterns of paths: any of the first, none of the second.
 #[derive(Clone, Debug, Default)]

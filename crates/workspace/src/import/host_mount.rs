@@ -1,7 +1,7 @@
 //! A directory of the host that is to be copied.
 
+use coracle_host::fs::HostPath;
 use coracle_runtime::Policy;
-use coracle_runtime::host::fs::HostPath;
 
 use super::filter::Filter;
 

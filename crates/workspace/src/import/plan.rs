@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use coracle_host::tree::{DirHandle, Node};
 use coracle_runtime::SkippedCounts;
-use coracle_runtime::host::tree::{DirHandle, Node};
 
 use super::follow::{LinkError, MAX_HOPS, follow};
 use super::{HostMount, ImportError};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read as _};
 
-use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::link::protocol::workspace::StagedFile;
+use coracle_host::tree::DirHandle;
+use coracle_protocol::workspace::StagedFile;
 use coracle_runtime::{Baseline, BaselineFile, BaselineMount};
 use sha2::{Digest as _, Sha256};
 
@@ -99,7 +99,7 @@ impl ImportReader<'_> {
     /// A file may grow while it is read: the budget is held all the same.
     fn file(
         &mut self,
-        opened: &coracle_runtime::host::tree::OpenFile,
+        opened: &coracle_host::tree::OpenFile,
         file: &PlannedFile,
         mount: &HostMount,
         left: u64,

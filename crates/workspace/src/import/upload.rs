@@ -1,9 +1,8 @@
 //! Copies files of the host into a workspace, all or nothing.
 
-use coracle_runtime::link::protocol::workspace::{
-    StagedFile, WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply,
-};
-use coracle_runtime::{Baseline, random_hex};
+use coracle_protocol::workspace::{StagedFile, WorkspaceError, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
+use coracle_runtime::Baseline;
+use coracle_types::random_hex;
 use tokio::sync::mpsc;
 
 use super::read::read_all;
@@ -50,7 +49,7 @@ pub async fn import(files: &GuestFs, mounts: Vec<HostMount>) -> Result<Baseline,
     }
 }
 
-fn unplaced(done: coracle_runtime::Result<WorkspaceReply>) -> ImportError {
+fn unplaced(done: coracle_types::Result<WorkspaceReply>) -> ImportError {
     match done {
         Ok(WorkspaceReply::Not(WorkspaceError { code: WorkspaceErrorCode::Full, .. })) => {
             ImportError::Inside("there is no space left in the workspace".into())

@@ -9,7 +9,7 @@ mod reply;
 
 use std::sync::Arc;
 
-use coracle_runtime::SlotRole;
+use coracle_types::SlotRole;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 pub(crate) use self::process::{Interruption, Kernel, KernelRun, RunRequest};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::{InteractiveCommand, start_interactive};
-use coracle_runtime::{Capture, Chunk, Command, ContainerPath, Error, Exec, ExecOutput, Result, Stream, random_hex};
+use coracle_client::{InteractiveCommand, start_interactive};
+use coracle_types::{Capture, Chunk, Command, ContainerPath, Error, Exec, ExecOutput, Result, Stream, random_hex};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;

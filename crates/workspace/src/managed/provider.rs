@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use coracle_client::Link;
 use coracle_lifecycle::{ContainerTemplate, Engines, SessionContainers, SlotError, SlotObserver, Store};
-use coracle_runtime::{ByteSize, ContainerId, ContainerName, Ids, Link, ProcessId, SlotRole};
+use coracle_types::{ByteSize, ContainerId, ContainerName, Ids, ProcessId, SlotRole};
 
 use crate::{Failure, Warning};
 

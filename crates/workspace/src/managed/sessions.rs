@@ -6,8 +6,9 @@ use std::future::{Future as _, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use coracle_client::Link;
 use coracle_lifecycle::{BoxError, EnsureRequest, Ready, SlotError, SlotKey};
-use coracle_runtime::{Link, SlotRole};
+use coracle_types::SlotRole;
 
 use super::engine_backoff::EngineBackoff;
 use super::{ContainerProvider, ManagedOptions, RoleSettings};

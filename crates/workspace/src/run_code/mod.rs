@@ -7,9 +7,9 @@ mod snippet;
 
 use std::time::Duration;
 
-use coracle_runtime::link::WriteFile;
-use coracle_runtime::link::protocol::{FileRef, UserSpec};
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids, Input, random_hex};
+use coracle_client::WriteFile;
+use coracle_protocol::{FileRef, UserSpec};
+use coracle_types::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Ids, Input, random_hex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -281,7 +281,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use coracle_runtime::ByteSize;
+    use coracle_types::ByteSize;
 
     use super::{Language, Mode, RunCode, mode};
     use crate::RunSettings;

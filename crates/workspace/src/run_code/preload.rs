@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
-use coracle_runtime::host::process::Invocation;
-use coracle_runtime::host::program::HostProgram;
-use coracle_runtime::{Error, ExecLimits, ExecOutput, Input};
+use coracle_host::process::Invocation;
+use coracle_host::program::HostProgram;
+use coracle_types::{Error, ExecLimits, ExecOutput, Input};
 
 use super::RunCodeResult;
 use super::snippet::{GRACE, Snippet};

@@ -1,6 +1,6 @@
 //! `grep`: lines that match.
 
-use coracle_runtime::link::protocol::workspace::{WorkspaceOp, WorkspaceReply};
+use coracle_protocol::workspace::{WorkspaceOp, WorkspaceReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

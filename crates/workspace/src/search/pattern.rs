@@ -1,6 +1,6 @@
 //! Parameters that both kinds of searches share.
 
-use coracle_runtime::link::protocol::workspace::SearchLimits;
+use coracle_protocol::workspace::SearchLimits;
 
 use crate::Code;
 use crate::paths::PathCharset;

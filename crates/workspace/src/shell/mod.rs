@@ -8,8 +8,8 @@ mod response;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::workspace::{EntryKind, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
-use coracle_runtime::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
+use coracle_protocol::workspace::{EntryKind, WorkspaceErrorCode, WorkspaceOp, WorkspaceReply};
+use coracle_types::{Command, ContainerPath, Exec, ExecLimits, ExecOutput, Input};
 
 use self::check::ShellRequest;
 pub use self::request::Shell;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use coracle_runtime::link::protocol::workspace::ChangeReport;
-use coracle_runtime::{ByteSize, ExecOutput, Exit};
+use coracle_protocol::workspace::ChangeReport;
+use coracle_types::{ByteSize, ExecOutput, Exit};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::tree::{DirHandle, Node};
+use coracle_host::fs::HostPath;
+use coracle_host::tree::{DirHandle, Node};
 use coracle_types::failure::{Code, Failure, Result};
 
 use super::{RepositoryDirs, beneath, small_file};

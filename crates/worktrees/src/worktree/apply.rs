@@ -5,14 +5,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{GitCommand, IsolatedGit, Peer};
-use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::host::tree::DirHandle;
-use coracle_runtime::host::tree_backup::TreeBackup;
-use coracle_runtime::{Excerpt, random_hex};
+use coracle_host::fs::HostPath;
+use coracle_host::git::{GitCommand, IsolatedGit, Peer};
+use coracle_host::process::{ProgramOutput, Stdin};
+use coracle_host::tree::DirHandle;
+use coracle_host::tree_backup::TreeBackup;
 use coracle_types::failure::{Code, Failure, Result};
-use coracle_types::{SandboxWarning, WorkflowId};
+use coracle_types::{Excerpt, SandboxWarning, WorkflowId, random_hex};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use coracle_archive::transfer::{Error, Writer, plain_name};
 use coracle_lifecycle::Omissions;
-use coracle_runtime::archive::transfer::{Error, Writer, plain_name};
-use coracle_runtime::link::protocol::{FileEntry, FileKind};
+use coracle_protocol::{FileEntry, FileKind};
 use coracle_types::failure::{Code, Failure, Result};
 
 use super::git_in_container::{Workdir, lost};

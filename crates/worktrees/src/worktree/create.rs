@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use coracle_host::branch::BranchName;
 use coracle_host::lock::Lock;
-use coracle_runtime::BranchName;
 use coracle_types::failure::{Code, Failure, Result};
 use coracle_types::{SandboxWarning, WorkflowId};
 use serde::Serialize;

@@ -1,8 +1,7 @@
 //! What a workflow changed, committed or not.
 
-use coracle_runtime::random_hex;
-use coracle_types::WorkflowId;
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{WorkflowId, random_hex};
 use serde::Serialize;
 
 use super::git_in_container::{Git, Workdir};

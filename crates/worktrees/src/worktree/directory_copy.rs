@@ -6,9 +6,10 @@
 
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::git::Peer;
-use coracle_runtime::host::process::Stdin;
-use coracle_runtime::{BranchName, GitRules, GitUrl};
+use coracle_host::branch::BranchName;
+use coracle_host::git::Peer;
+use coracle_host::git_url::{GitRules, GitUrl};
+use coracle_host::process::Stdin;
 use coracle_types::failure::Result;
 use tempfile::TempDir;
 

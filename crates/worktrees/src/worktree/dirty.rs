@@ -8,12 +8,11 @@ use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Input;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::host::git::{GitCommand, Peer};
-use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_types::SandboxWarning;
+use coracle_host::fs::HostPath;
+use coracle_host::git::{GitCommand, Peer};
+use coracle_host::process::{ProgramOutput, Stdin};
 use coracle_types::failure::{Failure, Result};
+use coracle_types::{Input, SandboxWarning};
 use tempfile::TempDir;
 
 use super::{MAX_TOLD, WorktreeManager, git_command, host, parse, succeeded};
@@ -202,7 +201,7 @@ impl WorktreeManager {
             fixed.into_iter().chain(words.iter().map(OsString::from)),
             self.settings.git_timeout,
         );
-        let ours = coracle_runtime::git::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
+        let ours = coracle_host::hardened::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
         let env = [("GIT_INDEX_FILE", checkout.index.clone().into_os_string())].into_iter().chain(ours).collect();
         self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
     }

@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use coracle_client::{Link, WriteFile};
+use coracle_host::hardened as git;
 use coracle_lifecycle::{GitPlace, OutputReceiver, stream_stdout};
-use coracle_runtime::git;
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
-use coracle_runtime::link::{Link, WriteFile};
-use coracle_runtime::{Command, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Input};
+use coracle_protocol::{ErrorCode, FileEntry, FileKind, FileRef, UserSpec};
 use coracle_types::failure::{Code, Failure, Result};
-use coracle_types::{ProfileName, WorkflowId};
+use coracle_types::{Command, ContainerPath, Error, Exec, ExecOutput, Exit, Ids, Input, ProfileName, WorkflowId};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::leftover::Author;
@@ -262,7 +261,7 @@ impl Git<'_> {
 }
 
 impl GitOutput {
-    fn new(ended: coracle_runtime::Result<ExecOutput>) -> Result<Self> {
+    fn new(ended: coracle_types::Result<ExecOutput>) -> Result<Self> {
         let output = ended.map_err(|err| match err {
             Error::NoSuchPath(path) => missing(&path),
             err => lost(err),
@@ -294,7 +293,7 @@ impl GitOutput {
     }
 
     pub(super) fn failure(&self) -> Failure {
-        let said = coracle_runtime::Excerpt::from_bytes(self.stderr.as_bytes()).to_string();
+        let said = coracle_types::Excerpt::from_bytes(self.stderr.as_bytes()).to_string();
         match self.exit {
             Exit::TimedOut(_) => Failure::new(Code::CommandTimedOut, "git inside took too long"),
             Exit::Code(code) => Failure::new(Code::CommandFailed, format!("git inside failed: {said}"))

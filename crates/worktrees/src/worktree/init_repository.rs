@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use coracle_runtime::host::git::GitCommand;
-use coracle_runtime::host::process::Stdin;
-use coracle_runtime::link::protocol::{ErrorCode, FileEntry};
-use coracle_runtime::{Error, Input, random_hex};
-use coracle_types::SandboxWarning;
+use coracle_host::git::GitCommand;
+use coracle_host::process::Stdin;
+use coracle_protocol::{ErrorCode, FileEntry};
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Error, Input, SandboxWarning, random_hex};
 use serde::Serialize;
 
 use super::git_in_container::{GitDir, Workdir, lost};

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Input;
-use coracle_runtime::archive::transfer::Writer;
-use coracle_runtime::host::git::GitCommand;
-use coracle_runtime::host::process::Stdin;
+use coracle_archive::transfer::Writer;
+use coracle_host::git::GitCommand;
+use coracle_host::process::Stdin;
+use coracle_types::Input;
 use coracle_types::failure::{Code, Failure, Result};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 
@@ -177,7 +177,7 @@ pub fn pack_file(
     paths: PackPaths<'_>,
     file: &CommitFile,
     content: &[u8],
-) -> Result<(), coracle_runtime::archive::transfer::Error> {
+) -> Result<(), coracle_archive::transfer::Error> {
     let inner = file.path.strip_prefix(paths.below).unwrap_or(&file.path).trim_start_matches('/');
     let path = &format!("{}/{inner}", paths.into);
     for (at, _) in path.match_indices('/') {

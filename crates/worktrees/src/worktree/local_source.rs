@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::host::git::{GitProgram, HostGit as _, is_own, version_of};
-use coracle_runtime::host::process::{ProgramOutput, Stdin};
+use coracle_host::git::{GitProgram, HostGit as _, is_own, version_of};
+use coracle_host::process::{ProgramOutput, Stdin};
 use coracle_runtime::shell_word;
 use coracle_types::failure::{Code, Failure, Result};
 
@@ -73,7 +73,7 @@ impl WorktreeManager {
         if file.exists() {
             return Ok(());
         }
-        coracle_runtime::host::fs::replace(&file, ANY_OWNER.as_bytes()).map_err(Failure::internal)
+        coracle_host::fs::replace(&file, ANY_OWNER.as_bytes()).map_err(Failure::internal)
     }
 
     /// Why git cannot read a repository that was checked.

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coracle_host::git::InspectError;
 use coracle_host::lock::Lock;
+use coracle_host::process::{ProgramOutput, Stdin};
 use coracle_host::state_file::lock;
 use coracle_lifecycle::STAGING_PREFIX;
-use coracle_runtime::host::git::InspectError;
-use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::{Error, random_hex, shell_word};
-use coracle_types::SandboxWarning;
+use coracle_runtime::shell_word;
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Error, SandboxWarning, random_hex};
 
 use super::{SOON, WorktreeManager, parse};
 use crate::local_repository::{LocalRepository, reason};

@@ -28,11 +28,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use coracle_runtime::host::git::{GitCommand, InspectError, IsolatedGit, Peer};
-use coracle_runtime::host::process::{ProgramOutput, Stdin};
-use coracle_runtime::{Error, Excerpt, ResolveError};
-use coracle_types::WorkflowId;
+use coracle_host::git::{GitCommand, InspectError, IsolatedGit, Peer};
+use coracle_host::process::{ProgramOutput, Stdin};
+use coracle_host::resolver::ResolveError;
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Error, Excerpt, WorkflowId};
 
 use self::git_in_container::Workdir;
 use crate::git_output as parse;

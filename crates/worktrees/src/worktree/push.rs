@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-use coracle_runtime::host::process::Stdin;
-use coracle_runtime::{BranchName, Excerpt, shell_word};
+use coracle_host::branch::BranchName;
+use coracle_host::process::Stdin;
+use coracle_runtime::shell_word;
 use coracle_types::failure::{Code, Failure, Result};
-use coracle_types::{SandboxWarning, WorkflowId};
+use coracle_types::{Excerpt, SandboxWarning, WorkflowId};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -186,7 +187,7 @@ impl WorktreeManager {
         let from = out.quarantine.path().display().to_string();
         let spec = format!("+{}:{name}", out.oid);
         let words = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--", &from, &spec];
-        let peer = coracle_runtime::host::git::Peer::Dir;
+        let peer = coracle_host::git::Peer::Dir;
         let here = self.own_with(mirror, &words, Stdin::Empty, peer, self.settings.git_timeout);
         let repo = at.repo();
         let update = ["update-ref", &name, &out.oid];

@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coracle_runtime::Error;
-use coracle_runtime::link::ScanOptions;
-use coracle_runtime::link::protocol::{ErrorCode, FileKind};
-use coracle_types::SandboxWarning;
+use coracle_client::ScanOptions;
+use coracle_protocol::{ErrorCode, FileKind};
 use coracle_types::failure::Result;
+use coracle_types::{Error, SandboxWarning};
 
 use super::WorktreeManager;
 use super::create::link_of;

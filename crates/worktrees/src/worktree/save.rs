@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use coracle_host::process::Stdin;
 use coracle_lifecycle::{Bundle, SavedItem, SavedKind};
-use coracle_runtime::Excerpt;
-use coracle_runtime::host::process::Stdin;
-use coracle_types::WorkflowId;
 use coracle_types::failure::{Code, Failure, Result};
+use coracle_types::{Excerpt, WorkflowId};
 use serde_json::json;
 
 use super::WorktreeManager;

@@ -1,8 +1,8 @@
 //! Saves what a sandbox has beside its worktrees, before its volume is removed.
 
+use coracle_host::hardened as git;
 use coracle_lifecycle::{SavedItem, SavedKind};
-use coracle_runtime::git;
-use coracle_runtime::link::protocol::{FileEntry, FileKind};
+use coracle_protocol::{FileEntry, FileKind};
 use coracle_types::WorkflowId;
 use coracle_types::failure::{Code, Failure, Result};
 use serde_json::json;

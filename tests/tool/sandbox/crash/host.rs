@@ -1,6 +1,6 @@
 //! The host's process is killed: thirteen points from the first fetch to the end of the sandbox.
 
-use coracle_runtime::EngineKind;
+use coracle_types::EngineKind;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 

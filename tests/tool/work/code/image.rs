@@ -3,7 +3,8 @@
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::{ContainerId, ImageCommit, ImageConfig, ImageRef};
+use coracle_runtime::{ImageCommit, ImageConfig};
+use coracle_types::{ContainerId, ImageRef};
 use serde_json::{Value, json};
 
 use super::super::{Agent, with_real_agent};
@@ -18,7 +19,7 @@ fn object(output: &Output) -> Value {
 
 #[tokio::test]
 async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trusts_another() {
-    let name = format!("coracle-test-pin-{}", coracle_runtime::random_hex::<4>());
+    let name = format!("coracle-test-pin-{}", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{name}\"\n"), async |agent| {
         let runtime = &agent.tool.case.runtime;
         let tag = ImageRef::parse(format!("{name}:latest")).unwrap();
@@ -64,7 +65,7 @@ async fn r04_an_image_is_the_one_that_its_name_had_at_first_until_a_person_trust
 
 #[tokio::test]
 async fn r05_the_image_of_snippets_is_made_once_by_whoever_is_first() {
-    let made = format!("coracle-test-made-{}:latest", coracle_runtime::random_hex::<4>());
+    let made = format!("coracle-test-made-{}:latest", coracle_types::random_hex::<4>());
     with_real_agent(&format!("[run_code]\nimage = \"{made}\"\n"), async |agent| {
         let _alone = alone(agent).await;
         let other = Agent::new(agent.tool, "agent-2");

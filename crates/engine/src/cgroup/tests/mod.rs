@@ -4,8 +4,8 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use coracle_runtime::ByteSize;
-use coracle_runtime::host::cgroup::CpuSamples;
+use coracle_host::cgroup::CpuSamples;
+use coracle_types::ByteSize;
 
 use super::group::GroupEntry;
 use super::*;
@@ -19,7 +19,7 @@ struct Own {
 
 impl Own {
     fn new() -> Option<Self> {
-        let cgroups = Cgroups::detect(&format!("coracle-test-{}", coracle_runtime::random_hex::<4>())).unwrap();
+        let cgroups = Cgroups::detect(&format!("coracle-test-{}", coracle_types::random_hex::<4>())).unwrap();
         (!cgroups.parents.is_empty()).then_some(Self { cgroups })
     }
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use coracle_runtime::host::drain::{Drain, DrainOutcome, RunningProgram as _};
-use coracle_runtime::host::process_marker::MARK;
-use coracle_runtime::{Command, Error, Exec, ExecOutput, Exit, Result, random_hex};
+use coracle_host::drain::{Drain, DrainOutcome, RunningProgram as _};
+use coracle_host::process_marker::MARK;
+use coracle_types::{Command, Error, Exec, ExecOutput, Exit, Result, random_hex};
 use rustix::process::getrlimit;
 
 use super::super::containers::StoredContainer;
@@ -86,7 +86,7 @@ pub(in super::super) async fn exec(
             StartFailure::NoProgram(_) if matches!(exec.command, Command::Shell(_)) => Err(Error::NoShell),
             StartFailure::NoProgram(code) => Ok(without_program(&exec, code, begun.elapsed())),
             StartFailure::Other => {
-                let excerpt = coracle_runtime::Excerpt::from_bytes(message.as_bytes());
+                let excerpt = coracle_types::Excerpt::from_bytes(message.as_bytes());
                 Err(Error::Engine { verb: "exec", exit: code, excerpt })
             }
         };

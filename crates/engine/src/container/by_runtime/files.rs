@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use rustix::mount::MountAttrFlags;
 use serde_json::Value;
 

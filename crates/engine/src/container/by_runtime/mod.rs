@@ -17,7 +17,7 @@ mod start;
 
 use std::sync::Arc;
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 
 pub(super) use self::exec::exec;
 pub(super) use self::files::running_root;

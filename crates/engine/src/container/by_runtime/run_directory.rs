@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::{ContainerId, Result};
+use coracle_types::{ContainerId, Result};
 use serde_json::Value;
 
 use super::super::host_error;

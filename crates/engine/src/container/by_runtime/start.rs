@@ -6,8 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use coracle_runtime::host::process::ProgramFiles;
-use coracle_runtime::{Capability, Error, Result};
+use coracle_host::process::ProgramFiles;
+use coracle_types::{Capability, Error, Result};
 use rustix::process::{Pid, PidfdFlags, getrlimit, pidfd_open};
 
 use super::super::containers::{StoredContainer, layer_dirs};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::ProcessId;
+use coracle_types::ProcessId;
 
 use super::super::directory::ContainerDir;
 use super::super::state::RunRecord;

@@ -8,8 +8,8 @@ mod tree;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::host::drain::{Drain, DrainOutcome};
-use coracle_runtime::{
+use coracle_host::drain::{Drain, DrainOutcome};
+use coracle_types::{
     Capability, Capture, Command, ContainerId, EngineKind, Error, Exec, ExecOutput, Exit, Ids, Result, random_hex,
 };
 

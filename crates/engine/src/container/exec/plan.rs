@@ -5,8 +5,8 @@ use std::ffi::CString;
 use std::io::{PipeReader, PipeWriter};
 use std::path::PathBuf;
 
-use coracle_runtime::host::process_marker::MARK;
-use coracle_runtime::{Error, Exec, Input, ProcessId, Result};
+use coracle_host::process_marker::MARK;
+use coracle_types::{Error, Exec, Input, ProcessId, Result};
 use rustix::io::Errno;
 
 use super::super::containers::StoredContainer;

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use async_trait::async_trait;
-use coracle_runtime::host::drain::{ProgramPipe, RunningProgram};
-use coracle_runtime::host::process::feed;
-use coracle_runtime::{Input, Result};
+use coracle_host::drain::{ProgramPipe, RunningProgram};
+use coracle_host::process::feed;
+use coracle_types::{Input, Result};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, pidfd_send_signal, waitid};
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};

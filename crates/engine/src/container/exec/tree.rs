@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use super::super::containers::StoredContainer;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 
 use crate::cgroup::ContainerGroup;
 

@@ -15,8 +15,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
-use coracle_runtime::host::lock::Lock;
-use coracle_runtime::{ContainerId, Error, Placed, Result};
+use coracle_host::lock::Lock;
+use coracle_runtime::Placed;
+use coracle_types::{ContainerId, Error, Result};
 
 use self::mappings::share_files;
 use super::commit::KERNEL;

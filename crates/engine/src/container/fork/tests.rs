@@ -5,17 +5,19 @@ use std::io::{Read as _, Seek as _};
 use std::path::Path;
 use std::time::Duration;
 
+use coracle_archive::oci::LayerEncoding;
 use coracle_runtime::{
-    Command, ContainerId, ContainerName, ContainerPath, ContainerRuntime as _, CreateSpec, Error, Exec, Exit, Handle,
-    Ids, Image, ImageCommit, ImageConfig, ImageImport, ImageRef, ImageStore as _, NetworkAttachment, Placed, Policy,
-    admit, random_hex,
+    ContainerRuntime as _, CreateSpec, Image, ImageCommit, ImageConfig, ImageImport, ImageStore as _,
+    NetworkAttachment, Placed, Policy, admit,
+};
+use coracle_types::{
+    Command, ContainerId, ContainerName, ContainerPath, Error, Exec, Exit, Handle, Ids, ImageRef, random_hex,
 };
 use rustix::process::geteuid;
 use sha2::{Digest as _, Sha256};
 
 use crate::store::{DiffId, LayerLimits, NewImage, NewLayer};
 use crate::{EmbeddedRuntime, EngineOptions};
-use coracle_runtime::archive::oci::LayerEncoding;
 
 const BUSYBOX: &str = "/bin/busybox";
 

@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use rustix::mount::MountAttrFlags;
 
 use super::directory::ContainerDir;

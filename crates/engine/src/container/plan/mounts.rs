@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use coracle_protocol::paths;
-use coracle_runtime::{Error, Result};
+use coracle_types::{Error, Result};
 use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 

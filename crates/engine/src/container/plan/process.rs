@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use coracle_protocol::paths;
-use coracle_runtime::Result;
+use coracle_types::Result;
 use rustix::process::Resource;
 
 use super::super::host_error;

@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::Result;
+use coracle_types::Result;
 use rustix::mount::MountAttrFlags;
 
 use super::mounts::{TreeError, c_path, map_tree};

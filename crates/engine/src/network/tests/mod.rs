@@ -6,10 +6,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStrea
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use coracle_runtime::host::find_program::find_program;
-use coracle_runtime::host::process::{self, Invocation, Stdin};
-use coracle_runtime::{ContainerId, ContainerName, Error, NetworkCreate, NetworkName, ProcessId};
+use coracle_host::find_program::find_program;
+use coracle_host::process::{self, Invocation, Stdin};
+use coracle_runtime::NetworkCreate;
 use coracle_skips::{NEEDS_IPTABLES, NEEDS_ROOT, skip};
+use coracle_types::{ContainerId, ContainerName, Error, NetworkName, ProcessId};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
@@ -54,7 +55,7 @@ impl Case {
         let file = |kind: &str| self.dir.path().join(format!("{name}.{kind}"));
         let attachment = Attachment {
             config: NetworkConfig { mode, ports: Vec::new(), ports_bind: Ipv4Addr::LOCALHOST.into() },
-            id: ContainerId::parse(coracle_runtime::random_hex::<32>()).unwrap(),
+            id: ContainerId::parse(coracle_types::random_hex::<32>()).unwrap(),
             name: ContainerName::parse(name).unwrap(),
             hostname: name.to_owned(),
             hosts: Vec::new(),

@@ -1,6 +1,6 @@
 //! Images of containers, and archives of images.
 
-use coracle_runtime::archive::oci::Configuration;
+use coracle_archive::oci::Configuration;
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Names and images.
 
-use coracle_runtime::archive::oci::Platform;
+use coracle_archive::oci::Platform;
 
 use super::*;
 use crate::cancel::{CancelFlag, Cancellation};

@@ -1,6 +1,6 @@
 //! Layers that are added.
 
-use coracle_runtime::archive::oci::LayerEncoding;
+use coracle_archive::oci::LayerEncoding;
 
 use super::*;
 use crate::cancel::CancelFlag;

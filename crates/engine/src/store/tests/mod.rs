@@ -11,8 +11,9 @@ use std::io::{Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use coracle_runtime::archive::oci::LayerEncoding;
-use coracle_runtime::{Image, ImageConfig, ImageId, ImageImport, ImageRef, LabelFilter};
+use coracle_archive::oci::LayerEncoding;
+use coracle_runtime::{Image, ImageConfig, ImageImport, LabelFilter};
+use coracle_types::{ImageId, ImageRef};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _};
 
-use coracle_runtime::archive::tar::{EntryKind, TarEntry, Writer};
+use coracle_archive::tar::{EntryKind, TarEntry, Writer};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 

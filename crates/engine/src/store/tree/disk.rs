@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use coracle_runtime::archive::tar::{Device, EntryKind, FileTime, TarEntry, Xattr};
+use coracle_archive::tar::{Device, EntryKind, FileTime, TarEntry, Xattr};
 use rustix::fs::{AtFlags, FileType, Stat, lgetxattr, llistxattr, major, minor, readlinkat, statat};
 use rustix::io::Errno;
 

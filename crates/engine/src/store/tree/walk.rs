@@ -7,7 +7,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry};
+use coracle_archive::tar::{EntryKind, FileTime, TarEntry};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, ResolveFlags, Stat, fstat, openat, openat2};
 
 use super::super::LayerRefusal;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{Extent, TarEntry};
+use coracle_archive::tar::{Extent, TarEntry};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, futimens, linkat, openat, statat};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};

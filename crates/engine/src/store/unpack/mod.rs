@@ -15,10 +15,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Read};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{EntryKind, FileTime, ReadError, Reader, TarEntry};
-use serde::{Deserialize, Serialize};
-
+use coracle_archive::tar::{EntryKind, FileTime, ReadError, Reader, TarEntry};
 use path::EntryPath;
+use serde::{Deserialize, Serialize};
 
 use super::file_sizes::FileSizes;
 use super::tree::{ContentDigests, DigestSink, OverlayForm, TreeDigests, WalkOptions, walk};

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
-use coracle_runtime::archive::tar::{Device, EntryKind, TarEntry, Xattr};
+use coracle_archive::tar::{Device, EntryKind, TarEntry, Xattr};
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, Uid, XattrFlags, chmodat, chownat, fchmod, fchown, fsetxattr, lsetxattr, makedev,
     mknodat, symlinkat, utimensat,

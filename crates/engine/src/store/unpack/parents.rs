@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry};
+use coracle_archive::tar::{EntryKind, FileTime, TarEntry};
 use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, mkdirat, statat, unlinkat, utimensat};
 use rustix::io::Errno;
 

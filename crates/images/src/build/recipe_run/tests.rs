@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use coracle_runtime::{ContainerId, FakeRuntime};
+use coracle_runtime::FakeRuntime;
+use coracle_types::ContainerId;
 use tokio_util::sync::CancellationToken;
 
 use super::*;

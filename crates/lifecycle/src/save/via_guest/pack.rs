@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::link::ScanOptions;
-use coracle_runtime::link::protocol::{ErrorCode, FileKind};
-use coracle_runtime::{ContainerPath, Error as Engine};
+use coracle_client::ScanOptions;
+use coracle_protocol::{ErrorCode, FileKind};
+use coracle_types::{ContainerPath, Error as Engine};
 use tokio::time::{Instant, timeout_at};
 
 use super::{GuestSave, relative};

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coracle_runtime::link::ScanOptions;
-use coracle_runtime::link::protocol::FileKind;
-use coracle_runtime::{ContainerPath, Error as Engine};
+use coracle_client::ScanOptions;
+use coracle_protocol::FileKind;
+use coracle_types::{ContainerPath, Error as Engine};
 use tokio::time::Instant;
 
 use super::GuestSave;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use coracle_runtime::link::protocol::ScanEntry;
-use coracle_runtime::link::protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
+use coracle_protocol::ScanEntry;
+use coracle_protocol::workspace::{SearchLimits, WorkspaceOp, WorkspaceReply};
 use tokio::time::{Instant, timeout_at};
 
 use super::pack::ItemArchive;
@@ -20,7 +20,7 @@ impl GuestSave<'_> {
         let in_tree = |it: &ScanEntry| survey.trees.iter().any(|tree| relative(&it.path, tree.as_str()).is_some());
         let unchanged = self.unchanged(&survey.written).await;
         let is_unchanged = |it: &ScanEntry| unchanged.contains(&it.path);
-        let mut written: Vec<_> = survey.written.iter().filter(|it| !in_tree(it) && !is_kept(it)).collect();
+        let mut written: Vec<_> = survey.written.iter().filter(|it| !in_tree(it) && !is_unchanged(it)).collect();
         if written.is_empty() && !survey.more {
             return Ok(());
         }

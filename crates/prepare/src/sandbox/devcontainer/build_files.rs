@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
+use coracle_archive::transfer::Writer;
 use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::file::is_kept_out;
-use coracle_runtime::archive::transfer::Writer;
-use coracle_runtime::host::tree::{DirHandle, Node};
+use coracle_host::tree::{DirHandle, Node};
 use coracle_worktrees::WorktreeManager;
 use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
 use sha2::{Digest as _, Sha256};

@@ -10,10 +10,10 @@ use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::file::Variables;
 use coracle_lifecycle::Creation;
 use coracle_provision::UserRequest;
-use coracle_runtime::{Ids, Limits};
+use coracle_runtime::Limits;
 use coracle_sandbox::devcontainer_state::{DevcontainerRecord, DevcontainerUser, forget, lock_file};
 use coracle_sandbox::{AGENT, SandboxHandle, SandboxLiveness, WORKER};
-use coracle_types::{ProfileName, SandboxWarning, WorkflowId};
+use coracle_types::{Ids, ProfileName, SandboxWarning, WorkflowId};
 use coracle_worktrees::commit_files::RepoCommit;
 
 use super::build_files::BuildFiles;

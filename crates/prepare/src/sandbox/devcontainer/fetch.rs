@@ -3,12 +3,12 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use coracle_archive::transfer::{Limits, Unpack};
 use coracle_context::config::Pull;
 use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::features::{Artifact, Registries};
-use coracle_runtime::archive::transfer::{Limits, Unpack};
-use coracle_runtime::host::fs::HostPath;
+use coracle_host::fs::HostPath;
 use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::devcontainer_state::lock_file;
 use flate2::read::GzDecoder;

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use coracle_archive::transfer::{Limits, Writer, unpack};
 use coracle_context::config::BuildNetwork;
 use coracle_context::context::Context;
 use coracle_context::engines::Ready;
@@ -14,12 +15,11 @@ use coracle_devcontainer::dockerfile::{Dockerfile, dockerfile};
 use coracle_devcontainer::features::{FeatureLocation, in_order};
 use coracle_devcontainer::file::{Build, Devcontainer, Variables, is_kept_out, relative};
 use coracle_devcontainer::refusal::DeniedProperty;
+use coracle_host::fs::HostPath;
 use coracle_images::{DockerfileImages, digest_of};
-use coracle_runtime::archive::transfer::{Limits, Writer, unpack};
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{Ids, Image, ImageBuild, ImageRef, PatternSet, Policy};
+use coracle_runtime::{Image, ImageBuild, PatternSet, Policy};
 use coracle_sandbox::devcontainer_state::DevcontainerState;
-use coracle_types::SandboxWarning;
+use coracle_types::{Ids, ImageRef, SandboxWarning};
 use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths};
 use serde_json::{Value, json};
 
@@ -353,7 +353,7 @@ pub(super) async fn by_key(
 
 fn failed(err: coracle_images::Error) -> Failure {
     match err {
-        coracle_images::Error::Engine(coracle_runtime::Error::Engine { excerpt, .. }) => {
+        coracle_images::Error::Engine(coracle_types::Error::Engine { excerpt, .. }) => {
             let message = format!("the image of devcontainer.json could not be built: {excerpt}");
             Failure::new(Code::BaseBuildFailed, message).detail("stage", "devcontainer")
         }

@@ -12,8 +12,9 @@ use coracle_devcontainer::file::{
 };
 use coracle_devcontainer::mounts::MountKind;
 use coracle_devcontainer::refusal::DeniedProperty;
-use coracle_runtime::host::fs::HostPath;
-use coracle_runtime::{ImageRef, Limits, Mount, Policy, Problem};
+use coracle_host::fs::HostPath;
+use coracle_runtime::{Limits, Mount, Policy, Problem};
+use coracle_types::ImageRef;
 use coracle_worktrees::commit_files::CommitFileKind;
 
 use super::build_files::BuildFiles;

@@ -6,14 +6,15 @@ use std::io::Seek as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use coracle_archive::image::ImageArchive;
+use coracle_archive::oci::{Configuration, ImageError};
+use coracle_archive::tar::Writer;
+use coracle_types::Result;
 use serde_json::{Map, Value, json};
 
 use super::super::{Verb, arch, refused};
 use super::{StoredImage, image, keep};
-use crate::archive::image::ImageArchive;
-use crate::archive::oci::{Configuration, ImageError};
-use crate::archive::tar::Writer;
-use crate::{ImageConfig, Result};
+use crate::ImageConfig;
 
 /// Writes an image under the first of its names.
 pub(super) fn save(stored: &StoredImage, into: &File) -> Result<()> {

@@ -1,12 +1,11 @@
 use async_trait::async_trait;
-use coracle_runtime::link::{Dial, GuestStream};
-use coracle_runtime::{Error, LinkSettings};
+use coracle_client::{Dial, GuestStream, LinkSettings};
+use coracle_types::{Error, ProfileName};
 use tokio::time::sleep;
 
 use super::*;
 use crate::record::SandboxRecord;
 use crate::{Code, Domain, SandboxKey};
-use coracle_types::ProfileName;
 
 /// A container that is gone.
 #[derive(Debug)]
@@ -14,7 +13,7 @@ struct Nowhere;
 
 #[async_trait]
 impl Dial for Nowhere {
-    async fn dial(&self) -> coracle_runtime::Result<GuestStream> {
+    async fn dial(&self) -> coracle_types::Result<GuestStream> {
         Err(Error::GuestFailed { reason: "no guest".into() })
     }
 }

@@ -7,12 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coracle_client::{Link, Upstream};
+use coracle_protocol::EnsureUser;
 use coracle_proxy::self_test;
 use coracle_proxy::token::{TokenHash, fresh_token};
-use coracle_runtime::link::Link;
-use coracle_runtime::link::Upstream;
-use coracle_runtime::link::protocol::EnsureUser;
-use coracle_runtime::{Ids, Secret};
+use coracle_types::{Ids, Secret};
 use jiff::Timestamp;
 use tokio::time::timeout;
 
@@ -56,7 +55,7 @@ pub trait StartHook: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The container is not ready then.
-    async fn run(&self, link: &Link) -> coracle_runtime::Result<()>;
+    async fn run(&self, link: &Link) -> coracle_types::Result<()>;
 }
 
 impl StartupOptions {
@@ -136,7 +135,7 @@ impl CurrentStep {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn step<T>(&self, name: &'static str, work: impl Future<Output = coracle_runtime::Result<T>>) -> Result<T> {
+    async fn step<T>(&self, name: &'static str, work: impl Future<Output = coracle_types::Result<T>>) -> Result<T> {
         self.begins(name);
         work.await.map_err(|err| not_ready(name, err))
     }

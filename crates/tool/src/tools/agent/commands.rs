@@ -6,7 +6,7 @@ use std::time::Duration;
 use coracle_context::arg_types::{Name, Script, Seconds};
 use coracle_context::failure::{Code, Failure};
 use coracle_prepare::process::Process;
-use coracle_runtime::{Command, Handle, JobId};
+use coracle_types::{Command, Handle, JobId};
 use coracle_workspace::{Effect, EvaluatePython};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -3,14 +3,13 @@
 use coracle_context::arg_types::Name;
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;
-use coracle_runtime::Handle;
+use coracle_types::Handle;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::AgentTool;
-use super::help;
 use super::inner_call::{ContainerChoice, InnerCall};
+use super::{AgentTool, help};
 use crate::operations::{Destroy, Forward};
 use crate::schema::{self, Arguments};
 

@@ -3,7 +3,7 @@
 use coracle_context::arg_types::Name;
 use coracle_context::failure::Failure;
 use coracle_prepare::process::Process;
-use coracle_runtime::Handle;
+use coracle_types::Handle;
 use coracle_workspace::{Alias, Effect, OpenMode, Tool};
 use schemars::JsonSchema;
 use serde::Deserialize;

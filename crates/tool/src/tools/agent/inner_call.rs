@@ -4,13 +4,12 @@ use coracle_context::document::Render;
 use coracle_context::failure::Failure;
 use coracle_context::model_text::push_line;
 use coracle_prepare::process::Process;
-use coracle_runtime::{ContainerName, Handle};
+use coracle_types::{ContainerName, Handle};
 use serde_json::{Map, Value, json};
 
-use super::super as tools;
 use super::super::brief::Brief;
 use super::super::entry::prepared_tool;
-use super::machine;
+use super::{super as tools, machine};
 use crate::dispatch::{CallResponse, Operation, OperationEntry, ParsedCall};
 use crate::operations;
 

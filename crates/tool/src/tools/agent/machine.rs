@@ -9,7 +9,7 @@ use coracle_context::removal::removing;
 use coracle_lifecycle::{Error, Record, at_hand, destroy, find};
 use coracle_prepare::process::Process;
 use coracle_prepare::requests::Create;
-use coracle_runtime::{ContainerName, Handle};
+use coracle_types::{ContainerName, Handle};
 use serde_json::{Map, json};
 
 use super::inner_call::text_of;

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
-use coracle_runtime::host::process::{Invocation, spawn_detached};
-use coracle_runtime::{ContainerPath, ContainerRuntime as _, Link, LinkSettings, ProcessId, SocketAt};
+use coracle_client::{Link, LinkSettings, SocketAt};
+use coracle_host::process::{Invocation, spawn_detached};
+use coracle_runtime::ContainerRuntime as _;
+use coracle_types::{ContainerPath, ProcessId};
 use tokio::time::timeout;
 
 use super::super::containers::add;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use coracle_runtime::archive::tar::Device;
+use coracle_archive::tar::Device;
 use rustix::fs::{getxattr, lgetxattr};
 
 use super::*;

@@ -9,7 +9,7 @@ mod refusals;
 use std::fs::File;
 use std::io::Write as _;
 
-use coracle_runtime::archive::tar::{EntryKind, FileTime, TarEntry, Writer, Xattr};
+use coracle_archive::tar::{EntryKind, FileTime, TarEntry, Writer, Xattr};
 use tempfile::TempDir;
 
 use super::*;

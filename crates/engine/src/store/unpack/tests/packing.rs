@@ -2,7 +2,7 @@
 
 use std::fs::File;
 
-use coracle_runtime::archive::tar::Device;
+use coracle_archive::tar::Device;
 use proptest::prelude::*;
 
 use super::super::super::export::{CanonicalDigest, PackSource, pack};

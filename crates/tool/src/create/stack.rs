@@ -75,7 +75,7 @@ fn unusable(engine: EngineKind, err: Error) -> Failure {
             Failure::new(Code::ComposeUnavailable, format!("{engine} has no Compose of version 2.20 or later here"))
                 .detail("needs", "2.20")
                 .hint_for(
-                    "leave the stack out, or ask the person to run `coracle setup`, which installs Compose",
+                    "leave the stack out, or ask the user to run `coracle setup`, which installs Compose",
                     "run `coracle setup`, or install the package `docker-compose-plugin`",
                 )
         }
@@ -315,8 +315,8 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
         of_service.flat_map(|it| &it.ports).find(|port| port.container == it.container && port.protocol == it.protocol)
     };
     let one = |it: &ReassignedPort| match got(it) {
-        Some(port) => format!("{} of `{}` is {}:{}", it.asked, it.service, port.address, port.host),
-        None => format!("{} of `{}` is another one", it.asked, it.service),
+        Some(port) => format!("{} of `{}` is {}:{}", it.requested, it.service, port.address, port.host),
+        None => format!("{} of `{}` is another one", it.requested, it.service),
     };
     let told: Vec<_> = ports.iter().map(one).collect();
     vec![Warning::new("ports_moved", format!("host ports were moved: {}", told.join(", ")))]

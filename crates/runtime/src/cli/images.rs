@@ -111,7 +111,7 @@ impl CliRuntime {
         self.client.finish("pull", &invocation, Stdin::Empty, deadline).await
     }
 
-    /// A configuration of Docker with the person's logins alone, in a directory that only the person can read.
+    /// A configuration of Docker with the person's logins alone, in a directory that only the user can read.
     fn docker_logins(&self) -> Result<Option<TempDir>> {
         if self.dialect != Dialect::Docker {
             return Ok(None);

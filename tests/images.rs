@@ -138,7 +138,7 @@ async fn what_was_built_is_kept_as_its_base_was_and_found_and_cleared() {
         assert_eq!(session.printed(user("cat cooked/made")).await, format!("{BUNDLE}\n"));
         let clear = Clear::default();
         let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
-        assert_eq!((all.cleared.len(), all.kept[0].image.clone()), (0, kept.reference.clone()));
+        assert_eq!((all.cleared.len(), all.retained[0].image.clone()), (0, kept.reference.clone()));
         case.runtime.remove(&session.id).await.unwrap();
         let all = builder.cache().clear(&*case.runtime, &clear).await.unwrap();
         assert_eq!(all.cleared, [kept.reference]);
@@ -237,7 +237,7 @@ async fn profiles_are_built_on_a_bootstrapped_base() {
         }
         let cleared = builder.cache().clear(&*case.runtime, &Clear::default()).await.unwrap();
         eprintln!("{cleared:#?}");
-        assert_eq!((cleared.cleared.len(), cleared.kept), (asked.len() + 1, vec![]));
+        assert_eq!((cleared.cleared.len(), cleared.retained), (asked.len() + 1, vec![]));
         let left = case.mine();
         assert_eq!(case.runtime.list_images(&left).await.unwrap(), []);
     })

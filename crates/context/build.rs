@@ -1,7 +1,7 @@
 //! Finds the guests and workers that `cargo xtask guest` has built, for `src/guest.rs` to embed.
 //!
-//! For each one `guest_<arch>` is set, with its path in `CORACLE_GUEST_<ARCH>` and the SHA-256 of what is compressed
-//! there in `CORACLE_GUEST_<ARCH>_SHA256`; for a worker likewise. `CORACLE_GUEST_DIR` names another directory, for those who make packages.
+//! For each one `guest_<arch>` is set, with its path in `CORACLE_GUEST_<ARCH>` and the SHA-256 of the uncompressed file
+//! in `CORACLE_GUEST_<ARCH>_SHA256`; likewise for a worker. `CORACLE_GUEST_DIR` sets another directory, for packagers.
 
 use std::fs::{File, create_dir_all};
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
 
-/// The architectures that engines have images for, in their words.
+/// The architectures of engines' images, by their names.
 const ARCHITECTURES: &[&str] = &["amd64", "arm64"];
 
 fn main() {
     let dir = directory();
-    // Cargo takes a missing path for a changed one and would compile this crate every time. Where the directory cannot
-    // be made, that is the price.
+    // Cargo treats a missing path as changed and would compile this crate every time. If the directory cannot be
+    // created, it does.
     let _ = create_dir_all(&dir);
     println!("cargo:rerun-if-changed={}", dir.display());
     println!("cargo:rerun-if-changed=build.rs");
@@ -44,16 +44,16 @@ fn main() {
     }
 }
 
-/// Tests and the demo leave the fast build, which is larger and slower than what a release should carry.
+/// Tests and the demo use the fast build, which is larger and slower than that of a release.
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script its profile in variables")]
 fn warn_of_fast(program: &str) {
-    // An optimisation level, since `PROFILE` is `release` for the demo too.
+    // Checks the optimisation level, since `PROFILE` is `release` for the demo too.
     if std::env::var("OPT_LEVEL").is_ok_and(|it| it != "0") {
         println!("cargo:warning=the {program} is not optimised; `cargo xtask guest` builds the one for a release");
     }
 }
 
-/// Asked for while this script is compiled, which cargo repeats when the variable changes.
+/// Reads a variable of the compilation, which cargo repeats when the variable changes.
 fn directory() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/context");
     workspace.join(option_env!("CORACLE_GUEST_DIR").unwrap_or("target/guest"))
@@ -68,7 +68,7 @@ fn announce(program: &str, arch: &str, file: &Path) {
     println!("cargo:rustc-env={name}_SHA256={sha256}");
 }
 
-/// Of what is compressed in a file.
+/// Hashes the uncompressed content of a file.
 fn sha256(file: &Path) -> io::Result<String> {
     let mut content = Vec::new();
     GzDecoder::new(File::open(file)?).read_to_end(&mut content)?;

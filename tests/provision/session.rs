@@ -33,7 +33,7 @@ async fn every_command_has_what_was_chosen_and_nothing_else_of_the_host() {
             token: Some(Secret::new(b"gho_1".to_vec())),
             profile: plain(&[("OPENAI_API_KEY", "profile"), ("FROM_PROFILE", "<${BEFORE}>")]),
             before: plain(&[("BEFORE", "image")]),
-            asked: plain(&[("GITHUB_TOKEN", "mine")]),
+            call: plain(&[("GITHUB_TOKEN", "mine")]),
             ..Sources::default()
         });
         let step = session.send(&place.link).await;
@@ -58,7 +58,7 @@ async fn after_a_restart_what_can_be_had_again_is_back_and_the_rest_is_named() {
         let had = host(&[("NPM_TOKEN", "first"), ("OLD_TOKEN", "old")]);
         let sources = Sources {
             passthrough: select(&had, &EnvRequest::Auto, &rules()).unwrap(),
-            asked: plain(&[("DB_PASSWORD", "x"), ("COLOUR", "blue")]),
+            call: plain(&[("DB_PASSWORD", "x"), ("COLOUR", "blue")]),
             ..Sources::default()
         };
         let session = SessionEnv::from_sources(sources.clone());

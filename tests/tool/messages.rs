@@ -47,7 +47,7 @@ async fn a_limit_names_its_setting_and_its_file_to_a_person() {
         let call = json!({ "ports": [{ "container": 80, "host": 80 }] });
         let agent = tool.create(call).await;
         assert_eq!(agent["details"]["rule"], "port.low", "{agent:#}");
-        assert!(agent["hint"].as_str().unwrap().contains("only the person can change"), "{agent:#}");
+        assert!(agent["hint"].as_str().unwrap().contains("only the user can change"), "{agent:#}");
         let mounts = json!({ "mounts": [{ "host": tool.work(), "container": "/etc" }] });
         let covered = tool.create(mounts).await;
         assert_eq!((&covered["code"], &covered["details"]["rule"]), (&"invalid_input".into(), &"mount.target".into()));

@@ -179,7 +179,7 @@ async fn what_is_no_archive_of_a_snapshot_or_is_damaged_is_refused() {
             (b"x".to_vec(), "not an OCI image archive"),
             (vec![0x1f, 0x8b, 8, 0], "not an OCI image archive"),
             (damaged, "damaged"),
-            (whole[..whole.len() / 2].to_vec(), "breaks off"),
+            (whole[..whole.len() / 2].to_vec(), "is truncated"),
         ] {
             std::fs::write(&file, content).unwrap();
             let refused = tool.does("snapshot_import", import.clone()).await;

@@ -64,7 +64,7 @@ async fn rust_builds_a_crate_and_says_whose_it_is() {
     with_rootful_engine("", async |tool| {
         let (name, answer) = purpose(tool, "rust").await;
         let version = tool.prints(&name, "rustc --version | cut -d ' ' -f 2").await;
-        assert_names(&answer, &format!("asked for rust 1 (rust:1-slim), this is rust {version} of Debian"));
+        assert_names(&answer, &format!("expected rust 1 (rust:1-slim), this is rust {version} of Debian"));
         let build =
             "cd /tmp && cargo new --quiet --vcs none small && cd small && cargo build --quiet && target/debug/small";
         assert_eq!(tool.prints(&name, build).await, "Hello, world!");

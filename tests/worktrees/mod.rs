@@ -72,8 +72,8 @@ async fn bench_checked(check: &dyn for<'c> Check<Bench<'c>>) {
 
 fn settings(state: &Path) -> WorktreeSettings {
     let allow_roots = vec![std::env::temp_dir()];
-    let person = [("PATH".to_owned(), "/usr/bin:/bin".into())].into();
-    WorktreeSettings { allow_roots, allow_private: true, person, ..WorktreeSettings::new(state.to_owned()) }
+    let user_env = [("PATH".to_owned(), "/usr/bin:/bin".into())].into();
+    WorktreeSettings { allow_roots, allow_private: true, user_env, ..WorktreeSettings::new(state.to_owned()) }
 }
 
 impl Bench<'_> {

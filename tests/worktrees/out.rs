@@ -176,7 +176,7 @@ async fn x33_a_push_makes_one_branch_and_leaves_no_credential() {
         let helper = "!f() { test \"$1\" = get && printf 'username=me\\npassword=open-sesame\\n'; }; f";
         std::fs::write(home.path().join(".gitconfig"), format!("[credential]\n\thelper = {helper:?}\n")).unwrap();
         let mut settings = super::settings(bench.state.path());
-        settings.person.insert("HOME".into(), home.path().into());
+        settings.user_env.insert("HOME".into(), home.path().into());
         let manager = coracle_worktrees::WorktreeManager::new(settings).unwrap();
         manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
         bench.try_create("a").await.unwrap();

@@ -148,7 +148,7 @@ async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
         let told = bench.try_create("without").await.unwrap();
         assert_eq!(told.warnings[0].code, "uncommitted_not_included");
         assert!(told.warnings[0].message.starts_with("5 files"), "{:?}", told.warnings);
-        let ask = CreateRequest { uncommitted: SourceChanges::Taken, ..CreateRequest::new(id("with")) };
+        let ask = CreateRequest { uncommitted: SourceChanges::Included, ..CreateRequest::new(id("with")) };
         let made = bench.manager.create(&bench.inside, &ask).await.unwrap();
         assert_eq!((made.warnings.len(), made.base.as_str()), (0, "main"));
         assert_eq!(made.base_commit.len(), 40);
@@ -164,7 +164,7 @@ async fn x20_what_is_not_committed_in_a_directory_is_told_or_taken_in() {
         assert!(!canary.exists(), "nothing of the repository ran");
         let removed = bench.manager.remove(&bench.inside, &id("with"), &bench.removal()).await.unwrap();
         assert_eq!(removed.saved.unwrap().kind, coracle_lifecycle::SavedKind::Git);
-        let both = CreateRequest { base: Some("main".into()), ..CreateRequest { uncommitted: SourceChanges::Taken, ..CreateRequest::new(id("b")) } };
+        let both = CreateRequest { base: Some("main".into()), ..CreateRequest { uncommitted: SourceChanges::Included, ..CreateRequest::new(id("b")) } };
         assert_eq!(code(bench.manager.create(&bench.inside, &both).await), Code::InvalidInput);
     })
     .await;
@@ -298,7 +298,7 @@ async fn a_private_repository_is_fetched_with_what_the_persons_helper_knows() {
         let helper = "!f() { test \"$1\" = get && printf 'username=me\\npassword=open-sesame\\n'; }; f";
         std::fs::write(home.path().join(".gitconfig"), format!("[credential]\n\thelper = {helper:?}\n")).unwrap();
         let mut settings = settings(bench.state.path());
-        settings.person.insert("HOME".into(), home.path().into());
+        settings.user_env.insert("HOME".into(), home.path().into());
         let manager = WorktreeManager::new(settings).unwrap();
         manager.setup_repo(&bench.inside, &bench.ask()).await.unwrap();
         // Neither the state directory nor the container has it.

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 pub struct Sha256Digest(String);
 
 impl Sha256Digest {
-    /// `None` for what is no SHA-256 digest.
+    /// `None` if it is not a SHA-256 digest.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("sha256:")?;
@@ -26,19 +26,19 @@ impl Sha256Digest {
         Self::finish(Sha256::new_with_prefix(bytes))
     }
 
-    /// The digest of what was hashed.
+    /// The digest of the hashed data.
     #[must_use]
     pub fn finish(hash: Sha256) -> Self {
         Self::from_bytes(hash.finalize().into())
     }
 
-    /// The digest of these bytes of a hash.
+    /// The digest with these bytes.
     #[must_use]
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(format!("sha256:{}", hex::encode(digest)))
     }
 
-    /// The digits alone.
+    /// The hex digits.
     #[must_use]
     pub fn hex(&self) -> &str {
         &self.0["sha256:".len()..]
@@ -70,7 +70,7 @@ impl TryFrom<String> for Sha256Digest {
     }
 }
 
-/// A stream whose bytes are hashed and counted as they pass, in either direction.
+/// A stream whose bytes are hashed and counted, in either direction.
 #[derive(Debug, Default)]
 pub struct HashingStream<S> {
     stream: S,
@@ -84,12 +84,12 @@ impl<S> HashingStream<S> {
         Self { stream, hash: Sha256::new(), size: 0 }
     }
 
-    /// Bytes that have passed.
+    /// Bytes so far.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The stream, the digest of all that passed, and its bytes.
+    /// Returns the stream, the digest, and the number of bytes.
     pub fn finish(self) -> (S, Sha256Digest, u64) {
         (self.stream, Sha256Digest::finish(self.hash), self.size)
     }

@@ -1,6 +1,6 @@
-//! Where the files of an uncompressed tar lie. No content is read but that of extension headers.
+//! Locates the files in an uncompressed tar, reading no content except extension headers.
 //!
-//! **Invariant:** a tar is hostile data: entries, extension headers and paths are bounded, and no path leads outside of it.
+//! **Invariant:** a tar is untrusted: entries, extension headers and paths are bounded, and no path leads out of it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use crate::tar::{EntryKind, FileSpan, ReadError, ReadLimits, Reader, TarEntry};
 
-/// Entries of one archive. Of an image with 500 layers it has about 2,000.
+/// Maximum number of entries. An image with 500 layers has about 2,000.
 const MAX_ENTRIES: u64 = 20_000;
 
-/// Bytes of a path or of a link's target. All of them stay in memory.
+/// Maximum length of a path or of a link's target. All of them stay in memory.
 const MAX_PATH: usize = 4096;
 
-/// Links that lead to one another: `docker save` writes one for a layer that it wrote before.
+/// Maximum number of chained links: `docker save` writes one for a layer that it wrote before.
 const MAX_LINKS: usize = 8;
 
 /// The files of an archive by their paths.
@@ -28,8 +28,8 @@ enum IndexedEntry {
 }
 
 impl TarIndex {
-    /// Reads the headers of an uncompressed archive. Entries that are neither files nor links are passed over, and so are
-    /// files with holes and paths that lead outside. Blocks.
+    /// Reads the headers of an uncompressed archive. Ignores entries that are neither files nor links, sparse files and
+    /// paths that lead out of the archive. Blocks.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -43,7 +43,7 @@ impl TarIndex {
         Ok(Self(Arc::new(entries)))
     }
 
-    /// A file of the archive, also by links within it. `None` if it has none of that path.
+    /// Returns a file of the archive, following links within it. `None` if it does not exist.
     #[must_use]
     pub fn find(&self, path: &str) -> Option<FileSpan> {
         let mut path = normalize(path)?;
@@ -72,7 +72,7 @@ fn indexed(entry: TarEntry, content: FileSpan) -> Option<(String, IndexedEntry)>
     Some((path, indexed))
 }
 
-/// A path without `.` and `..`. `None` for one that leads outside.
+/// Removes `.` and `..`. `None` for a path that leads out.
 fn normalize(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Such a header would be read into memory whole.
+    /// Without a limit, such a header would be read into memory.
     #[test]
     fn a_large_extension_header_is_refused() {
         for kind in [::tar::EntryType::GNULongName, ::tar::EntryType::XHeader] {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_no_number_is_refused() {
+    fn an_invalid_size_is_refused() {
         let mut builder = ::tar::Builder::new(tempfile::tempfile().unwrap());
         builder.append_pax_extensions([("size", &b"many"[..])]).unwrap();
         let mut header = ::tar::Header::new_gnu();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_has_no_content_and_a_file_with_holes_is_passed_over() {
+    fn a_link_has_no_content_and_a_sparse_file_is_ignored() {
         let mut builder = ::tar::Builder::new(tempfile::tempfile().unwrap());
         let mut link = ::tar::Header::new_gnu();
         link.set_entry_type(::tar::EntryType::Link);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_are_passed_over() {
+    fn long_paths_are_ignored() {
         let path = |length: usize| ["a"; 10_000].join("/")[..length].to_owned();
         let (short, long) = (path(MAX_PATH - 1), path(MAX_PATH + 1));
         let regular = ::tar::EntryType::Regular;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_count_also_if_they_are_passed_over() {
+    fn ignored_entries_count_towards_the_limit() {
         let mut header = ::tar::Header::new_gnu();
         header.set_entry_type(::tar::EntryType::Fifo);
         header.set_path("fifo").unwrap();
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_breaks_off_within_a_file_is_malformed() {
+    fn an_archive_that_is_truncated_within_a_file_is_malformed() {
         let file = archive(&[("a", ::tar::EntryType::Regular, "content")]);
         file.set_len(512 + 3).unwrap();
         assert_eq!(malformed(file), "it breaks off");
     }
 
     #[test]
-    fn what_is_no_archive_is_told_apart() {
+    fn other_files_have_a_different_error() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[b'x'; 2000]).unwrap();
         assert!(matches!(TarIndex::read(file), Err(ReadError::NotTar)));

@@ -1,4 +1,4 @@
-//! Images of an OCI layout or of `docker save`, in a directory or an archive.
+//! Images in an OCI layout or an archive of `docker save`, in a directory or a file.
 
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -17,7 +17,7 @@ use crate::oci::{
     ResolvedLayer, Result, SavedImage, blob_path, parse_json,
 };
 
-/// Images that lie together, by their names.
+/// A collection of images with names.
 #[derive(Clone, Debug)]
 pub struct ImageSet {
     files: ImageFiles,
@@ -31,16 +31,16 @@ enum ImageFiles {
 }
 
 impl ImageSet {
-    /// The images of a layout in a directory.
+    /// Opens a layout in a directory.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If it cannot be opened.
     pub fn open_directory(dir: &Path) -> io::Result<Self> {
         let dir = Dir::open_ambient_dir(dir, ambient_authority())?;
         Ok(Self { files: ImageFiles::Directory(Arc::new(dir)), is_layout: true })
     }
 
-    /// The images of an archive, whose kind is found by its content.
+    /// Opens an archive, whose kind is detected by its content.
     ///
     /// # Errors
     /// [`ImageError::NotImages`] for another archive.
@@ -53,15 +53,15 @@ impl ImageSet {
         Ok(Self { files: ImageFiles::Archive(index), is_layout })
     }
 
-    /// The image of that name for a platform. Without a name, or where none is named, it has to be the only one. Blocks.
+    /// Finds the image of that name for a platform. Without a name, it has to be the only one. Blocks.
     ///
     /// # Errors
-    /// [`ImageError::NotFound`], [`ImageError::Several`], and the reasons for which an image is refused.
+    /// [`ImageError::NotFound`], [`ImageError::Several`], and errors of a refused image.
     pub fn image(&self, name: Option<&str>, platform: &Platform) -> Result<ResolvedImage> {
         if self.is_layout { self.image_of_layout(name, platform) } else { self.saved_image(name, platform) }
     }
 
-    /// Opens a file, and tells its size. Links within the layout are followed, others are not.
+    /// Opens a file, and returns its size. Follows only links within the layout.
     ///
     /// # Errors
     /// [`ImageError::NotFound`], [`ImageError::Io`].
@@ -73,7 +73,7 @@ impl ImageSet {
                 Ok((Box::new(content), size))
             }
             ImageFiles::Directory(dir) => {
-                // Opening a pipe or a device must not wait.
+                // Opening a pipe or a device must not block.
                 let flags = OFlags::NONBLOCK.bits().cast_signed();
                 let file = dir.open_with(path, OpenOptions::new().read(true).custom_flags(flags));
                 let file = file.map_err(|err| if leads_nowhere(&err) { self.absent(path) } else { err.into() })?;
@@ -104,7 +104,7 @@ impl ImageSet {
         }
     }
 
-    /// The descriptors that the name stands for, each once: several are of one image for several platforms.
+    /// Returns the descriptors with that name, without duplicates: there may be one per platform.
     fn select(&self, manifests: &[Descriptor], name: Option<&str>) -> Result<Vec<Descriptor>> {
         let Some(name) = name else { return Ok(distinct(manifests.iter())) };
         let named = named(manifests, name);
@@ -139,7 +139,7 @@ impl ImageSet {
         Ok(ResolvedImage { configuration: bytes, layers: layers.collect(), digest: None })
     }
 
-    /// Reads a small file whole.
+    /// Reads a small file.
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>> {
         let (file, size) = self.open(path)?;
         let mut bytes = Vec::new();
@@ -157,18 +157,18 @@ impl ImageSet {
     }
 }
 
-/// Links that lead outside are not followed, and `cap-std` reports them without a number of the system.
+/// Whether an error means a link that leads out of the layout, which `cap-std` reports without a system error.
 fn leads_nowhere(err: &io::Error) -> bool {
     let known = err.raw_os_error().map(Errno::from_raw_os_error);
     known.is_none_or(|errno| matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
-/// A text of a stranger for a message: short, and without characters that a terminal acts on.
+/// Escapes and shortens untrusted text for a message.
 fn escaped(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
-/// The best image for a platform, if there is one alone. An entry without a platform may be for any.
+/// Returns the best image for a platform, if there is exactly one. An entry without a platform may be for any.
 fn only_for<'a>(platform: &Platform, selected: &'a [Descriptor]) -> Result<&'a Descriptor> {
     let rank = |entry: &Descriptor| entry.platform.as_ref().map(|its| platform.rank(its));
     let best = selected.iter().filter_map(|entry| rank(entry).flatten()).min();
@@ -181,8 +181,8 @@ fn only_for<'a>(platform: &Platform, selected: &'a [Descriptor]) -> Result<&'a D
     }
 }
 
-/// The descriptors of a digest or of a name. A bare tag is compared only where no entry has the whole name, and only with
-/// entries whose image has no other name: the same tag may stand for another repository's image.
+/// Returns the descriptors with a digest or a name. A bare tag is compared only if no entry has the whole name, and
+/// only with entries without another name: the same tag may belong to another repository's image.
 fn named(manifests: &[Descriptor], name: &str) -> Vec<Descriptor> {
     if let Some((_, digest)) = name.split_once('@') {
         return distinct(manifests.iter().filter(|it| it.digest.as_str() == digest));
@@ -195,7 +195,7 @@ fn named(manifests: &[Descriptor], name: &str) -> Vec<Descriptor> {
     }
 }
 
-/// The descriptors without those of a digest that came before: an image has an entry for each of its names.
+/// Removes duplicates by digest: an image has an entry for each of its names.
 fn distinct<'a>(descriptors: impl Iterator<Item = &'a Descriptor>) -> Vec<Descriptor> {
     let mut seen = HashSet::new();
     descriptors.filter(|it| seen.insert(it.digest.as_str())).cloned().collect()
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_selects_its_image_alone() {
+    fn a_name_selects_only_its_image() {
         let two = [('1', "docker.io/library/a:1", "1"), ('2', "docker.io/library/b:1", "1")];
         assert_eq!(
             (selected("a:1", &two), selected("b:1", &two), selected("c:1", &two)),
@@ -236,7 +236,7 @@ mod tests {
             (selected("a:1", &one), selected("b:1", &one), selected("c:2", &one)),
             ("1".into(), "1".into(), "1".into())
         );
-        // Layouts whose entries have tags alone, and one image for two platforms.
+        // Layouts whose entries only have tags, and one image for two platforms.
         let tags = [('1', "", "1"), ('2', "", "2"), ('3', "", "2")];
         assert_eq!(
             (selected("x:1", &tags), selected("x:2", &tags), selected("x:3", &tags)),

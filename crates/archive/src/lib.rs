@@ -1,17 +1,17 @@
-//! Tar archives, OCI image layouts and Docker image archives: read without trust, written once.
+//! Tar archives, OCI image layouts and Docker image archives: reads untrusted ones, writes canonical ones.
 //!
 //! - [`tar`]: the format itself, with a bounded reader and a canonical writer.
-//! - [`transfer`]: files and directories on their way between two machines.
-//! - [`restore`]: archives that become files of a container, with owners and modes.
-//! - [`index`]: where the files of an archive lie.
+//! - [`transfer`]: copies files and directories between two hosts.
+//! - [`restore`]: unpacks archives as files of a container, with owners and modes.
+//! - [`index`]: locates the files in an archive.
 //! - [`oci`]: manifests, indexes, configurations and platforms of images.
-//! - [`layout`]: images of a layout or of `docker save`, found by name and platform.
-//! - [`image`]: archives of one image, read and written with other labels.
+//! - [`layout`]: finds images of a layout or of `docker save` by name and platform.
+//! - [`image`]: reads and writes archives of one image with other labels.
 //!
-//! **Invariant:** an archive is hostile data: what is read into memory is bounded, and nothing is written outside the given
-//! directory.
-//! **Invariant:** there is one reader and one writer of tar; the rest of the crate stands on them.
-//! **Invariant:** nothing here knows an engine, a registry or a container.
+//! **Invariant:** an archive is untrusted: what is read into memory is bounded, and nothing is written outside the
+//! given directory.
+//! **Invariant:** there is one reader and one writer of tar, which the rest of the crate uses.
+//! **Invariant:** nothing here depends on an engine, a registry or a container.
 //!
 //! ```
 //! use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Unpacks an archive as an engine does for a container: with owners, modes and times, over what is there.
+//! Unpacks an archive as an engine does for a container: with owners, modes and times, over existing files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,12 +15,12 @@ use rustix::io::Errno;
 
 use crate::tar::{EntryKind, Reader, TarEntry};
 
-/// Unpacks directories, files and links into the directory `at`, which exists, as seen with `root` as the root directory:
-/// links on the way are followed and stay beneath it. Entries replace what is no directory. Root also sets their owners.
-/// Entries with `..` in their names, devices and pipes are passed over.
+/// Unpacks directories, files and links into the existing directory `at`, with `root` as the root directory: links are
+/// followed and stay below it. Entries replace everything except directories. Root also sets their owners. Ignores
+/// entries with `..` in their names, devices and pipes.
 ///
 /// # Errors
-/// When the archive cannot be read or something cannot be made; what was unpacked until then stays.
+/// If the archive cannot be read or something cannot be created; what was unpacked until then stays.
 pub fn restore<R: Read>(tar: &mut Reader<R>, root: impl AsFd, at: &Path) -> io::Result<()> {
     let restore = Restore { root: root.as_fd(), at, sets_owner: rustix::process::geteuid().is_root() };
     restore.open_dir(at)?;
@@ -34,16 +34,17 @@ pub fn restore<R: Read>(tar: &mut Reader<R>, root: impl AsFd, at: &Path) -> io::
             restore.entry(&path, &entry, tar)?;
         }
     }
-    // Last, and the deepest first: their modes could keep out what lies in them, and filling them changes their times.
+    // Last, and the deepest first: their modes could prevent access to their content, and filling them changes their
+    // times.
     dirs.sort_by(|(one, _), (other, _)| other.cmp(one));
-    // A directory of a larger tree keeps its attributes when it is unpacked into.
+    // The target directory itself is not changed.
     let own = dirs.iter().filter(|(path, _)| path != at || at == Path::new(""));
     own.into_iter().try_for_each(|(path, entry)| restore.set_metadata(&restore.open_dir(path)?, entry))
 }
 
 struct Restore<'a> {
     root: BorrowedFd<'a>,
-    /// What names of the archive are relative to.
+    /// The base of names in the archive.
     at: &'a Path,
     sets_owner: bool,
 }
@@ -57,14 +58,14 @@ impl Restore<'_> {
         let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         loop {
             match openat2(self.root, relative(path), flags, Mode::empty(), within) {
-                // Something was renamed meanwhile.
+                // Something was renamed concurrently.
                 Err(Errno::AGAIN) => {}
                 done => return done,
             }
         }
     }
 
-    /// Here absolute links are refused.
+    /// On this system, absolute links are refused.
     #[cfg(not(target_os = "linux"))]
     fn open_dir(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let root = self.root.try_clone_to_owned().map(|root| cap_std::fs::Dir::from_std_file(root.into()));
@@ -73,7 +74,7 @@ impl Restore<'_> {
         openat(&opened, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
-    /// Makes a directory and those above it, where they are missing.
+    /// Creates a directory and its missing parents.
     fn make_dir(&self, path: &Path) -> io::Result<OwnedFd> {
         match self.open_dir(path) {
             Err(Errno::NOENT) => {}
@@ -90,7 +91,7 @@ impl Restore<'_> {
         Ok(self.open_dir(path)?)
     }
 
-    /// The directory that an entry lies in, and its name.
+    /// Returns the parent directory of an entry, and its name.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a OsStr)> {
         let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
         Ok((self.make_dir(path.parent().unwrap_or(Path::new("")))?, name))
@@ -104,7 +105,7 @@ impl Restore<'_> {
         let target = match &entry.kind {
             EntryKind::HardLink(target) => {
                 let target = plain(target).ok_or(io::ErrorKind::InvalidInput)?;
-                // A link to itself stays as it is.
+                // A link to itself is not changed.
                 if self.at.join(&target) == path {
                     return Ok(());
                 }
@@ -125,7 +126,7 @@ impl Restore<'_> {
             return Ok(utimensat(&dir, name, &timestamps(entry), AtFlags::SYMLINK_NOFOLLOW)?);
         }
         if let Some(target) = target {
-            // Owner and mode are those of its file.
+            // Owner and mode are those of its target.
             let target = self.at.join(target);
             let first = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
             let above = self.open_dir(target.parent().unwrap_or(Path::new("")))?;
@@ -138,7 +139,7 @@ impl Restore<'_> {
     }
 
     fn set_metadata(&self, file: impl AsFd, entry: &TarEntry) -> io::Result<()> {
-        // A change of the owner takes set-id bits away.
+        // Changing the owner clears set-id bits.
         if self.sets_owner {
             fchown(&file, Some(Uid::from_raw(entry.uid)), Some(Gid::from_raw(entry.gid)))?;
         }
@@ -158,7 +159,7 @@ fn timestamps(entry: &TarEntry) -> Timestamps {
     Timestamps { last_access: time, last_modification: time }
 }
 
-/// The parts of a name beneath the root. `None` for one that leads upwards.
+/// Returns the parts of a name below the root. `None` for one that leads upwards.
 fn plain(name: &[u8]) -> Option<PathBuf> {
     let path = Path::new(OsStr::from_bytes(name));
     let leads_up = path.components().any(|part| part == Component::ParentDir);
@@ -178,7 +179,7 @@ mod tests {
     use crate::tar::Writer;
 
     #[test]
-    fn an_entry_without_an_owner_is_roots_and_keeps_its_set_id_bits() {
+    fn an_entry_without_an_owner_is_roots_and_its_set_id_bits_are_set() {
         if !rustix::process::getuid().is_root() {
             return skip(NEEDS_ROOT);
         }
@@ -211,7 +212,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn links_on_the_way_are_followed_beneath_the_root_alone() {
+    fn links_are_followed_only_below_the_root() {
         let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir_all(root.path().join("usr/bin")).unwrap();
         fs::create_dir(root.path().join("at")).unwrap();
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn an_entry_replaces_a_link_and_not_its_target() {
         let root = tempfile::tempdir().unwrap();
-        fs::write(root.path().join("target"), "kept").unwrap();
+        fs::write(root.path().join("target"), "unchanged").unwrap();
         symlink("target", root.path().join("a")).unwrap();
         let mut tar = Writer::new(Vec::new());
         tar.write_file(&TarEntry::new("a", EntryKind::file(3), 0o600), &b"new"[..]).unwrap();
@@ -249,6 +250,6 @@ mod tests {
         let tar = tar.finish().unwrap();
         restore(&mut Reader::new(&tar[..]), File::open(root.path()).unwrap(), Path::new("")).unwrap();
         let read = |name: &str| fs::read_to_string(root.path().join(name)).unwrap();
-        assert_eq!((read("target"), read("a"), read("b")), ("kept".into(), "new".into(), "new".into()));
+        assert_eq!((read("target"), read("a"), read("b")), ("unchanged".into(), "new".into(), "new".into()));
     }
 }

@@ -1,4 +1,4 @@
-//! What a line of the trail shows of a call's arguments.
+//! Selects what a line of the trail shows of a call's arguments.
 //!
 //! **Invariant:** the value of a field is written only if the field is in `SHOWN`; of any other field only the size is
 //! written, and never a digest: a reader could try guesses at a digest of a secret.
@@ -6,10 +6,10 @@
 use coracle_types::Excerpt;
 use serde_json::{Map, Value, json};
 
-/// Longer texts are cut.
+/// Maximum length of a text; longer ones are truncated.
 const MAX_CHARS: usize = 256;
 
-/// Longer words are no name of a program, and may be a token.
+/// Maximum length of a program's name; longer words may be a token.
 const MAX_PROGRAM_CHARS: usize = 32;
 
 /// Fields whose values are names, paths, numbers or fixed words, and no secrets.
@@ -92,21 +92,21 @@ const SHOWN: &[&str] = &[
     "workflow",
 ];
 
-/// Fields of which the names in them are written: of variables, and of files.
+/// Fields of which only the names are written: of variables, and of files.
 const NAMES_SHOWN: &[&str] = &["env", "config_files", "dotfiles_inline"];
 
-/// The arguments as the trail shows them.
+/// Returns the arguments as the trail shows them.
 pub fn args(args: &Map<String, Value>) -> Map<String, Value> {
     args.iter().map(|(name, argument)| (name.clone(), shown(name, argument))).collect()
 }
 
-/// The name that a call gives to what it acts on.
+/// Returns the name of the object of a call.
 pub fn name(argument: &Value) -> Value {
     argument.as_str().map(text_of).into()
 }
 
-/// The program that a command begins with, without its directory. Something that does not look like the name of a program
-/// may be a secret, and is left out.
+/// Returns the program of a command, without its directory. A word that does not look like the name of a program may be
+/// a secret, and is left out.
 #[must_use]
 pub fn program(first_word: &str) -> &str {
     let name = first_word.rsplit('/').next().unwrap_or_default();
@@ -127,7 +127,7 @@ fn shown(name: &str, argument: &Value) -> Value {
     }
 }
 
-/// The size of a text, or of all texts of a list.
+/// Returns the size of a text, or of all texts in a list.
 fn bytes(argument: &Value) -> usize {
     match argument {
         Value::String(text) => text.len(),
@@ -136,7 +136,7 @@ fn bytes(argument: &Value) -> usize {
     }
 }
 
-/// Names of a map of names and values, or of a list of `NAME=VALUE`.
+/// Returns the names in an object, or in a list of `NAME=VALUE`.
 fn names(argument: &Value) -> Vec<String> {
     let names: Vec<&str> = match argument {
         Value::Object(fields) => fields.keys().map(String::as_str).collect(),
@@ -148,7 +148,7 @@ fn names(argument: &Value) -> Vec<String> {
     names.into_iter().take(20).map(text_of).collect()
 }
 
-/// Without user parts and queries of URLs, control and direction characters.
+/// Removes user parts and queries of URLs, control and direction characters.
 fn text_of(text: &str) -> String {
     let without_query = if text.contains("://") { text.split(['?', '#']).next().unwrap_or_default() } else { text };
     let cut: String = without_query.chars().take(MAX_CHARS).collect();

@@ -1,4 +1,4 @@
-//! The trail, read: each act with what came of it.
+//! Reads the trail: each act with its result.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::log::{MAX_LINE, files, private};
 
-/// Which acts are asked for.
+/// Selects acts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFilter {
     /// Announced at that time or later.
@@ -26,7 +26,7 @@ pub struct LogFilter {
     pub newest: usize,
 }
 
-/// An act: its intent, and what came of it.
+/// An act: its intent, and its result.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AuditedAct {
     /// When it was announced.
@@ -39,7 +39,7 @@ pub struct AuditedAct {
     pub operation: Option<String>,
     /// The container, by name.
     pub container: Option<String>,
-    /// `person` for an exception that the person granted.
+    /// `person` for an exception that the user granted.
     pub allowed_by: Option<String>,
     /// Its arguments, without values.
     pub args: Value,
@@ -51,25 +51,25 @@ pub struct AuditedAct {
     pub rule: Option<String>,
     /// The exit code of its command.
     pub exit_code: Option<i64>,
-    /// How long it took.
+    /// Its duration.
     pub duration_ms: Option<u64>,
 }
 
 /// Acts of the trail, oldest first.
 #[derive(Debug, Default)]
 pub struct AuditedActs {
-    /// The newest that fit the filter.
+    /// The newest acts that match the filter.
     pub acts: Vec<AuditedAct>,
-    /// How many older ones fit the filter, too.
+    /// The number of older acts that match.
     pub older: usize,
 }
 
 impl AuditedActs {
-    /// Reads all files, oldest first, under the writers' lock. Whether the trail is whole is for
-    /// [`verify`](super::verify()) to say: a line that is none of ours is skipped.
+    /// Reads all files, oldest first, under the writers' lock. Invalid lines are skipped, since
+    /// [`verify`](super::verify()) checks the chain.
     ///
     /// # Errors
-    /// When a file cannot be read.
+    /// If a file cannot be read.
     pub fn read(dir: &Path, filter: &LogFilter) -> io::Result<Self> {
         let lock = private().write(true).open(dir.join("lock"))?;
         lock.lock_shared()?;
@@ -94,11 +94,11 @@ impl AuditedActs {
 struct HistoryReader<'a> {
     filter: &'a LogFilter,
     acts: VecDeque<AuditedAct>,
-    /// Acts without a result so far: their number among all that fit.
+    /// Acts without a result so far, by their index among those that match.
     open: HashMap<String, usize>,
-    /// Acts whose container gets its name only from what came of them.
+    /// Acts whose container gets its name only from the result.
     unnamed: HashMap<String, AuditedAct>,
-    /// Acts that fit and made room for newer ones.
+    /// Number of matching acts that were dropped for newer ones.
     gone: usize,
 }
 
@@ -140,7 +140,7 @@ impl LogFilter {
         self.is_container(line) && self.is_act(line)
     }
 
-    /// It is for a container without a name so far.
+    /// Whether it is for a container without a name so far.
     fn may_fit(&self, line: &Map<String, Value>) -> bool {
         line.get("container").is_none_or(Value::is_null) && self.is_act(line)
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_act_is_told_with_what_came_of_it() {
+    fn an_act_is_listed_with_its_result() {
         let dir = tempfile::tempdir().unwrap();
         act(dir.path(), "1", ("create", "web"), Some(json!({})));
         act(dir.path(), "2", ("exec", "web"), Some(json!({ "code": "not_running" })));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_finds_its_act_though_others_came_between() {
+    fn a_result_finds_its_act_among_others() {
         let dir = tempfile::tempdir().unwrap();
         act(dir.path(), "1", ("create", "web"), None);
         for id in ["2", "3", "4"] {

@@ -1,10 +1,10 @@
 //! The audit log: a line before each act and a line after it, each with the hash of the line before.
 //!
-//! [`AuditLog`] appends, [`verify`] checks the chain, and [`history`] reads acts back. [`arguments`] says what of a call's
-//! arguments a line may show.
+//! [`AuditLog`] appends, [`verify`] checks the chain, and [`history`] reads acts back. [`arguments`] selects what a
+//! line shows of a call's arguments.
 //!
-//! **Invariant:** a line is never changed or removed but with the oldest whole file.
-//! **Invariant:** a line shows no secret: of arguments that may have one it has names or nothing.
+//! **Invariant:** a line is never changed, and is only removed with the oldest file.
+//! **Invariant:** a line contains no secret: arguments that may be secret are shown by name or not at all.
 //!
 //! ```
 //! use coracle_audit::{AuditLog, verify};

@@ -9,14 +9,14 @@ use coracle_host::rotating_log::append_whole;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// The longest line, with its end.
+/// Maximum length of a line, with its end.
 pub(super) const MAX_LINE: usize = 4096;
 
-/// A file that is larger is followed by another.
+/// Size at which the next file is started.
 const MAX_FILE: u64 = 16 << 20;
 
-/// That many files are kept.
-pub(super) const KEPT: usize = 16;
+/// Maximum number of files.
+pub(super) const MAX_FILES: usize = 16;
 
 /// The audit log of a state directory.
 #[derive(Clone, Debug)]
@@ -25,16 +25,16 @@ pub struct AuditLog {
 }
 
 impl AuditLog {
-    /// The log in that directory.
+    /// Opens the log in that directory.
     #[must_use]
     pub fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
 
-    /// Adds a line; with `durable` it is on the disk before this answers.
+    /// Appends a line; with `durable` it is synced to disk before this returns.
     ///
     /// # Errors
-    /// When the directory cannot be written.
+    /// If the directory cannot be written to.
     pub async fn append(&self, line: Map<String, Value>, durable: bool) -> io::Result<()> {
         let dir = self.dir.clone();
         let write = tokio::task::spawn_blocking(move || append(&dir, line, durable));
@@ -61,8 +61,8 @@ pub(super) fn append(dir: &Path, line: Map<String, Value>, durable: bool) -> io:
     if durable { file.sync_data() } else { Ok(()) }
 }
 
-/// What the next line follows, and whether the newest file has room for it. A disk that was full when a file was begun
-/// left it empty; the chain goes on from the file before.
+/// Returns the last line, and whether the newest file has room for another. A file that was created on a full disk is
+/// empty; the chain then continues from the previous file.
 fn end(files: &[PathBuf]) -> io::Result<(Last, bool)> {
     let mut has_room = None;
     for file in files.iter().rev() {
@@ -88,7 +88,7 @@ struct Last {
     hash: Option<String>,
     seq: Option<u64>,
     bytes: u64,
-    /// It does not end with the end of a line: a write was cut short.
+    /// It does not end with a line feed: a write was interrupted.
     torn: bool,
 }
 
@@ -138,9 +138,9 @@ fn order(name: &str) -> Option<(String, u32)> {
     Some((date.to_owned(), number.parse().ok()?))
 }
 
-/// The name of a new file, and room for it.
+/// Returns the path of a new file, after removing the oldest ones.
 fn next(dir: &Path, files: &[PathBuf]) -> io::Result<PathBuf> {
-    for old in files.iter().take((files.len() + 1).saturating_sub(KEPT)) {
+    for old in files.iter().take((files.len() + 1).saturating_sub(MAX_FILES)) {
         std::fs::remove_file(old)?;
     }
     let date = jiff::Timestamp::now().to_string().chars().take(10).collect::<String>();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_does_not_swallow_the_next() {
+    fn an_incomplete_line_does_not_affect_the_next() {
         let dir = tempfile::tempdir().unwrap();
         append(dir.path(), line(1), false).unwrap();
         let file = files(dir.path()).unwrap().remove(0);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_full_at_a_rotation_breaks_no_chain() {
+    fn a_full_disk_at_a_rotation_does_not_break_the_chain() {
         let dir = tempfile::tempdir().unwrap();
         while files(dir.path()).unwrap().len() < 2 {
             append(dir.path(), line(3800), false).unwrap();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_goes_on_in_the_next_file_and_old_files_go() {
+    fn the_chain_continues_in_the_next_file_and_old_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..16 {
             std::fs::write(dir.path().join(format!("2026-01-01-{number}.jsonl")), "{\"seq\":41}\n").unwrap();

@@ -1,4 +1,4 @@
-//! What sessions did, in sums.
+//! Summarises acts by session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use crate::history::AuditedAct;
 
-/// What one session did.
+/// The acts of one session.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SessionSummary {
     /// Its name.
     pub session: String,
     /// The front ends that it used.
     pub by: BTreeSet<String>,
-    /// When its first act was announced, of those that were read.
+    /// When its first act was announced, among those that were read.
     pub first: Option<String>,
     /// When its last act was announced.
     pub last: Option<String>,
@@ -25,10 +25,10 @@ pub struct SessionSummary {
     pub containers: BTreeSet<String>,
 }
 
-/// Acts, and how they went.
+/// Numbers of acts by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ActCount {
-    /// All of them.
+    /// All acts.
     pub acts: u64,
     /// Those that ended with an error.
     pub failed: u64,
@@ -36,17 +36,17 @@ pub struct ActCount {
     pub denied: u64,
     /// Those that were cancelled.
     pub cancelled: u64,
-    /// Those without a result: they run, or their process died.
+    /// Acts without a result: they are running, or their process died.
     pub unfinished: u64,
-    /// Commands that ended with another exit code than 0, among those that were done.
+    /// Successful acts whose command had another exit code than 0.
     pub nonzero_exits: u64,
-    /// The time of all of them together, in milliseconds.
+    /// The total duration, in milliseconds.
     pub duration_ms: u64,
-    /// The time of the longest one, in milliseconds.
+    /// The longest duration, in milliseconds.
     pub longest_ms: u64,
 }
 
-/// The sessions of acts, in the order of their last acts. Acts come oldest first.
+/// Summarises acts by session, in the order of their last acts. The input has the oldest act first.
 #[must_use]
 pub fn summarize(acts: &[AuditedAct]) -> Vec<SessionSummary> {
     let mut sessions: BTreeMap<&str, (usize, SessionSummary)> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Whether the trail is whole: each line follows the one before, by its number and by its hash.
+//! Checks the trail: each line follows the previous one, by number and hash.
 //!
-//! A line that was changed is told by the next one, so of the last line only its form can be checked.
+//! A changed line is detected by the next one, so only the form of the last line can be checked.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,16 +10,16 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::log::{KEPT, MAX_LINE, files, private};
+use crate::log::{MAX_FILES, MAX_LINE, files, private};
 
-/// A trail that is whole.
+/// An unbroken trail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// Files that it has.
+    /// The number of files.
     pub files: usize,
-    /// Lines in them.
+    /// The number of lines.
     pub lines: u64,
-    /// Lines that a process which died left unfinished, and that the trail goes on from.
+    /// The number of lines that a killed process left incomplete, and after which the trail continues.
     pub torn: u64,
     /// Time of the first line.
     pub first: Option<String>,
@@ -27,31 +27,31 @@ pub struct VerifyReport {
     pub last: Option<String>,
 }
 
-/// The first place where it is not.
+/// The first break of the chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainBreak {
     /// The file that it is in.
     pub file: PathBuf,
-    /// From 1.
+    /// The line, from 1.
     pub line: u64,
-    /// What is wrong there.
+    /// The reason.
     pub reason: String,
 }
 
 /// Checks all files, oldest first, while no process writes.
 ///
 /// # Errors
-/// When a file cannot be read.
+/// If a file cannot be read.
 pub fn verify(dir: &Path) -> io::Result<Result<VerifyReport, ChainBreak>> {
     let lock = private().write(true).open(dir.join("lock"))?;
     lock.lock_shared()?;
     let files = files(dir)?;
-    let mut chain = Chain { rotated: files.len() >= KEPT, ..Chain::default() };
+    let mut chain = Chain { rotated: files.len() >= MAX_FILES, ..Chain::default() };
     for file in &files {
         let mut lines = BufReader::new(File::open(file)?);
         for number in 1.. {
             let mut bytes = Vec::new();
-            // A line that is too long is none of ours, and is not read to its end.
+            // A line that is too long is not read to its end.
             let read = (&mut lines).take(2 * MAX_LINE as u64).read_until(b'\n', &mut bytes)?;
             if read == 0 {
                 break;
@@ -64,14 +64,14 @@ pub fn verify(dir: &Path) -> io::Result<Result<VerifyReport, ChainBreak>> {
     Ok(chain.end(files.len()))
 }
 
-/// What was seen so far.
+/// The state after the lines so far.
 #[derive(Debug, Default)]
 struct Chain {
     seen: VerifyReport,
-    /// Older lines may have gone with their files.
+    /// Older lines may have been removed with their files.
     rotated: bool,
     before: Option<ChainLink>,
-    /// The last line, if it is none.
+    /// The last line, if it is invalid.
     torn: Option<ChainBreak>,
     newest: Option<u64>,
 }
@@ -86,7 +86,7 @@ impl Chain {
     fn add(&mut self, file: &Path, number: u64, bytes: &[u8]) -> Result<(), ChainBreak> {
         let (text, whole) = bytes.strip_suffix(b"\n").map_or((bytes, false), |it| (it, true));
         if text.is_empty() {
-            // The end of a line that was left unfinished.
+            // The end of an incomplete line.
             return Ok(());
         }
         let here = |reason: String| ChainBreak { file: file.to_owned(), line: number, reason };
@@ -95,7 +95,7 @@ impl Chain {
         let seq = line.as_ref().and_then(|it| it["seq"].as_u64());
         if let (Some(line), Some(seq)) = (line, seq) {
             if let Err(broken) = self.follows(&line, seq) {
-                // What is no line before it says more.
+                // An invalid line before it is the more precise reason.
                 return Err(self.torn.take().unwrap_or_else(|| broken.unwrap_or_else(here)));
             }
             self.seen.torn += u64::from(self.torn.take().is_some());
@@ -114,7 +114,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Whether it is the next one; else what is broken is the line itself, or the one before.
+    /// Checks that a line is the next one. The error is either in this line or in the previous one.
     fn follows(&self, line: &Value, seq: u64) -> Result<(), Result<ChainBreak, String>> {
         let expected = match (&self.before, self.newest) {
             (None, _) if self.rotated => seq,
@@ -122,18 +122,18 @@ impl Chain {
             (_, Some(newest)) => newest + 1,
         };
         if seq != expected {
-            let what = if seq > expected { "lines are missing before it" } else { "it stands in another place" };
-            return Err(Err(format!("{what}: it is number {seq}, and number {expected} was to come")));
+            let what = if seq > expected { "lines are missing before it" } else { "it was moved" };
+            return Err(Err(format!("{what}: it is number {seq}, and number {expected} was expected")));
         }
         let prev = line["prev"].as_str();
         match &self.before {
             None if self.rotated => Ok(()),
             None if prev.is_none() => Ok(()),
-            None => Err(Err("the line before it is gone".to_owned())),
+            None => Err(Err("the line before it is missing".to_owned())),
             Some(before) if prev == Some(&before.hash) => Ok(()),
             Some(before) => {
                 let (file, number) = before.place.clone();
-                let reason = "it is not what was written: the line after it has another hash of it".to_owned();
+                let reason = "it was changed: the line after it has another hash of it".to_owned();
                 Err(Ok(ChainBreak { file, line: number, reason }))
             }
         }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use crate::log::append;
 
-    /// A trail of so many lines, and its file.
+    /// Creates a trail of so many lines.
     fn trail(lines: u64) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..lines {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trail_that_nobody_touched_is_whole() {
+    fn an_unchanged_trail_is_valid() {
         let whole = edited(5, |_| {}).unwrap();
         assert_eq!((whole.files, whole.lines, whole.torn), (1, 5, 0));
         assert!(whole.first.is_some() && whole.first <= whole.last);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_that_was_changed_is_named() {
+    fn the_first_changed_line_is_reported() {
         let (line, reason) = edited(5, |it| it[2] = it[2].replace("op2", "op9")).unwrap_err();
         assert!(line == 3 && reason.contains("another hash"), "{line}: {reason}");
         assert_eq!(edited(5, |it| it[1] = it[1].replace("\"seq\":1", "\"seq\":7")).unwrap_err().0, 2);
@@ -194,9 +194,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_gone_moved_or_cut_are_told() {
+    fn missing_moved_or_truncated_lines_are_reported() {
         let (line, reason) = edited(5, |it| drop(it.remove(2))).unwrap_err();
-        assert!(line == 3 && reason.contains("number 3, and number 2 was to come"), "{line}: {reason}");
+        assert!(line == 3 && reason.contains("number 3, and number 2 was expected"), "{line}: {reason}");
         assert_eq!(edited(5, |it| drop(it.remove(0))).unwrap_err().0, 1);
         assert_eq!(edited(5, |it| it.swap(1, 2)).unwrap_err().0, 2);
         let (line, reason) = edited(5, |it| it[4].truncate(20)).unwrap_err();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_broke_off_is_no_break() {
+    fn an_interrupted_write_is_no_break() {
         let (dir, file) = trail(2);
         let whole = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, format!("{whole}{{\"seq\":2,\"op")).unwrap();
@@ -216,9 +216,9 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_leads_through_all_files() {
+    fn the_chain_continues_through_all_files() {
         let (dir, first) = trail(3);
-        // What was written is parted as if each file had been full.
+        // The lines are distributed as if each file had been full.
         let text = std::fs::read_to_string(&first).unwrap();
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         std::fs::write(dir.path().join("2026-01-01-0.jsonl"), lines[..1].concat()).unwrap();
@@ -228,10 +228,10 @@ mod tests {
         std::fs::remove_file(dir.path().join("2026-01-01-1.jsonl")).unwrap();
         let broken = verify(dir.path()).unwrap().unwrap_err();
         assert_eq!((broken.file, broken.line), (first.clone(), 1));
-        // The oldest go by themselves when there are as many as are kept, and not before.
+        // Missing old files are accepted only if the number of files is at its maximum.
         std::fs::remove_file(dir.path().join("2026-01-01-0.jsonl")).unwrap();
         assert!(verify(dir.path()).unwrap().is_err());
-        for number in 0..KEPT {
+        for number in 0..MAX_FILES {
             std::fs::write(dir.path().join(format!("2999-01-01-{number}.jsonl")), "").unwrap();
         }
         assert!(verify(dir.path()).unwrap().is_ok());

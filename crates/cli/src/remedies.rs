@@ -149,15 +149,15 @@ fn shared_hints(source: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_hint_for_people_addresses_them() {
+fn no_hint_for_users_refers_to_the_user() {
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     let mut wrong = Vec::new();
     for file in files.iter().filter(|it| !it.ends_with("cli/src/remedies.rs")) {
         let hints = shared_hints(&std::fs::read_to_string(file).unwrap());
         // A hint for agents needs another one for users.
-        let addresses_agents = |it: &String| it.contains("the user") && !it.contains("hint_for(");
-        wrong.extend(hints.into_iter().filter(addresses_agents).map(|it| format!("{}: {it}", file.display())));
+        let for_agents = |it: &String| it.contains("the user") && !it.contains("hint_for(");
+        wrong.extend(hints.into_iter().filter(for_agents).map(|it| format!("{}: {it}", file.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(shared_hints("x.hint(\"ask the user\");\n y").len(), 1);

@@ -1,6 +1,6 @@
-//! The long form of a file, checked key by key and made a model.
+//! Checks the long form of a file key by key, and builds its model.
 //!
-//! Known keys are taken one by one, so an unknown key is refused and never passed on.
+//! Known keys are read one by one, so an unknown key is refused and never passed on.
 
 mod bound_files;
 mod build;
@@ -27,7 +27,7 @@ use self::resources::as_config;
 use crate::diagnostics::{Diagnostics, Location, Violation};
 use crate::{ComposeFile, ReadError, Rules};
 
-/// A stack that the policy allows, rewritten. Only [`admit`] makes one.
+/// A stack that the policy allows, rewritten. Only [`admit`] creates one.
 ///
 /// ```compile_fail
 /// # use coracle_compose::AdmittedStack;
@@ -46,45 +46,46 @@ pub struct AdmittedStack {
     gpu: bool,
 }
 
-/// What carries labels of ours in a stack.
+/// Parts of a stack that get labels of Coracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LabelledPart {
     /// The containers of a service.
     Service,
-    /// A network that the stack makes.
+    /// A network that the stack creates.
     Network,
-    /// A volume that the stack makes.
+    /// A volume that the stack creates.
     Volume,
 }
 
-/// Where the containers of a service come from.
+/// The source of a service's containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackImage {
     /// The service.
     pub service: String,
-    /// Its image; `None` when it is built.
+    /// Its image; `None` if it is built.
     pub image: Option<ImageRef>,
 }
 
-/// A published port that does not get the host port it asked for. Which one it gets, the engine says once it runs.
+/// A published port that does not get the requested host port. The engine reports the port after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReassignedPort {
     /// The service.
     pub service: String,
-    /// Port inside.
+    /// Port in the container.
     pub container: u16,
     /// Protocol.
     pub protocol: Protocol,
-    /// The host port that the file asked for.
-    pub asked: u16,
+    /// The requested host port.
+    pub requested: u16,
 }
 
-/// Decides whether a file may be brought up, and makes the model of it as it will be.
+/// Decides whether a file may be brought up, and builds its model.
 ///
-/// A `$` in the model is a `$`: variables are filled from `rules.env`. Looks at the host paths that the file names.
+/// A `$` in the model is literal: variables are filled in from `rules.env`. Reads the host paths in the file.
 ///
 /// # Errors
-/// [`ReadError::Invalid`] for what cannot be understood; [`ReadError::Refused`] with every broken rule, each with service
+/// [`ReadError::Invalid`] for a file that is not understood; [`ReadError::Refused`] with every violated rule, each
+/// with service
 /// and key.
 pub fn admit(file: &ComposeFile, project: &ProjectName, rules: &Rules<'_>) -> Result<AdmittedStack, ReadError> {
     Ok(admit_normalised(&file.normalised(project, rules.env)?, project, rules)?)
@@ -126,14 +127,14 @@ struct Sections {
     secrets: Section,
 }
 
-/// A file on its way. Each part of it is a method that answers the part of the model.
+/// The admission of a file. Each part of the file is a method that returns the part of the model.
 struct Admission<'a> {
     rules: &'a Rules<'a>,
     file: Sections,
     diagnostics: Diagnostics,
     images: Vec<StackImage>,
     moved: Vec<ReassignedPort>,
-    /// Host ports that services of this stack have got.
+    /// Host ports that services of this stack have claimed.
     claimed: BTreeSet<(u16, String)>,
     binds: Vec<(String, Mount)>,
     contexts: Vec<HostPath>,
@@ -186,7 +187,7 @@ impl Admission<'_> {
         model
     }
 
-    /// Configs and secrets. A secret that is a text is written as a config.
+    /// Configs and secrets. A secret given as text becomes a config.
     fn stored_parts(&mut self, model: &mut StackModel) {
         for (name, config) in self.file.configs.clone() {
             let config = self.stored("config", &name, config);
@@ -212,7 +213,7 @@ impl Admission<'_> {
         self.diagnostics.refuse(location, violation, why);
     }
 
-    /// Parts of a file are mappings of names to mappings.
+    /// Reads a part of a file: a mapping of names to mappings.
     fn section(&mut self, keys: &mut Keys<'_>, key: &str) -> Section {
         let mut section = Section::new();
         match keys.remove(key) {
@@ -235,7 +236,7 @@ impl Admission<'_> {
         self.file.services.contains_key(name)
     }
 
-    /// Labels of the file's own (2.4).
+    /// Reads labels in the file.
     fn labels(&mut self, keys: &mut Keys<'_>) -> BTreeMap<String, String> {
         let labels: BTreeMap<String, String> = self.take(keys, "labels");
         let reserved = [format!("{}.", self.rules.label_namespace), "com.docker.".into(), "io.podman.".into()];
@@ -259,7 +260,7 @@ impl Admission<'_> {
     }
 }
 
-/// A name that a hosts file and a resolver take.
+/// Whether a name is valid in a hosts file and for a resolver.
 fn is_host_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -273,7 +274,7 @@ impl AdmittedStack {
         &self.project
     }
 
-    /// The model as it will be brought up.
+    /// The admitted model.
     #[must_use]
     pub fn model(&self) -> &StackModel {
         &self.model
@@ -285,7 +286,7 @@ impl AdmittedStack {
         &self.images
     }
 
-    /// The images that have to be there before it is brought up, each once. Nothing is pulled by Compose.
+    /// The images that have to exist before it is brought up, without duplicates. Compose pulls none.
     #[must_use]
     pub fn images(&self) -> Vec<ImageRef> {
         let named: BTreeSet<_> = self.images.iter().filter_map(|it| it.image.clone()).collect();
@@ -298,33 +299,33 @@ impl AdmittedStack {
         self.images.iter().any(|it| it.image.is_none())
     }
 
-    /// Whether one of its services gets a GPU, which the engine then has to have (4.14).
+    /// Whether one of its services gets a GPU, which the engine then has to support.
     #[must_use]
     pub fn wants_gpu(&self) -> bool {
         self.gpu
     }
 
-    /// Ports that do not get the host port they asked for.
+    /// Ports that do not get the requested host port.
     #[must_use]
     pub fn moved_ports(&self) -> &[ReassignedPort] {
         &self.moved
     }
 
-    /// Host paths that services see, held open, each with its service: what protects them and files of configs and
-    /// secrets among them.
+    /// Host paths that services mount, as open handles with their service, including protective mounts and files of
+    /// configs and secrets.
     #[must_use]
     pub fn binds(&self) -> &[(String, Mount)] {
         &self.binds
     }
 
-    /// Directories of the host that images are built from, held open. Compose reads them by their paths later.
+    /// Host directories that images are built from, as open handles. Compose opens their paths again later.
     #[must_use]
     pub fn build_contexts(&self) -> &[HostPath] {
         &self.contexts
     }
 
-    /// The network for a container that is to find the services by name, as the engine calls it: the default one if a
-    /// service is on it, else the one with the most services. `None` when no service has a network.
+    /// The engine's name of the network on which a container finds the services by name: the default one if a
+    /// service is on it, else the one with the most services. `None` if no service has a network.
     #[must_use]
     pub fn default_network(&self) -> Option<String> {
         let mut members: BTreeMap<&str, usize> = BTreeMap::new();
@@ -336,8 +337,8 @@ impl AdmittedStack {
         Some(self.model.networks[chosen].engine_name(&self.project, chosen))
     }
 
-    /// Puts labels of ours on every service, and on every network and volume that the stack makes. They win over those
-    /// of the file.
+    /// Sets labels of Coracle on every service, and on every network and volume that the stack creates. They override
+    /// those of the file.
     #[must_use]
     pub fn labelled(mut self, mut labels: impl FnMut(LabelledPart, &str) -> BTreeMap<String, String>) -> Self {
         let StackModel { services, networks, volumes, .. } = &mut self.model;

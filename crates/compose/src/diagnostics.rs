@@ -1,4 +1,4 @@
-//! The rules that a file breaks, collected.
+//! Collects the violations in a file.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -10,7 +10,7 @@ macro_rules! rules {
     ($($key:ident)*) => { &[$((stringify!($key), concat!("compose.", stringify!($key)))),*] };
 }
 
-/// Each key of a Compose file with the rule that it breaks. Another key breaks `compose.key`.
+/// The rule of each key in a Compose file. Any other key violates `compose.key`.
 const RULES: &[(&str, &str)] = rules! {
     annotations blkio_config build cap_add cap_drop cgroup cgroup_parent command configs container_name
     cpu_count cpu_percent cpu_period cpu_quota cpu_rt_period cpu_rt_runtime cpu_shares cpus cpuset
@@ -23,10 +23,10 @@ const RULES: &[(&str, &str)] = rules! {
     ulimits use_api_socket user userns_mode uts volumes volumes_from working_dir
 };
 
-/// More are not reported: a file may have thousands.
+/// Maximum number of reported violations, since a file may have thousands.
 const MAX_DIAGNOSTICS: usize = 200;
 
-/// The rule of a key.
+/// Returns the rule of a key.
 fn rule(key: &str) -> &'static str {
     RULES.iter().find(|it| it.0 == key).map_or("compose.key", |it| it.1)
 }
@@ -36,7 +36,7 @@ pub(crate) fn is_known(key: &str) -> bool {
     RULES.iter().any(|it| it.0 == key)
 }
 
-/// Broken rules, as they are found.
+/// The violations found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnostics(Vec<Problem>);
 
@@ -79,12 +79,12 @@ pub(crate) struct Violation<'a> {
 }
 
 impl<'a> Violation<'a> {
-    /// A key with a rule of its own, which no setting allows.
+    /// A key with its own rule, which no setting allows.
     pub(crate) fn new(key: &'a str, value: &'a str) -> Self {
         Self { rule: key, key, value, setting: None }
     }
 
-    /// A key within another, by the rule of the outer one.
+    /// A key within another, with the rule of the outer one.
     pub(crate) fn within(rule: &'a str, key: &'a str, value: &'a str) -> Self {
         Self { rule, key, value, setting: None }
     }
@@ -95,7 +95,7 @@ impl<'a> Violation<'a> {
 }
 
 impl Diagnostics {
-    /// Refuses; `why` ends the sentence that begins with place and key.
+    /// Adds a violation. `why` ends the sentence that begins with place and key.
     pub(crate) fn refuse(&mut self, location: Location<'_>, violation: Violation<'_>, why: &str) {
         if self.0.len() == MAX_DIAGNOSTICS {
             return;
@@ -108,7 +108,7 @@ impl Diagnostics {
         });
     }
 
-    /// Opens a path of the host that the file names, if it may be used.
+    /// Opens a host path in the file, if it may be used.
     pub(crate) fn host_path(
         &mut self,
         location: Location<'_>,
@@ -117,7 +117,8 @@ impl Diagnostics {
         policy: &Policy,
     ) -> Option<HostPath> {
         let opened = HostPath::open(path);
-        // A path that cannot be opened is judged by its text, so that a caller does not learn what exists outside the roots.
+        // A path that cannot be opened is checked by its text, so that a caller does not learn what exists outside
+        // the roots.
         let real =
             opened.as_ref().map_or_else(|_| path.canonicalize().unwrap_or_else(|_| plain(path)), |it| it.real().into());
         if let Some(problem) = policy.host_path_problem("compose", &real) {
@@ -127,20 +128,20 @@ impl Diagnostics {
         }
         let why = match opened {
             Ok(opened) => return Some(opened),
-            Err(err @ HostPathError::NotFound(_)) => format!("is missing: {err}, and nothing is made there"),
+            Err(err @ HostPathError::NotFound(_)) => format!("is missing: {err}, and is not created"),
             Err(err) => format!("cannot be used: {err}"),
         };
         self.refuse(location, violation, &why);
         None
     }
 
-    /// Fails if there are any.
+    /// Fails if there are violations.
     pub(crate) fn into_result(self) -> Result<(), PolicyRefusal> {
         if self.0.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems: self.0 }) }
     }
 }
 
-/// A path without `..`, by its text alone.
+/// Resolves `..` in a path by its text alone.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -153,15 +154,15 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// A text of the file for a message: escaped, and at most 200 characters.
+/// Escapes a text of the file for a message, and truncates it to 200 characters.
 pub(crate) fn short(text: &str) -> String {
-    let mut told = String::new();
+    let mut shown = String::new();
     for c in text.chars().take(200) {
         if is_deceptive(c) {
-            told.extend(c.escape_default());
+            shown.extend(c.escape_default());
         } else {
-            told.push(c);
+            shown.push(c);
         }
     }
-    told
+    shown
 }

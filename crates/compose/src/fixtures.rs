@@ -1,5 +1,5 @@
-//! Whole files: hostile ones and the idioms of public projects. They are kept where the end-to-end tests find them, with
-//! what Compose made of them beside (`config --format json`, with `@DIR@` for their directory).
+//! Complete files: hostile ones and examples of public projects. They are stored with the end-to-end tests, beside
+//! the output of Compose (`config --format json`, with `@DIR@` for their directory).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::admit::admit_normalised;
 use crate::{AdmittedStack, ReadError, Rules, admit, read};
 
-/// A person with a working directory, and what they allow.
+/// A user with a working directory and a policy.
 pub(crate) struct Person {
     pub(crate) root: tempfile::TempDir,
     pub(crate) policy: Policy,
@@ -27,7 +27,7 @@ pub(crate) struct Person {
 }
 
 impl Person {
-    /// As `standard` has it, on an engine with root.
+    /// The policy `standard`, on an engine with root.
     pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let work = root.path().canonicalize().unwrap().join("home/project/work");
@@ -104,7 +104,7 @@ pub(crate) fn all(kind: &str) -> Vec<Fixture> {
     let mut found: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
         .map(|it| it.unwrap().path())
-        .filter(|it| it.extension().is_some_and(|it| it == "yaml"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
         .map(|path| Fixture {
             name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
             text: std::fs::read_to_string(&path).unwrap(),
@@ -116,12 +116,12 @@ pub(crate) fn all(kind: &str) -> Vec<Fixture> {
 }
 
 impl Fixture {
-    /// The rule it breaks; none for one that cannot even be read.
+    /// The rule that it violates; none if it cannot even be read.
     pub(crate) fn rule(&self) -> Option<&str> {
         self.text.lines().next().unwrap().strip_prefix("# rule: ")
     }
 
-    /// Makes the files that it says it needs, by remarks at its head.
+    /// Creates the files that the comments at its head list.
     pub(crate) fn lay_out(&self, work: &Path) {
         for line in self.text.lines() {
             if let Some(file) = line.strip_prefix("# file: ") {
@@ -133,13 +133,13 @@ impl Fixture {
         }
     }
 
-    /// Its long form.
+    /// Returns its long form.
     pub(crate) fn normalised(&self, person: &Person) -> Result<Value, ReadError> {
         self.lay_out(&person.work());
         read(&self.text, &person.work(), &person.policy)?.normalised(&project(), &person.env)
     }
 
-    /// From text to what is brought up.
+    /// Reads and admits the file.
     pub(crate) fn admitted(&self, person: &Person) -> Result<AdmittedStack, ReadError> {
         self.lay_out(&person.work());
         let file = read(&self.text, &person.work(), &person.policy)?;
@@ -147,7 +147,7 @@ impl Fixture {
     }
 }
 
-/// Without what says nothing: unset and empty values, and the one value that a key always has.
+/// Removes values without effect: unset and empty ones, and a value that a key always has.
 fn plain(value: Value) -> Value {
     match value {
         Value::Object(entries) => {
@@ -172,7 +172,7 @@ fn the_long_form_is_what_compose_prints() {
         let person = Person::new();
         let Some(printed) = &file.model else { continue };
         let printed = serde_json::from_str(&printed.replace("@DIR@", person.work().to_str().unwrap())).unwrap();
-        // What is refused at once has no long form.
+        // A file that is refused when it is read has no long form.
         let Ok(ours) = file.normalised(&person) else { continue };
         let (ours, theirs) = (plain(ours), plain(printed));
         if ours != theirs {

@@ -1,14 +1,14 @@
 //! Stacks of services beside a container.
 //!
-//! [`read`] parses the text of a Compose file and reads the files of variables that it names; [`admit`] fills in variables,
-//! writes out short forms, and makes a model of the keys that it knows, an [`AdmittedStack`]; [`claim`], [`up`],
-//! [`services`] and [`down`] act.
+//! [`read`] parses the text of a Compose file and reads the files of variables that it names; [`admit`] fills in
+//! variables, expands short forms, and builds a model from known keys, an [`AdmittedStack`]; [`claim`], [`up`],
+//! [`services`] and [`down`] operate on the engine.
 //!
 //! **Invariant:** every engine gets the model. No program of an engine reads the text, nor a file that the text names.
-//! **Invariant:** a key that is not known is refused, never ignored and never passed on.
-//! **Invariant:** every broken rule is reported, with its service and key.
-//! **Invariant:** a stack is brought up from an [`AdmittedStack`] only, and only [`admit`] makes one.
-//! **Invariant:** a project is taken down only by those who proved that all of it is ours.
+//! **Invariant:** an unknown key is refused, never ignored and never passed on.
+//! **Invariant:** every violation is reported, with its service and key.
+//! **Invariant:** a stack is brought up from an [`AdmittedStack`] only, and only [`admit`] creates one.
+//! **Invariant:** a project is taken down only after a proof that all of it is Coracle's.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! The long form of a Compose file: what `docker compose config` prints, on every engine.
+//! The long form of a Compose file: the output of `docker compose config`, on every engine.
 //!
-//! Variables are filled in, short forms written out, services that extend others completed. Pure: files that the text
-//! names were read before. A value in a form that is not known goes on as it is, for the admission to refuse; nothing is
-//! left out but what no service uses.
+//! Variables are filled in, short forms are expanded, and services that extend others are completed. Pure: files that
+//! the text names were read before. Values in an unknown form are passed on, for the admission to refuse; only parts
+//! that no service uses are left out.
 
 mod argv;
 mod depends_on;
@@ -29,13 +29,13 @@ type ModelError = String;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) project: &'a ProjectName,
-    /// Relative paths start from it.
+    /// The base of relative paths.
     pub(crate) dir: &'a Path,
-    /// Values of `${NAME}`, and of variables that `environment` names without a value. Others are unset.
+    /// Values of `${NAME}`, and of variables in `environment` without a value. Others are unset.
     pub(crate) env: &'a BTreeMap<String, String>,
 }
 
-/// Writes out the long form of a file that was read.
+/// Returns the long form of a file.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -48,7 +48,7 @@ pub(crate) fn normalise(mut file: Map<String, Value>, context: Context<'_>) -> R
     Ok(file::assemble(file, services, context.project.as_str()))
 }
 
-/// Every service in its long form, without those of profiles: none is active.
+/// Returns every service in its long form, without those of profiles: none is active.
 fn services(section: Option<Value>, context: &Context<'_>) -> Result<Map<String, Value>, ModelError> {
     let Some(Value::Object(section)) = section else { return Err("services must be a mapping".into()) };
     let mut long = Map::new();

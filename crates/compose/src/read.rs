@@ -1,7 +1,7 @@
 //! Parses the text of a Compose file, and reads the files that it names.
 //!
-//! Compose opens files and starts programs while it *reads*, so it never gets the text: what makes it do that is refused
-//! here or done by us.
+//! Compose opens files and starts programs while it *reads*, so it never gets the text: keys that cause this are
+//! refused or evaluated here.
 
 mod env_file;
 mod error;
@@ -19,8 +19,8 @@ pub use self::error::ReadError;
 use crate::diagnostics::{Diagnostics, Location, Violation, is_known, short};
 use crate::normalise::{Context, normalise};
 
-/// A Compose file that was read: aliases, merges, and files of variables and labels are written out, and paths of files are
-/// real ones. `${NAME}` is still in it.
+/// A parsed Compose file: aliases, merges, and files of variables and labels are expanded, and paths of files are
+/// resolved. It still contains `${NAME}`.
 #[derive(Clone, Debug)]
 pub struct ComposeFile {
     pub(crate) file: Map<String, Value>,
@@ -29,17 +29,17 @@ pub struct ComposeFile {
 
 /// Reads the text of a Compose file whose relative paths start from `dir`.
 ///
-/// At most 1 MiB, 50 levels, 100 aliases and 10,000 nodes after them; no tags, no duplicate keys. Looks at the files that
+/// At most 1 MiB, 50 levels, 100 aliases and 10,000 nodes after them; no tags, no duplicate keys. Opens the files that
 /// the text names, resolves their links once, and reads those that Compose would read.
 ///
 /// # Errors
-/// [`ReadError::Invalid`] for what cannot be understood; [`ReadError::Refused`] with every broken rule.
+/// [`ReadError::Invalid`] for a file that is not understood; [`ReadError::Refused`] with every violation.
 pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, ReadError> {
     let Value::Object(mut file) = yaml::parse(text)? else {
         return Err(yaml::invalid("the file is no mapping of keys to values".into(), None));
     };
     let no_services = file.get("services").and_then(Value::as_object).is_none_or(Map::is_empty);
-    // One that includes another need not have any, and breaks a rule.
+    // A file that includes another need not have services, and violates a rule.
     if no_services && !file.contains_key("include") {
         return Err(yaml::invalid("the file has no `services`".into(), None));
     }
@@ -53,29 +53,29 @@ pub fn read(text: &str, dir: &Path, policy: &Policy) -> Result<ComposeFile, Read
 }
 
 impl ComposeFile {
-    /// The long form of the file, as `docker compose config` prints it: `${NAME}` is filled from `env` alone and is empty
-    /// where that has no such name; short forms are written out, and services that extend others are completed.
+    /// Returns the long form of the file, as `docker compose config` prints it: `${NAME}` is filled from `env` alone
+    /// and is empty without a value; short forms are expanded, and services that extend others are completed.
     ///
     /// # Errors
-    /// [`ReadError::Invalid`] for what cannot be understood.
+    /// [`ReadError::Invalid`] for a file that is not understood.
     pub fn normalised(&self, project: &ProjectName, env: &BTreeMap<String, String>) -> Result<Value, ReadError> {
         let context = Context { project, dir: &self.dir, env };
         normalise(self.file.clone(), context).map_err(|message| yaml::invalid(message, None))
     }
 }
 
-/// What Compose would do by itself while it reads, with the reason why it does not get to.
+/// Keys on which Compose acts while it reads, with the reason for their refusal.
 const NEVER: &[(&str, &str)] = &[
     ("provider", "starts a program of the host"),
     ("use_api_socket", "gives the engine's socket away"),
     ("credential_spec", "reads a file or the registry of the host"),
-    // These act later, and versions of Compose that do not know them would say so in other words.
+    // These act later, and older versions of Compose would report other errors.
     ("models", "starts a program of the host"),
     ("post_start", "runs commands past the limits of the service"),
     ("pre_stop", "runs commands past the limits of the service"),
 ];
 
-/// Keys that are dropped wherever they stand, before anything is made of them.
+/// Whether a key is removed wherever it occurs.
 fn is_dropped(key: &str) -> bool {
     key.starts_with("x-") || key == "develop"
 }
@@ -84,7 +84,7 @@ struct ComposeReader<'a> {
     dir: &'a Path,
     policy: &'a Policy,
     diagnostics: Diagnostics,
-    /// The first thing that breaks no rule and cannot be understood.
+    /// The first error that violates no rule.
     invalid: Option<String>,
 }
 
@@ -113,7 +113,7 @@ impl ComposeReader<'_> {
     fn service(&mut self, location: Location<'_>, service: &mut Map<String, Value>) {
         service.retain(|key, _| !is_dropped(key));
         for (key, _) in service.iter().filter(|(key, _)| !is_service_key(key)) {
-            // A key that this list does not have may be one that a newer Compose acts on while it reads.
+            // A newer Compose may act on an unknown key while it reads.
             self.refuse(location, Violation::new(key, ""), "is no key that is known here");
         }
         for (key, why) in NEVER.iter().filter(|(key, _)| service.contains_key(*key)) {
@@ -133,7 +133,7 @@ impl ComposeReader<'_> {
         }
     }
 
-    /// Writes out the person's home in a mount of a directory: Compose, which runs without its variable, would take `~` for the
+    /// Expands the user's home directory in a mount: Compose, which runs without `HOME`, would take `~` for the
     /// name of a directory beside the file.
     fn home_of(&mut self, location: Location<'_>, volume: &mut Value) {
         let text = match volume {
@@ -155,33 +155,33 @@ impl ComposeReader<'_> {
         }
     }
 
-    /// Reads what files say and puts it where it would end, below what stands there already.
+    /// Reads files of variables and adds their values below those in the service.
     fn write_out(&mut self, location: Location<'_>, service: &mut Map<String, Value>, key: &str, into: &str) {
         let Some(files) = service.remove(key) else { return };
-        let mut said = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for VariableFile { path, required, format } in self.listed(location, key, &files) {
             if !required && self.absolute(&path).is_some_and(|it| !it.exists()) {
                 continue;
             }
             let Some(file) = self.path(location, Violation::new(key, &path)) else { continue };
             match env_file::read(&file, format.as_deref()) {
-                Ok(pairs) => said.extend(pairs),
+                Ok(pairs) => values.extend(pairs),
                 Err(why) => self.cannot_understand(location, key, &format!("{}: {why}", short(&path))),
             }
         }
-        if said.is_empty() {
+        if values.is_empty() {
             return;
         }
         let Some(mut entries) = pairs(service.get(into)) else {
             return self.cannot_understand(location, into, "is neither a mapping nor a list of `NAME=value`");
         };
-        for (name, value) in said {
+        for (name, value) in values {
             entries.entry(name).or_insert(Value::String(value));
         }
         service.insert(into.to_owned(), Value::Object(entries));
     }
 
-    /// The paths of `env_file` and the like: one, several, or `{path, required, format}`.
+    /// Parses the paths of `env_file` and similar keys: one, several, or `{path, required, format}`.
     fn listed(&mut self, location: Location<'_>, key: &str, files: &Value) -> Vec<VariableFile> {
         let one = |it: &Value| match it {
             Value::String(path) => Some(VariableFile { path: path.clone(), required: true, format: None }),
@@ -235,14 +235,14 @@ impl ComposeReader<'_> {
             }
             return;
         }
-        // The one that is used without a word must not lead out either.
+        // The default Dockerfile must not be a link out either.
         for path in ["Dockerfile", "dockerfile"].map(|it| context.join(it)).iter().filter(|it| it.exists()) {
             let violation = Violation::within("build", "build.dockerfile", "Dockerfile");
             self.diagnostics.host_path(location, violation, path, self.policy);
         }
     }
 
-    /// Files of configs and secrets: the engine binds them.
+    /// Files of configs and secrets, which the engine binds.
     fn stored(&mut self, kind: &'static str, entries: &mut Value) {
         let rule = if kind == "config" { "configs" } else { "secrets" };
         for (name, entry) in entries.as_object_mut().into_iter().flatten() {
@@ -253,7 +253,7 @@ impl ComposeReader<'_> {
         }
     }
 
-    /// A path of the host that the file names: not filled in, not of a home, and not remote.
+    /// Opens a host path in the file: without variables or another's home, and not remote.
     fn path(&mut self, location: Location<'_>, violation: Violation<'_>) -> Option<HostPath> {
         self.path_from(self.dir, location, violation)
     }
@@ -279,7 +279,7 @@ impl ComposeReader<'_> {
         absolute(self.dir, &self.policy.home, path)
     }
 
-    /// Notes what breaks no rule and cannot be understood; the first is reported.
+    /// Records an error that violates no rule; the first is reported.
     fn cannot_understand(&mut self, location: Location<'_>, key: &str, why: &str) {
         self.invalid.get_or_insert_with(|| format!("{} {why}", location.describe(key)));
     }
@@ -296,8 +296,8 @@ struct VariableFile {
     format: Option<String>,
 }
 
-/// From a directory or, after `~`, from the person's home on. None for what is another place to some reader: a URL, the home
-/// of another, an `@`.
+/// Resolves a path from a directory or, after `~`, from the user's home. None for a path that some program interprets
+/// differently: a URL, the home of another user, an `@`.
 fn absolute(dir: &Path, home: &Path, path: &str) -> Option<PathBuf> {
     if let Some(below) = path.strip_prefix('~').filter(|below| below.is_empty() || below.starts_with('/')) {
         let below = below.trim_start_matches('/');
@@ -310,7 +310,7 @@ fn absolute(dir: &Path, home: &Path, path: &str) -> Option<PathBuf> {
     (!elsewhere).then(|| dir.join(path))
 }
 
-/// Keys of a service that are known, whatever becomes of them.
+/// Whether a key of a service is known, allowed or not.
 fn is_service_key(key: &str) -> bool {
     is_known(key)
         || matches!(
@@ -319,7 +319,7 @@ fn is_service_key(key: &str) -> bool {
         )
 }
 
-/// A mapping, or a list of `NAME=value`, as a mapping.
+/// Returns a mapping, or a list of `NAME=value`, as a mapping.
 fn pairs(value: Option<&Value>) -> Option<Map<String, Value>> {
     match value {
         None | Some(Value::Null) => Some(Map::new()),

@@ -1,4 +1,4 @@
-//! Stacks: claimed, brought up, inspected, taken down.
+//! Claims, brings up, inspects and takes down stacks.
 
 mod health_schedule;
 mod service;
@@ -16,11 +16,11 @@ use self::health_schedule::HealthChecks;
 pub use self::service::Service;
 use crate::AdmittedStack;
 
-/// Bytes of a failed service's log in an error.
+/// Maximum size of a failed service's log in an error.
 const LOG_BYTES: usize = 2048;
 
 /// Time between two inspections of services that are not ready.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Compose's label on everything that it creates.
 const PROJECT: &str = "com.docker.compose.project";
@@ -31,11 +31,11 @@ const SERVICE: &str = "com.docker.compose.service";
 /// The owner of a project name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nothing has it.
+    /// It is free.
     Free,
-    /// Everything that has it is ours.
+    /// Coracle owns everything that has it.
     Ours,
-    /// Something that is not ours has it.
+    /// Something that is not Coracle's has it.
     Foreign,
 }
 
@@ -44,13 +44,13 @@ pub enum Claim {
 pub struct BadService {
     /// The service.
     pub service: String,
-    /// Its state; none when it has no container.
+    /// Its state; none if it has no container.
     pub state: Option<ContainerStatus>,
-    /// What its health check says.
+    /// The result of its health check.
     pub health: Option<Health>,
     /// Exit code of its PID 1.
     pub exit_code: Option<i64>,
-    /// The last of what it printed, at most 2 KiB, control characters escaped.
+    /// The end of its output, at most 2 KiB, control characters escaped.
     pub log: String,
 }
 
@@ -63,11 +63,11 @@ pub enum StackError {
     Bad {
         /// Those services.
         bad: Vec<BadService>,
-        /// Compose's error, if it gave up.
+        /// Compose's error, if it failed.
         #[source]
         cause: Option<Box<Error>>,
     },
-    /// Compose or the engine failed, while no service is known to be bad.
+    /// Compose or the engine failed, while no failed service is known.
     #[error(transparent)]
     Engine(#[from] Error),
 }
@@ -98,11 +98,11 @@ fn word(health: Health) -> &'static str {
 /// How a stack is brought up.
 #[derive(Clone, Debug)]
 pub struct UpOptions {
-    /// The directory that relative paths start from.
+    /// The base of relative paths.
     pub dir: PathBuf,
     /// The time in which all services have to be ready (`compose.timeout`).
     pub patience: Duration,
-    /// The engine runs no health checks by itself, as Podman.
+    /// Whether the engine does not run health checks by itself, like Podman.
     pub checks_on_demand: bool,
 }
 
@@ -133,8 +133,8 @@ pub async fn claim(
     })
 }
 
-/// Brings a stack up and waits until every service is good: healthy, running without a health check, or ended with 0.
-/// One that ended with anything else ends the wait. What was made stays: the caller takes it [`down`].
+/// Brings a stack up and waits until every service is ready: healthy, running without a health check, or ended with 0.
+/// Another exit code ends the wait. Nothing is removed: the caller takes the stack [`down`].
 ///
 /// # Errors
 /// [`StackError`].
@@ -145,9 +145,9 @@ pub async fn up(
 ) -> Result<Vec<Service>, StackError> {
     let give_up = Instant::now() + how.patience;
     let mut checks = HealthChecks::new(stack, how.checks_on_demand);
-    let (said, cause) = match started(runtime, stack, how, &mut checks).await {
-        Ok(ComposeEnd::Done(said)) => (said, None),
-        Ok(ComposeEnd::Hopeless(seen)) => return Err(failure(runtime, stack, &seen, None).await),
+    let (error, cause) = match started(runtime, stack, how, &mut checks).await {
+        Ok(ComposeEnd::Done(error)) => (error, None),
+        Ok(ComposeEnd::ServiceFailed(seen)) => return Err(failure(runtime, stack, &seen, None).await),
         Err(err) => (None, Some(err)),
     };
     loop {
@@ -158,28 +158,28 @@ pub async fn up(
             return Ok(seen);
         }
         let hopeless = bad.iter().any(|name| seen.iter().any(|it| it.service == *name && has_failed(it)));
-        // A service that Compose gave up on stays stopped.
+        // A service that Compose failed to start stays stopped.
         let given_up =
-            said.is_some() && bad.iter().any(|name| !seen.iter().any(|it| it.service == *name && started_once(it)));
+            error.is_some() && bad.iter().any(|name| !seen.iter().any(|it| it.service == *name && started_once(it)));
         if cause.is_some() || hopeless || given_up || Instant::now() >= give_up {
-            let cause = cause.or(said.filter(|_| given_up).map(compose_failed));
+            let cause = cause.or(error.filter(|_| given_up).map(compose_failed));
             return Err(failure(runtime, stack, &seen, cause).await);
         }
         checks.run_due(runtime, &seen).await;
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
 /// How a run of Compose ended.
 enum ComposeEnd {
-    /// By itself, with what it said if it failed.
+    /// By itself, with its error if it failed.
     Done(Option<Excerpt>),
-    /// A service failed meanwhile; the services at that moment. Compose, once it is ended, may end others, too.
-    Hopeless(Vec<Service>),
+    /// A service failed meanwhile; the services at that moment, since stopping Compose may stop others.
+    ServiceFailed(Vec<Service>),
 }
 
-/// Runs Compose, and meanwhile the health checks that the engine does not run. A failed service ends it: Compose might
-/// wait for others that wait for that one.
+/// Runs Compose, and meanwhile the health checks that the engine does not run. A failed service ends Compose, which
+/// might wait for others that depend on it.
 async fn started(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
@@ -200,18 +200,18 @@ async fn started(
     loop {
         tokio::select! {
             done = &mut coming => return Ok(ComposeEnd::Done(done?)),
-            () = sleep(LOOK_AGAIN) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
         // A failed inspection is repeated; Compose reports real errors.
         let seen = services(runtime, stack.project()).await.unwrap_or_default();
         if seen.iter().any(has_failed) {
-            return Ok(ComposeEnd::Hopeless(seen));
+            return Ok(ComposeEnd::ServiceFailed(seen));
         }
         checks.run_due(runtime, &seen).await;
     }
 }
 
-/// Services of the stack that have no container yet, or one that is not good.
+/// Lists the services of the stack without a container, or with one that is not ready.
 fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
     let wanted = |name: &str| stack.model().services.get(name).and_then(|it| it.scale) != Some(0);
     let missing = |name: &&str| wanted(name) && !seen.iter().any(|it| it.service == **name);
@@ -220,13 +220,13 @@ fn not_good(stack: &AdmittedStack, seen: &[Service]) -> BTreeSet<String> {
     names.filter(missing).map(str::to_owned).chain(bad).collect()
 }
 
-/// Whether the file itself names a health check. What an image brings along is not known here.
+/// Whether the file itself has a health check. That of an image is not known here.
 fn has_check(stack: &AdmittedStack, service: &str) -> bool {
     let check = stack.model().services.get(service).and_then(|it| it.healthcheck.as_ref());
     check.is_some_and(|it| !it.disable && it.test.first().is_some_and(|word| word != "NONE"))
 }
 
-/// Podman reports no health for a moment after a start, which Compose takes for a service without a check.
+/// Podman reports no health for a moment after a start, which looks like a service without a check.
 fn is_good(service: &Service, has_check: bool) -> bool {
     match service.state {
         ContainerStatus::Running => service.health.map_or(!has_check, |it| it == Health::Healthy),
@@ -247,7 +247,7 @@ fn has_failed(service: &Service) -> bool {
     matches!(service.state, ContainerStatus::Exited | ContainerStatus::Dead) && service.exit_code != Some(0)
 }
 
-/// The error of a stack that did not come up. Without a failed service it is Compose's.
+/// Builds the error of a stack that did not come up. Without a failed service it is Compose's.
 async fn failure(
     runtime: &dyn ContainerRuntime,
     stack: &AdmittedStack,
@@ -260,7 +260,7 @@ async fn failure(
         _ => {}
     }
     let failed: BTreeSet<_> = seen.iter().filter(|it| has_failed(it)).map(|it| it.service.clone()).collect();
-    // Beside one that failed, the others had no time to become good.
+    // If one failed, the others had no time to become ready.
     let names = if failed.is_empty() { not_good(stack, seen) } else { failed };
     let mut bad = Vec::new();
     for name in names {
@@ -286,7 +286,7 @@ async fn failure(
     StackError::Bad { bad, cause: cause.map(Box::new) }
 }
 
-/// Whether what the engine bound is what was admitted: device and inode.
+/// Checks that the engine bound what was admitted, by device and inode.
 async fn unchanged(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, seen: &[Service]) -> Result<(), StackError> {
     for service in seen.iter().filter(|it| stack.binds().iter().any(|(name, _)| *name == it.service)) {
         let made = match runtime.inspect(&Handle::from(&service.id)).await {
@@ -306,7 +306,7 @@ async fn unchanged(runtime: &dyn ContainerRuntime, stack: &AdmittedStack, seen: 
     Ok(())
 }
 
-/// The services of a project as they are, sorted.
+/// Lists the services of a project, sorted.
 ///
 /// # Errors
 /// Those of the engine.
@@ -321,8 +321,8 @@ fn of_project(project: &ProjectName) -> LabelFilter {
     LabelFilter(vec![(PROJECT.to_owned(), Some(project.to_string()))])
 }
 
-/// A container that Compose made, by the labels that it puts on them: its own list says no more, and says it in one form or
-/// another by its version.
+/// Reads a container that Compose created, by its labels: Compose's own list has no more fields, and its format depends
+/// on the version.
 fn service(mut it: Container) -> Option<Service> {
     let ended = matches!(it.status, ContainerStatus::Exited | ContainerStatus::Dead);
     Some(Service {
@@ -338,7 +338,7 @@ fn service(mut it: Container) -> Option<Service> {
     })
 }
 
-/// Engines tell the ids of images. An image that is gone by now keeps its id for a name.
+/// Replaces the ids of images by names. An image that was removed keeps its id.
 async fn name_images(runtime: &dyn ContainerRuntime, services: &mut [Service]) {
     let ids: BTreeSet<_> = services.iter().filter_map(|it| ImageRef::parse(&it.image).ok()).collect();
     let images = runtime.find_images(&ids.into_iter().collect::<Vec<_>>()).await.unwrap_or_default();
@@ -350,7 +350,7 @@ async fn name_images(runtime: &dyn ContainerRuntime, services: &mut [Service]) {
     }
 }
 
-/// Takes a project down with its networks and volumes. The caller has proved that it is ours: see [`claim`].
+/// Takes a project down with its networks and volumes. The caller has proved that it is Coracle's: see [`claim`].
 ///
 /// # Errors
 /// Those of the engine.

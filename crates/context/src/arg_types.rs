@@ -11,7 +11,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, Error, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Gives a type that is read by hand its schema.
+/// Implements the schema of a type with a hand-written deserialiser.
 #[macro_export]
 macro_rules! inline_schema {
     ($type:ty, $name:literal, $schema:tt) => {
@@ -36,23 +36,23 @@ pub use inline_schema;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seconds(pub Duration);
 
-/// A span that no computer sees the end of; more would overflow the clock.
+/// Maximum length; a longer span would overflow the clock.
 const LONGEST_S: f64 = 1e9;
 
 impl Seconds {
-    /// That many seconds.
+    /// Creates a span of whole seconds.
     #[must_use]
     pub const fn new(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The span, where 0 means none.
+    /// Returns the span, or none for 0.
     #[must_use]
     pub fn unless_zero(self) -> Option<Duration> {
         (!self.0.is_zero()).then_some(self.0)
     }
 
-    /// Reads text.
+    /// Parses text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if let Ok(seconds) = text.parse::<u32>() {
@@ -80,7 +80,7 @@ impl Seconds {
 }
 
 impl fmt::Display for Seconds {
-    /// The largest unit that loses nothing.
+    /// Uses the largest unit without a remainder.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = self.0.as_secs();
         if self.0.subsec_nanos() > 0 {
@@ -139,11 +139,11 @@ impl<'de> Deserialize<'de> for Seconds {
 
 inline_schema!(Seconds, "Seconds", { "type": ["number", "string"], "examples": [90, "90s"] });
 
-/// What to run: text for `/bin/sh -c`, or a list of words that runs as it stands.
+/// A command: text for `/bin/sh -c`, or a list of arguments that runs without a shell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script(pub Command);
 
-/// All words of a command together.
+/// Maximum size of a command with all its arguments.
 const MAX_COMMAND_BYTES: usize = 1 << 20;
 
 impl Script {
@@ -200,13 +200,13 @@ impl<'de> Deserialize<'de> for Script {
 
 inline_schema!(Script, "Script", { "type": ["string", "array"], "items": { "type": "string" }, "examples": ["ls -l", ["ls", "-l"]] });
 
-/// Schema of a text that is a name: `#[schemars(with = "Name")]`. A wrong one is `invalid_name`.
+/// Schema of a text that is a name: `#[schemars(with = "Name")]`. An invalid one is `invalid_name`.
 #[derive(Debug)]
 pub struct Name;
 
 inline_schema!(Name, "Name", { "type": "string", IS_NAME: true });
 
-/// Schema of names and values: `#[schemars(with = "Option<Pairs>")]` on a field that [`pairs`] reads.
+/// Schema of names and values: `#[schemars(with = "Option<Pairs>")]` on a field that [`pairs`] deserialises.
 #[derive(Debug)]
 pub struct Pairs;
 
@@ -216,7 +216,7 @@ inline_schema!(Pairs, "Pairs", {
     "examples": [{ "NAME": "value" }, ["NAME=value"]],
 });
 
-/// Reads names and values: an object, or a list of `NAME=VALUE`.
+/// Deserialises names and values: an object, or a list of `NAME=VALUE`.
 pub fn pairs<'de, D, V>(from: D) -> Result<Option<BTreeMap<String, V>>, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,7 +1,8 @@
-//! The trail of what was done: a line before each act and a line after it, each with the hash of the line before.
+//! The audit trail: a line before each act and a line after it, each with the hash of the line before.
 //!
 //! **Invariant:** no act without its intent line.
-//! **Invariant:** a line has values only of fields that are listed as harmless; commands stand by program and length.
+//! **Invariant:** a line contains values only of fields that are listed as harmless; commands are recorded by program
+//! and length.
 
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use crate::failure::{Failure, is_full};
 use crate::humanize::millis;
 use crate::state::StateDir;
 
-/// An act that has been announced.
+/// An announced act.
 #[derive(Debug)]
 pub struct Intent {
     log: AuditLog,
@@ -22,10 +23,10 @@ pub struct Intent {
     begun: Instant,
 }
 
-/// Announces an act. Of one that cannot be undone, the line is on the disk before this returns.
+/// Announces an act. If the act cannot be undone, the line is synced to disk before this returns.
 ///
 /// # Errors
-/// `config_invalid` when the trail cannot be written: the act must not be done.
+/// `config_invalid` if the trail cannot be written: the act must not be executed then.
 pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, Value>) -> Result<Intent, Failure> {
     let frontend = match cx.call.frontend {
         Frontend::Call => "call",
@@ -53,7 +54,7 @@ pub async fn intent(cx: &Context, op: &str, effect: Effect, args: &Map<String, V
             return Failure::state_dir_full(&cx.state().map(StateDir::audit).unwrap_or_default(), &err);
         }
         Failure::config("state_dir", None, format!("the audit trail cannot be written: {err}"))
-            .hint("make room for the state directory; nothing is done that is not recorded")
+            .hint("free space for the state directory; acts that cannot be recorded are refused")
     })?;
     Ok(Intent { log, fields, begun: Instant::now() })
 }
@@ -65,7 +66,7 @@ impl Intent {
         self.finish(result.as_ref().map_err(|failure| *failure)).await;
     }
 
-    /// Records the result of the act. The act is done, so a line that cannot be written goes to the log.
+    /// Records the result of the act. The act is done, so a line that cannot be written is only logged.
     pub async fn finish(self, result: Result<&Map<String, Value>, &Failure>) {
         let (code, rule) = match result {
             Ok(_) => (Value::Null, Value::Null),
@@ -74,7 +75,7 @@ impl Intent {
         let decision = if code == "policy_denied" || code == "other_session" { "denied" } else { "allowed" };
         let exit = result.ok().and_then(|it| it.get("exit_code")).cloned();
         let ms = millis(self.begun.elapsed());
-        // Of a container that was given a name, the intent does not know it.
+        // The intent does not contain a generated name.
         let made = result.ok().and_then(|it| it.get("container")).filter(|it| it.is_string());
         let mut fields = self.fields;
         if fields.get("container").is_none_or(Value::is_null) {
@@ -88,7 +89,7 @@ impl Intent {
     }
 }
 
-/// Records a removal that no call asked for: at the end of a session, of the time that a container is kept, or of what a killed
+/// Records a removal without a call: at the end of a session, after the lifetime of a container, or of what a killed
 /// process left.
 pub async fn automatic_removal(cx: &Context, op: &str, container: &str) {
     let args = Map::from_iter([("container".to_owned(), container.into())]);
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_trail_nothing_is_done() {
+    async fn without_a_trail_no_act_is_executed() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         std::fs::remove_dir_all(cx.state().unwrap().audit()).unwrap();

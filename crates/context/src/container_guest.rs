@@ -1,4 +1,4 @@
-//! The guest and the worker of a container, as files that its engine can use.
+//! Guest and worker of a container, as files for its engine.
 
 use std::path::PathBuf;
 
@@ -11,13 +11,13 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::guest::{embedded, embedded_worker, shares_files, this_arch};
 
-/// The guest that a container of that image gets, in its place on the host. None where this program has none for the
-/// architecture, or the person wants none.
+/// Returns the guest for containers of that image, as a file on the host. None if none is built in for the
+/// architecture, or the configuration disables guests.
 pub fn program(cx: &Context, runtime: &dyn ContainerRuntime, image: &Image) -> Result<Option<GuestProgram>, Failure> {
     program_for(cx, runtime, &image.arch)
 }
 
-/// The same for an image of this machine's own architecture.
+/// Returns the guest for this host's own architecture.
 pub fn of_this_machine(cx: &Context, runtime: &dyn ContainerRuntime) -> Result<Option<GuestProgram>, Failure> {
     program_for(cx, runtime, this_arch())
 }
@@ -27,7 +27,7 @@ fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Resu
         return Ok(None);
     }
     if runtime.kind() == EngineKind::Fake {
-        // It plays the guest in this process, so there is no program.
+        // The fake runs the guest in this process, so there is no program.
         return Ok(Some(GuestProgram { path: "/".into(), sha256: String::new(), shared_files: true, worker: None }));
     }
     let Some(guest) = embedded(arch) else { return Ok(None) };
@@ -39,8 +39,8 @@ fn program_for(cx: &Context, runtime: &dyn ContainerRuntime, arch: &str) -> Resu
     Ok(Some(GuestProgram { path, sha256: guest.sha256.to_owned(), shared_files, worker: None }))
 }
 
-/// The worker for containers of that image, in its place on the host. None where this program has none for the
-/// architecture, and for the fake, which has no file of its own.
+/// Returns the worker for containers of that image, as a file on the host. None if none is built in for the
+/// architecture, and for the fake, which has no files.
 pub fn worker(cx: &Context, runtime: &dyn ContainerRuntime, image: &Image) -> Result<Option<PathBuf>, Failure> {
     if runtime.kind() == EngineKind::Fake {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What an operation is given.
+//! The context of an operation.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,16 +20,16 @@ use crate::state::StateDir;
 use crate::warning::Warning;
 use crate::{event_log, policy};
 
-/// Everything around a call. Cheap to clone: all that is large is shared by the calls of a process.
+/// Everything around a call. Cheap to clone: calls of a process share all large parts.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// What the person decided.
+    /// The user's configuration.
     pub config: Arc<Config>,
-    /// Where that comes from.
+    /// The source of the configuration.
     pub settings: Arc<ConfigSource>,
-    /// The machine we were started on.
+    /// The host we were started on.
     pub host: Arc<Host>,
-    /// Whose call this is.
+    /// The current call.
     pub call: CallContext,
     records: Arc<Records>,
     engines: Arc<Engines>,
@@ -39,30 +39,30 @@ pub struct Context {
 /// The file of the configuration.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
-    /// The file that the configuration is read from, whether it is there or not.
+    /// The path of the configuration file, whether it exists or not.
     pub file: PathBuf,
-    /// Why it cannot be used. The configuration holds the defaults then, and only diagnoses are made.
+    /// Why it cannot be used. The configuration then contains the defaults, and only diagnostic operations run.
     pub fault: Option<Failure>,
 }
 
-/// Whose call it is, and who follows it.
+/// A call, its session and its listeners.
 #[derive(Clone, Debug)]
 pub struct CallContext {
     /// The session that it belongs to.
     pub session: ContainerName,
-    /// The session has no name that a caller chose, so it ends with its connection.
+    /// The session's name was generated, so it ends with its connection.
     pub is_anonymous: bool,
     /// The way it came in.
     pub frontend: Frontend,
-    /// Fires when the caller withdraws.
+    /// Fires when the caller cancels.
     pub cancel: CancellationToken,
-    /// Gets news of the call while it runs.
+    /// Receives events of the call while it runs.
     pub progress: Progress,
-    /// A path outside the allowed directories that the person at the terminal lets this one copy have.
+    /// A path outside the allowed directories that the user at the terminal has allowed for this copy.
     consented: Option<Arc<PathBuf>>,
-    /// What the person's own input is, for one command.
+    /// The user's standard input, for one command.
     input: Arc<Mutex<Option<Input>>>,
-    /// What a successful call reports beside its response.
+    /// Warnings that a successful call reports with its response.
     warnings: Arc<Mutex<Vec<Warning>>>,
 }
 
@@ -71,25 +71,25 @@ pub struct CallContext {
 pub enum Frontend {
     /// `coracle call`.
     Call,
-    /// The command line: the person acts.
+    /// The command line: the user acts.
     Cli,
     /// `coracle mcp`.
     Mcp,
     /// `coracle serve`: a program acts.
     Serve,
-    /// `coracle ui`: the person acts, in a browser.
+    /// `coracle ui`: the user acts, in a browser.
     Ui,
 }
 
 impl Frontend {
-    /// Whether the person acts, and not an agent or a program.
+    /// Whether the user acts, and not an agent or a program.
     #[must_use]
     pub fn is_of_person(self) -> bool {
         matches!(self, Self::Cli | Self::Ui)
     }
 }
 
-/// Options that every frontend takes.
+/// Options of every frontend.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `--config`
@@ -124,10 +124,11 @@ impl CallContext {
 }
 
 impl Context {
-    /// Reads the configuration and makes the state directory. Asks no engine.
+    /// Reads the configuration and creates the state directory. Contacts no engine.
     ///
     /// # Errors
-    /// `invalid_name` for a session that has none. A bad configuration is kept as the fault of its [`ConfigSource`].
+    /// `invalid_name` for an invalid session name. An invalid configuration is stored as the fault of its
+    /// [`ConfigSource`].
     pub fn open(host: Host, options: &Options, frontend: Frontend) -> Result<Self, Failure> {
         let call = CallContext::new(named_session(&host, options, frontend)?, frontend);
         let (mut config, fault) = match Config::load(options.config.as_deref(), options.settings.as_deref(), &host) {
@@ -144,12 +145,12 @@ impl Context {
         Ok(Self { config, settings: settings.into(), host, call, records, engines, printed_keys })
     }
 
-    /// The keys of providers that programs have printed.
+    /// The API keys that programs have printed.
     pub fn printed_keys(&self) -> &PrintedKeys {
         &self.printed_keys
     }
 
-    /// The same process with an engine that a test has arranged.
+    /// Replaces the engine, for tests.
     #[must_use]
     #[cfg(target_os = "linux")]
     pub fn with_fake(self, fake: coracle_runtime::FakeRuntime) -> Self {
@@ -158,20 +159,21 @@ impl Context {
         Self { config: Arc::new(config), engines: Arc::new(engines), ..self }
     }
 
-    /// The same process, for one call.
+    /// Returns the same process for one call.
     #[must_use]
     pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
         let call = CallContext { cancel, progress, ..self.call.clone() };
         Self { call, ..self.clone() }
     }
 
-    /// The same process, for work that outlives the call: it cannot be cancelled, and its events have no listener.
+    /// Returns the same process for work that outlives the call: it cannot be cancelled, and its events have no
+    /// listener.
     #[must_use]
     pub fn outliving_the_call(&self) -> Self {
         self.for_call(CancellationToken::new(), Progress::none())
     }
 
-    /// The same process for one more client: a session of its own, withdrawn with the process.
+    /// Returns the same process for one more client: a session of its own, cancelled with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let cancel = self.call.cancel.child_token();
@@ -179,21 +181,21 @@ impl Context {
         Self { call: CallContext { cancel, progress: self.call.progress.clone(), ..call }, ..self.clone() }
     }
 
-    /// The same process in another session, for a person who looks at it.
+    /// Returns the same process in another session, for a user who inspects it.
     #[must_use]
     pub fn in_session(&self, session: ContainerName) -> Self {
         Self { call: CallContext { session, is_anonymous: false, ..self.call.clone() }, ..self.clone() }
     }
 
-    /// Our state directory.
+    /// Returns Coracle's state directory.
     ///
     /// # Errors
-    /// `config_invalid` when it is not the person's alone.
+    /// `config_invalid` if other users can access it.
     pub fn state(&self) -> Result<&StateDir, Failure> {
         self.records.state()
     }
 
-    /// What the person allows.
+    /// Returns the user's policy.
     ///
     /// # Errors
     /// Those of [`Context::state`].
@@ -203,19 +205,19 @@ impl Context {
         Ok(policy)
     }
 
-    /// The same process, for one copy of a path that the person has let it have.
+    /// Returns the same process for one copy of a path that the user has allowed.
     #[must_use]
     pub fn with_consent(mut self, path: PathBuf) -> Self {
         self.call.consented = Some(Arc::new(path));
         self
     }
 
-    /// Whether the person has let this call go beyond the allowed directories.
+    /// Whether the user has allowed this call to leave the allowed directories.
     pub(crate) fn has_consent(&self) -> bool {
         self.call.consented.is_some()
     }
 
-    /// Refuses what is no diagnosis while the configuration cannot be used.
+    /// Refuses operations other than diagnostics while the configuration is invalid.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -223,7 +225,7 @@ impl Context {
         self.settings.fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Who reads the answers of this process.
+    /// Returns the reader of this process's answers.
     #[must_use]
     pub fn reader(&self) -> HintReader {
         match self.call.frontend {
@@ -232,20 +234,21 @@ impl Context {
         }
     }
 
-    /// What this session may do to containers of others. The person may do everything.
+    /// Returns what this session may do to containers of others. The user may do everything.
     #[must_use]
     pub fn cross_session(&self) -> CrossSession {
         if self.call.frontend.is_of_person() { CrossSession::All } else { self.config.security.cross_session }
     }
 
-    /// The process whose end is the end of this session. A session with a name ends when it has not been used for long.
+    /// Returns the process whose end ends this session. A session with a chosen name ends when it has not been used for
+    /// long.
     #[must_use]
     pub fn owner(&self) -> Option<ProcessId> {
         self.call.is_anonymous.then(ProcessId::current)
     }
 
-    /// Whether this session has not been warned of something that it is warned of once. A session with a name is the same in
-    /// every process.
+    /// Whether a warning that is given once per session is new. A session with a chosen name is the same in every
+    /// process.
     pub fn is_first_report(&self, what: &str) -> bool {
         let key = format!("{}-{what}", self.call.session);
         if self.call.is_anonymous {
@@ -261,21 +264,21 @@ impl Context {
         &self.engines
     }
 
-    /// The same, for what outlives the call.
+    /// The engines, for work that outlives the call.
     pub fn shared_engines(&self) -> Arc<Engines> {
         self.engines.clone()
     }
 
-    /// The engine that makes containers: that of a kept verdict of preflight, else the first that answers. It stays the
-    /// same for this process.
+    /// Returns the engine that creates containers: that of a cached verdict of preflight, else the first that answers.
+    /// It does not change in this process.
     ///
     /// # Errors
-    /// `engine_unavailable`, which says of each engine why it was not taken.
+    /// `engine_unavailable`, with the reason for each engine.
     pub async fn runtime(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         self.engines.chosen().await
     }
 
-    /// Looks for engines once more: what was chosen, and what was passed over and why.
+    /// Detects engines again, and returns which one was chosen, and why others were skipped.
     ///
     /// # Errors
     /// `config_invalid` for an engine that the configuration does not allow.
@@ -283,47 +286,47 @@ impl Context {
         self.engines.detect().await
     }
 
-    /// The engine that a record names, without asking it.
+    /// Returns the engine in a record, without contacting it.
     ///
     /// # Errors
-    /// `engine_unavailable` when its program is not installed.
+    /// `engine_unavailable` if its program is not installed.
     pub fn runtime_for(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         self.engines.recorded(kind, endpoint)
     }
 
-    /// The program of an engine that a record names, for a person's terminal.
+    /// Returns the program of the engine in a record, for a user's terminal.
     pub fn terminal_of(&self, kind: EngineKind, endpoint: &str) -> Result<EngineProgram, Failure> {
         self.engines.connect(kind, endpoint).map(|(_, program)| program)
     }
 
-    /// The same process, whose standard input is for the command that it runs.
+    /// Returns the same process, whose standard input is passed to its command.
     #[must_use]
     pub fn with_input(mut self, input: Input) -> Self {
         self.call.input = Arc::new(Mutex::new(Some(input)));
         self
     }
 
-    /// Standard input, if it is for a command. Only the first gets it.
+    /// Takes the standard input for a command. Only the first caller gets it.
     pub fn take_input(&self) -> Option<Input> {
         self.call.input.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Reports something beside the response of the call, if the call succeeds.
+    /// Adds warnings to the response of the call, if it succeeds.
     pub fn warn(&self, warnings: impl IntoIterator<Item = Warning>) {
         self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    /// What was reported so far.
+    /// Returns the warnings so far.
     pub fn warnings(&self) -> Vec<Warning> {
         self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes what was reported so far.
+    /// Takes the warnings so far.
     pub fn take_warnings(&self) -> Vec<Warning> {
         std::mem::take(&mut self.call.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The same call, whose warnings from here on are taken apart from the others.
+    /// Returns the same call with its own list of warnings.
     #[must_use]
     pub fn with_own_warnings(&self) -> Self {
         let call = CallContext { warnings: Arc::default(), ..self.call.clone() };
@@ -335,34 +338,34 @@ impl Context {
         self.records.links()
     }
 
-    /// Our records.
+    /// Opens Coracle's records.
     ///
     /// # Errors
-    /// `config_invalid` when the state directory cannot be used.
+    /// `config_invalid` if the state directory cannot be used.
     pub fn store(&self) -> Result<Store, Failure> {
         self.records.store()
     }
 
-    /// For a process that serves a session: the network that Docker's containers share stays from one to the next, until
+    /// For a process that serves a session: Docker's network for containers stays from one container to the next, until
     /// `release_network`.
     pub fn keep_network(&self) {
         self.records.keep_network();
     }
 
-    /// The containers of sessions.
+    /// Opens the containers of sessions.
     ///
     /// # Errors
-    /// `config_invalid` when the state directory cannot be used.
+    /// `config_invalid` if the state directory cannot be used.
     pub fn session_containers(&self) -> Result<SessionContainers, Failure> {
         self.records.session_containers()
     }
 
-    /// What hears of what is done to the session's containers.
+    /// Observes events of the session's containers.
     pub fn slot_observer(&self) -> Box<SlotObserver<'static>> {
         event_log::slot_observer(self.state().ok(), &self.call.session)
     }
 
-    /// `work`, unless the caller withdraws. For work that may be dropped at any point.
+    /// Runs `work` until the caller cancels. Only for work that may be dropped at any point.
     ///
     /// # Errors
     /// `cancelled`, or those of `work`.
@@ -373,7 +376,7 @@ impl Context {
         }
     }
 
-    /// A process whose things all lie below one directory, with a fake engine.
+    /// A process with all its files below one directory, and a fake engine.
     #[cfg(all(target_os = "linux", any(test, feature = "testing")))]
     #[expect(clippy::unwrap_used, reason = "only tests call it")]
     pub fn for_tests(dir: &std::path::Path) -> Self {
@@ -382,14 +385,14 @@ impl Context {
     }
 }
 
-/// A name for a session without one.
+/// Generates a name for a session without one.
 fn anonymous(frontend: Frontend) -> ContainerName {
     let prefix = if frontend == Frontend::Serve { "serve" } else { "mcp" };
     let name = format!("{prefix}-{}", coracle_types::random_hex::<8>());
     ContainerName::parse(&name).expect("hex digits stand in a name")
 }
 
-/// The name of the session. The connection of an agent or a program is a session without a name, unless it was given one.
+/// Returns the name of the session. A connection of an agent or a program without a name is its own session.
 fn named_session(host: &Host, options: &Options, frontend: Frontend) -> Result<Option<ContainerName>, Failure> {
     let named = options.session.clone().or_else(|| host.session.clone());
     let name = match (named, frontend) {
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_one_process_are_told_apart_and_end_with_it() {
+    fn clients_of_one_process_are_separate_and_end_with_it() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::open(Host::below(dir.path()), &Options::default(), Frontend::Mcp).unwrap();
         let (one, two) = (cx.for_session(), cx.for_session());
@@ -444,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_fake_is_one_per_process() {
+    async fn the_fake_is_shared_by_the_process() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         assert_eq!(cx.runtime().await.unwrap().kind().as_str(), "fake");

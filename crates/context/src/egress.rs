@@ -1,5 +1,5 @@
-//! What containers have in common whose only way out is a proxy on the host: the names that it allows, and the certificates
-//! of the host, without which programs trust nobody behind a company's own network.
+//! Outbound access through a proxy on the host: the allowed names, and the host's certificates, without which programs
+//! trust no server behind a company's intercepting proxy.
 
 use std::path::Path;
 
@@ -19,10 +19,10 @@ use crate::guest;
 use crate::host_identity::trusted_certificates;
 use crate::requested::Requested;
 
-/// Where the proxy's sockets are inside.
+/// Directory of the proxy's sockets in the container.
 const PROXY_AT: &str = "/.coracle/proxy";
 
-/// The names that may be reached; none without a network. What cannot be read allows nothing: it is a failure.
+/// Returns the policy for allowed names; none without a network. Fails for invalid rules, so that nothing is allowed.
 pub fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Result<Option<EgressPolicy>, Failure> {
     if network == ProxyNetwork::None {
         return Ok(None);
@@ -33,7 +33,7 @@ pub fn policy(cx: &Context, network: ProxyNetwork, egress: &Egress) -> Result<Op
     Ok(Some(EgressPolicy::parse(&egress.allow)?))
 }
 
-/// Refuses a way out where the person allows none.
+/// Fails if the configuration allows no outbound access.
 pub fn open(cx: &Context, what: &str) -> Result<(), Failure> {
     if cx.policy()?.open_network {
         return Ok(());
@@ -42,12 +42,12 @@ pub fn open(cx: &Context, what: &str) -> Result<(), Failure> {
 }
 
 fn no_way_out(what: &str) -> Failure {
-    let message = format!("`security.network` allows no container a way out, {what}");
+    let message = format!("`security.network` allows no outbound access for containers, {what}");
     Failure::new(Code::PolicyDenied, message).detail("rule", "network.open").detail("setting", "security.network")
 }
 
-/// How the person wants them to reach it: the directory of a socket is a bind, which is not for containers that see nothing
-/// of the host.
+/// Returns the configured transport. The directory of a socket is a bind mount, which containers of `strict` do not
+/// have.
 pub fn wanted(config: &Config) -> ProxyTransport {
     let binds = !config.copies_directories() && !config.is_strict();
     match config.proxy.transport {
@@ -56,7 +56,7 @@ pub fn wanted(config: &Config) -> ProxyTransport {
     }
 }
 
-/// How sandboxes reach theirs.
+/// Returns the transport for sandboxes.
 pub async fn transport_of_sandboxes(cx: &Context) -> Result<Transport, Failure> {
     match cx.config.proxy.transport {
         ProxyTransport::Tcp => Ok(Transport::Tcp),
@@ -64,12 +64,12 @@ pub async fn transport_of_sandboxes(cx: &Context) -> Result<Transport, Failure> 
     }
 }
 
-/// How containers of sessions reach their proxy.
+/// Returns the transport for containers of sessions.
 pub async fn transport(cx: &Context) -> Result<Transport, Failure> {
     Ok(match wanted(&cx.config) {
         ProxyTransport::Unix => Transport::Unix,
         ProxyTransport::Link => Transport::Link,
-        // A session's container is on no network but the one that its own settings say.
+        // A session's container is only on the network of its own settings.
         ProxyTransport::Auto | ProxyTransport::Tcp => {
             let runtime = cx.runtime().await?;
             let files = guest::shares_files(&*runtime);
@@ -78,8 +78,8 @@ pub async fn transport(cx: &Context) -> Result<Transport, Failure> {
     })
 }
 
-/// Whether a socket of a host with that system is one inside, too: on the other side of a kernel it is only a file. Apple's
-/// containers have a kernel each, and on a mac every other engine runs in a machine, even if it is spoken to by a socket.
+/// Whether a socket on the host works inside: under another kernel it is only a file. Apple's containers have their own
+/// kernels, and on a Mac every other engine runs in a virtual machine, even if it has a local socket.
 fn shares_kernel(engine: EngineKind, system: &str) -> bool {
     match engine {
         EngineKind::Container | EngineKind::Kubernetes => false,
@@ -88,19 +88,19 @@ fn shares_kernel(engine: EngineKind, system: &str) -> bool {
     }
 }
 
-/// The directory in which a container's own proxy listens, as the container sees it.
+/// Mounts the directory of a container's own proxy.
 pub fn mount(sockets: &Path) -> Result<Mount, Failure> {
     let host = HostPath::open(sockets).map_err(|err| Failure::internal(format!("{err}")))?;
     Ok(Mount { host, at: ContainerPath::parse(PROXY_AT)?, access: Access::ReadOnly })
 }
 
-/// It lies in the state directory, of which no container gets anything else.
+/// Allows the directory, which is in the state directory, of which containers get nothing else.
 pub fn admit(policy: &mut Policy, sockets: &Path) {
     policy.allow_roots.push(sockets.to_owned());
     sockets.clone_into(&mut policy.scratch);
 }
 
-/// Authorities that the host trusts by itself, for the user inside who runs commands.
+/// The host's own certificate authorities, for the exec user.
 #[derive(Debug)]
 pub struct HostCertificates {
     found: ExtraCertificates,
@@ -108,7 +108,7 @@ pub struct HostCertificates {
 }
 
 impl HostCertificates {
-    /// None where there is no network, or the host has none, or they are to stay on it.
+    /// None if there is no network, or the host has no authorities, or they are not passed.
     pub fn for_container(cx: &Context, has_network: bool, user: Ids) -> Option<Self> {
         if !has_network || !cx.config.auto_passthrough.ca_certificates {
             return None;
@@ -119,7 +119,7 @@ impl HostCertificates {
         }
     }
 
-    /// What tells programs of them.
+    /// Returns the variables with which programs find them.
     pub fn env(&self) -> impl Iterator<Item = (String, String)> + use<> {
         certs::VARIABLES.iter().map(|it| ((*it).to_owned(), certs::ASIDE.to_owned()))
     }
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_socket_is_bound_where_nothing_of_the_host_is() {
+    async fn strict_containers_have_no_socket() {
         let dir = tempfile::tempdir().unwrap();
         let by = async |text: &str| {
             let mut cx = Context::for_tests(dir.path());
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_leads_inside_only_where_the_kernel_is_the_same() {
+    fn a_socket_works_inside_only_with_the_same_kernel() {
         for (engine, system, shared) in [
             (EngineKind::Docker, "linux", true),
             (EngineKind::Podman, "linux", true),

@@ -1,4 +1,4 @@
-//! The engines of a process: one that was chosen, and those that records name.
+//! The engines of a process: the chosen one, and those of records.
 
 mod auto;
 pub mod connect;
@@ -36,7 +36,7 @@ use crate::records::Records;
 use crate::state::StateDir;
 use crate::{event_log, guest};
 
-/// Engines that this process has talked to, reached as the person's configuration says.
+/// Engines that this process has used, reached as configured.
 #[derive(Debug)]
 pub struct Engines {
     config: Arc<Config>,
@@ -44,34 +44,34 @@ pub struct Engines {
     /// Records of containers, and the state directory.
     records: Arc<Records>,
     looking: tokio::sync::Mutex<()>,
-    /// One for each command that runs, made for as many as may.
+    /// A permit for each running command.
     running: OnceCell<tokio::sync::Semaphore>,
     chosen: OnceCell<Arc<dyn ContainerRuntime>>,
-    /// For images of an engine that builds none.
+    /// For images of an engine that cannot build.
     of_this_machine: OnceCell<Ready>,
     recorded: Mutex<BTreeMap<(EngineKind, String), Arc<dyn ContainerRuntime>>>,
-    /// What sessions without a name were warned of, by session.
+    /// Warnings that sessions without a chosen name got, by session.
     reported: Mutex<BTreeSet<String>>,
-    /// Its guest is part of this process, so there is none but on Linux.
+    /// None except on Linux, since its guest is part of this process.
     fake: Option<Arc<dyn ContainerRuntime>>,
 }
 
-/// A command waits this long for a place among those that run.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long a command waits for a permit.
+const PERMIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What a look for engines found.
+/// The result of detecting engines.
 #[derive(Debug)]
 pub struct Choice {
-    /// The first that answers, with what it says of itself.
+    /// The first engine that answers, with its information.
     pub chosen: Option<(Arc<dyn ContainerRuntime>, EngineInfo)>,
-    /// Installed or not, these were not taken.
+    /// Engines that were not chosen, installed or not.
     pub skipped: Vec<(EngineKind, Error)>,
-    /// Why `auto` took it.
+    /// Why `auto` chose it.
     pub reason: Option<String>,
 }
 
 impl Choice {
-    /// Asks these engines in this order, until one answers.
+    /// Contacts these engines in this order, until one answers.
     async fn try_in_order(&mut self, order: &[EngineKind], settings: &EngineSettings) {
         if self.chosen.is_none() {
             let found = detect(order, settings).await;
@@ -80,7 +80,7 @@ impl Choice {
         }
     }
 
-    /// Adds an engine that was asked: it is chosen if it answered.
+    /// Adds an engine that was contacted: it is chosen if it answered.
     fn add(&mut self, kind: EngineKind, answered: Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error>) {
         match answered {
             Ok(chosen) => self.chosen = Some(chosen),
@@ -95,7 +95,7 @@ impl Engines {
         Self { config, host, records, looking, running, chosen, of_this_machine, recorded, reported, fake: fake() }
     }
 
-    /// The same with an engine that a test has arranged.
+    /// Replaces the engine, for tests.
     #[cfg(target_os = "linux")]
     pub fn with_fake(&self, fake: coracle_runtime::FakeRuntime) -> Self {
         let config = Config { engine: Engine::Fake, ..(*self.config).clone() };
@@ -109,14 +109,14 @@ impl Engines {
         self.records.state()
     }
 
-    /// A place among the commands that run at once (`exec.max_parallel`).
+    /// Waits for a permit to run a command (`exec.max_parallel`).
     ///
     /// # Errors
-    /// `busy` when none came free for a while.
+    /// `busy` if none was released for a while.
     pub async fn place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Failure> {
         let most = self.config.exec.max_parallel as usize;
         let running = self.running.get_or_init(|| async { tokio::sync::Semaphore::new(most) }).await;
-        let place = tokio::time::timeout(PATIENCE, running.acquire()).await;
+        let place = tokio::time::timeout(PERMIT_TIMEOUT, running.acquire()).await;
         place.ok().and_then(Result::ok).ok_or_else(|| {
             Failure::new(Code::Busy, format!("{most} commands run already"))
                 .detail("limit", most)
@@ -124,25 +124,25 @@ impl Engines {
         })
     }
 
-    /// Whether a warning of a session without a name is new.
+    /// Whether a warning of a session without a chosen name is new.
     pub fn is_first_report(&self, key: String) -> bool {
         self.reported.lock().unwrap_or_else(PoisonError::into_inner).insert(key)
     }
 
-    /// Held while preflight looks, so that calls which begin together look once.
-    pub async fn look_alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    /// Locked while preflight inspects the host, so that concurrent calls do it once.
+    pub async fn lock_inspection(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.looking.lock().await
     }
 
-    /// The engine that makes containers: that of a kept verdict of preflight, else the configured one, or that of
-    /// `auto`. It stays the same: containers of one process do not end up on two engines because one was slow
-    /// for a moment.
+    /// Returns the engine that creates containers: that of a cached verdict of preflight, else the configured one, or
+    /// that of `auto`. It does not change: containers of one process are not spread over two engines because one was
+    /// slow for a moment.
     ///
     /// # Errors
-    /// `engine_unavailable`, which says of each engine why it was not taken.
+    /// `engine_unavailable`, with the reason for each engine.
     pub async fn chosen(&self) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         let look = || async {
-            if let Some(ready) = self.kept() {
+            if let Some(ready) = self.cached() {
                 return Ok(ready.runtime);
             }
             let choice = self.detect().await?;
@@ -154,7 +154,7 @@ impl Engines {
         self.chosen.get_or_try_init(look).await.cloned()
     }
 
-    /// Looks for engines once more: what was chosen, and what was passed over and why.
+    /// Detects engines again, and returns which one was chosen, and why others were skipped.
     ///
     /// # Errors
     /// `config_invalid` for an engine that the configuration does not allow.
@@ -178,10 +178,10 @@ impl Engines {
         Ok(choice)
     }
 
-    /// An engine of this machine, for images of one that builds none: Podman, Docker, else the embedded one.
+    /// Returns an engine on this host that can build images for another one: Podman, Docker, else the embedded one.
     ///
     /// # Errors
-    /// `engine_unavailable`, which says of each engine why it was not taken.
+    /// `engine_unavailable`, with the reason for each engine.
     pub async fn of_this_machine(&self) -> Result<Ready, Failure> {
         let look = || async {
             let settings = settings(&self.config, &self.host, self.state()?)?;
@@ -200,23 +200,23 @@ impl Engines {
         self.of_this_machine.get_or_try_init(look).await.cloned()
     }
 
-    /// What is left where neither Podman nor Docker answers: Apple's engine where neither is installed, then the embedded
-    /// one.
+    /// Tries the other engines if neither Podman nor Docker answers: Apple's engine if neither is installed, then the
+    /// embedded one.
     async fn detect_others(&self, choice: &mut Choice, settings: &EngineSettings) {
         let is_missing = |it: &(EngineKind, Error)| matches!(it.1, Error::NotInstalled { .. });
         if choice.skipped.iter().all(is_missing) {
             let last = detect(&[EngineKind::Container], settings).await;
-            // That it is missing says something on few machines.
+            // On most systems, a missing Apple engine is not worth a message.
             choice.skipped.extend(last.skipped.into_iter().filter(|it| !is_missing(it)));
             choice.chosen = last.chosen;
         }
-        let is_asked = choice.skipped.iter().any(|it| it.0 == EngineKind::Embedded);
-        if choice.chosen.is_none() && !is_asked && cfg!(target_os = "linux") {
+        let was_tried = choice.skipped.iter().any(|it| it.0 == EngineKind::Embedded);
+        if choice.chosen.is_none() && !was_tried && cfg!(target_os = "linux") {
             choice.add(EngineKind::Embedded, self.embedded().await);
         }
     }
 
-    /// The embedded engine, if it can work here.
+    /// Returns the embedded engine, if it can work here.
     async fn embedded(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
         embedded::check(&self.config, &data_dir(&self.config, &self.host))?;
         let runtime = self.open_embedded("local")?;
@@ -224,11 +224,11 @@ impl Engines {
         Ok((runtime, info))
     }
 
-    /// The configured cluster, if it answers.
+    /// Returns the configured cluster, if it answers.
     async fn kubernetes(&self) -> Result<(Arc<dyn ContainerRuntime>, EngineInfo), Error> {
         let opened = kubernetes::open(&self.host, &self.config)?;
         let key = (EngineKind::Kubernetes, opened.endpoint().address);
-        // One for the process: it remembers where images are, and has a connection.
+        // One instance per process: it caches locations of images, and has a connection.
         let runtime = {
             let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
             recorded.entry(key).or_insert(opened).clone()
@@ -237,22 +237,22 @@ impl Engines {
         Ok((runtime, info))
     }
 
-    /// Namespace and rights in the configured cluster.
+    /// Inspects namespace and permissions in the configured cluster.
     pub async fn inspect_cluster(&self) -> Result<ClusterFacts, Error> {
         kubernetes::inspect(&self.host, &self.config).await
     }
 
-    /// The embedded engine on the data directory of a record's endpoint, which `local` leaves to the configuration.
+    /// Opens the embedded engine on the data directory of a record's endpoint; `local` means the configured one.
     fn open_embedded(&self, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
         let dir = if endpoint == "local" { data_dir(&self.config, &self.host) } else { endpoint.into() };
         let placed = self.state().ok().and_then(|it| guest::place_for_this_machine(&self.config, it).ok()?);
         embedded::open(&self.host, &self.config, &dir, placed)
     }
 
-    /// The engine of a record, at the endpoint that it was made through. Asks it nothing.
+    /// Returns the engine of a record, at its endpoint, without contacting it.
     ///
     /// # Errors
-    /// `engine_unavailable` when its program is not installed.
+    /// `engine_unavailable` if its program is not installed.
     pub fn recorded(&self, kind: EngineKind, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Failure> {
         if kind == EngineKind::Fake {
             let missing = || Failure::new(Code::Unsupported, "the fake engine runs on Linux only");
@@ -275,7 +275,7 @@ impl Engines {
         Ok(runtime)
     }
 
-    /// An engine and its program, at an endpoint as records name it.
+    /// Connects to an engine and its program, at an endpoint from a record.
     pub fn connect(
         &self,
         kind: EngineKind,
@@ -285,7 +285,7 @@ impl Engines {
             return Err(Failure::new(Code::Unsupported, format!("the {kind} engine has no program")));
         }
         let given = settings(&self.config, &self.host, self.state()?)?;
-        // A program that is configured for another engine says nothing about this one.
+        // A program that is configured for another engine is ignored.
         let program = given.program.clone().filter(|_| is_configured(self.config.engine, kind));
         let endpoint = (endpoint != "local").then(|| endpoint.to_owned());
         Ok(connect(kind, &EngineSettings { program, endpoint, ..given })?)
@@ -334,7 +334,7 @@ fn no_engine(failure: Failure) -> coracle_lifecycle::Error {
     coracle_lifecycle::Error::NoEngine(Box::new(failure.into_inner()))
 }
 
-/// How to reach the configured engine.
+/// Returns how to reach the configured engine.
 fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSettings, Failure> {
     if config.has_remote_engine() && !config.allow_remote_engine {
         return Err(Failure::config("engine_host", None, "the engine is on another machine, which is not allowed")
@@ -362,10 +362,11 @@ fn settings(config: &Config, host: &Host, state: &StateDir) -> Result<EngineSett
     })
 }
 
-/// Says of each engine why it was not taken. One that is installed and down is nearer to working than one that is not.
+/// Builds the failure with the reason for each engine. Installed engines that do not answer precede those that are not
+/// installed.
 fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
     if let [(EngineKind::Container | EngineKind::Kubernetes, _)] = skipped[..] {
-        // There is no other engine, and the fault of this one is known.
+        // There is only one engine, so its own error is the reason.
         return skipped.remove(0).1.into();
     }
     let why: Vec<String> = skipped.iter().map(|(_, err)| short(err)).collect();
@@ -376,7 +377,7 @@ fn unavailable(mut skipped: Vec<(EngineKind, Error)>) -> Failure {
     match down {
         true => failure.hint("`preflight` says what to do for each engine"),
         false => failure.hint_for(
-            "ask the person to run `coracle setup`, which installs an engine; then call `preflight`",
+            "ask the user to run `coracle setup`, which installs an engine; then call `preflight`",
             "run `coracle setup`, which installs an engine",
         ),
     }
@@ -405,7 +406,7 @@ mod tests {
     use crate::state::StateDir;
 
     #[test]
-    fn it_is_said_of_each_engine_why_it_was_not_taken() {
+    fn the_reason_for_each_engine_is_reported() {
         let missing = || Error::NotInstalled { program: "podman".into() };
         let down = Error::Unavailable { engine: EngineKind::Docker, denied: false, excerpt: Excerpt::default() };
         let failure = unavailable(vec![(EngineKind::Podman, missing()), (EngineKind::Docker, down)]);
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn r21_an_apple_engine_that_is_old_or_down_says_what_to_do() {
+    fn r21_an_apple_engine_that_is_old_or_down_has_a_hint() {
         let old = Error::TooOld { engine: EngineKind::Container, found: "1.0.0".into(), needed: "1.1.0" };
         let failure = unavailable(vec![(EngineKind::Container, old)]);
         assert_eq!(failure.code.word(), "engine_too_old");
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_commands_run_at_once_than_the_person_allows() {
+    async fn concurrent_commands_are_limited_by_the_configuration() {
         let mut config = Config::default();
         config.exec.max_parallel = 1;
         let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
@@ -444,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_elsewhere_is_the_persons_decision() {
+    fn an_engine_on_another_host_has_to_be_allowed_by_the_user() {
         let (host, state) = (Host::below(Path::new("/h")), StateDir::at(Path::new("/s")));
         let key = |config: &Config| settings(config, &host, &state).err().map(|it| it.details["key"].clone());
         let remote = Config { engine: Engine::Docker, engine_host: Some("ssh://me@there".into()), ..Config::default() };

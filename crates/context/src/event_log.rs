@@ -1,4 +1,4 @@
-//! The event log of a session: one JSON object a line, beside the audit trail.
+//! The event log of a session: one JSON object per line, stored beside the audit trail.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,30 +16,30 @@ use crate::failure;
 use crate::humanize::millis;
 use crate::state::StateDir;
 
-/// A file of more bytes is put aside.
+/// Size at which a file is rotated.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Files put aside that are kept.
-const KEPT: u32 = 4;
+/// Number of rotated files to keep.
+const ROTATED_FILES: u32 = 4;
 
-/// Bytes of a line.
+/// Maximum size of a line.
 const MAX_LINE: usize = 4 << 10;
 
-/// Grows in a process, and from one to the next as far as clocks go.
+/// Increases within a process, and from one process to the next if the clock does.
 static NEXT: LazyLock<AtomicU64> =
     LazyLock::new(|| AtomicU64::new(u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()));
 
-/// What hears of what is done to the session's containers.
+/// Observes events of the session's containers.
 pub fn slot_observer(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotObserver<'static>> {
     let (state, own) = (state.cloned(), own.clone());
     Box::new(move |event: SlotEvent| {
         if let (ContainerEvent::Ended { reason }, Some(state)) = (&event.what, &state)
-            // The session goes on, and its next container has the same way out.
+            // The session continues, and its next container uses the same proxy.
             && *reason != EndReason::Lifetime
         {
             state.forget_session_proxy(&event.session, event.role);
         }
-        // A search for unused slots finds those of other sessions, too. A sandbox is no session.
+        // A search for unused slots also finds those of other sessions. A sandbox is not a session.
         let session = if event.role == SlotRole::Sandbox { &own } else { &event.session };
         if let Some(log) = EventLog::for_session(state.as_ref(), session) {
             log.slot(&event);
@@ -47,7 +47,7 @@ pub fn slot_observer(state: Option<&StateDir>, own: &ContainerName) -> Box<SlotO
     })
 }
 
-/// The engine, with each call for a container of a session in the log of that session.
+/// Wraps the engine, so that each call for a session's container is recorded in the session's log.
 pub fn observe(
     state: Option<&StateDir>,
     runtime: Arc<dyn ContainerRuntime>,
@@ -76,7 +76,7 @@ impl EventLog {
         let exit = match call.failed {
             None => Some(0),
             Some(Error::Engine { exit, .. }) => Some(*exit),
-            // It did not come to an answer of the engine's program, or that was no failure of the program.
+            // The engine's program did not answer, or did not fail.
             Some(_) => None,
         };
         let event = json!({
@@ -114,7 +114,7 @@ impl EventLog {
         }
         let mut text = line.to_string();
         if text.len() >= MAX_LINE {
-            // Only these can be that long, and they are no loss in a log.
+            // Only these can be that long, and a log can do without them.
             for long in ["stdout_preview", "stderr_preview", "path", "error", "env", "mounts", "location"] {
                 if let Some(value) = line.get_mut(long) {
                     *value = Value::Null;
@@ -124,13 +124,13 @@ impl EventLog {
         }
         text.push('\n');
         if let Err(err) = append(&self.file, text.as_bytes()) {
-            tracing::warn!(%err, "the event log cannot be written");
+            tracing::warn!(%err, "cannot write the event log");
         }
     }
 }
 
 fn append(file: &Path, line: &[u8]) -> std::io::Result<()> {
-    let log = RotatingLog::new(file.to_owned(), MAX_BYTES, KEPT);
+    let log = RotatingLog::new(file.to_owned(), MAX_BYTES, ROTATED_FILES);
     match log.append(line) {
         Err(err) if err.kind() == std::io::ErrorKind::NotFound => {
             let dir = file.parent().unwrap_or(Path::new("/"));
@@ -147,7 +147,7 @@ mod tests {
     use super::{MAX_BYTES, append};
 
     #[test]
-    fn a_log_that_is_full_is_put_aside_and_few_are_kept() {
+    fn a_full_log_is_rotated_and_few_files_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s/events.jsonl");
         append(&file, b"first\n").unwrap();

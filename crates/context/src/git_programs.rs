@@ -1,4 +1,4 @@
-//! Files that the user's git runs, or reads its configuration from, by what is configured on this host. They may lie in a
+//! Files that the user's git runs or reads its configuration from, as configured on the host. They may be in a
 //! directory that a container can write: `core.hooksPath = .githooks`, `include.path = ../team.gitconfig`.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use coracle_host::git::ConfigError;
 use crate::context::Context;
 use crate::host_identity::user_git;
 
-/// Keys whose value is a command line; `*` stands for the names between the first and the last part.
+/// Keys whose value is a command line; `*` stands for the middle parts.
 const COMMANDS: &[&str] = &[
     "core.fsmonitor",
     "core.sshcommand",
@@ -60,8 +60,8 @@ const COMMANDS: &[&str] = &[
 /// Keys whose value is a directory of programs.
 const DIRECTORIES: &[&str] = &["core.hookspath", "init.templatedir"];
 
-/// The protected paths of the configuration, and below directories of the host what git there runs or reads, as absolute
-/// paths; one that ends in `/` is a directory.
+/// Returns the protected paths of the configuration, and what git runs or reads below these host directories, as
+/// absolute paths; a directory ends in `/`.
 pub async fn protected<'a>(cx: &Context, dirs: impl IntoIterator<Item = &'a Path>) -> Vec<String> {
     let mut all = cx.config.workspace.protected.clone();
     if !all.iter().any(|name| name.starts_with(".git")) {
@@ -73,19 +73,19 @@ pub async fn protected<'a>(cx: &Context, dirs: impl IntoIterator<Item = &'a Path
         match git.effective_config(&top, &cx.host.home, Some(&cx.host.config_home)).await {
             Ok(config) => all.extend(paths(&config, &top, &cx.host.home)),
             Err(ConfigError::NoGit | ConfigError::Empty) => {}
-            Err(err) => tracing::warn!(dir = %top.display(), %err, "what git runs in it is not known"),
+            Err(err) => tracing::warn!(dir = %top.display(), %err, "cannot find the programs that git runs in it"),
         }
     }
     all
 }
 
-/// The work tree around a directory, or the directory itself.
+/// Returns the work tree around a directory, or the directory itself.
 fn top_level(dir: &Path) -> PathBuf {
     let is_top = |dir: &&Path| dir.join(".git").symlink_metadata().is_ok();
     dir.ancestors().find(is_top).unwrap_or(dir).to_owned()
 }
 
-/// The paths that a listed configuration names.
+/// Returns the paths in the output of `git config --list`.
 fn paths(config: &[u8], top: &Path, home: &Path) -> Vec<String> {
     let mut found = BTreeSet::new();
     let mut fields = config.split(|byte| *byte == 0);
@@ -123,7 +123,7 @@ fn text(bytes: &[u8]) -> PathBuf {
     OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// Adds a path as it is written, which may be a link, and where it leads.
+/// Adds a path as written, which may be a link, and its real path.
 fn add(found: &mut BTreeSet<String>, path: &Path, ending: &str) {
     let real = path.canonicalize().ok();
     for path in [Some(plain(path)), real].into_iter().flatten() {
@@ -131,7 +131,7 @@ fn add(found: &mut BTreeSet<String>, path: &Path, ending: &str) {
     }
 }
 
-/// Without `.` and `..`. What they mean after a link is what [`add`] finds by resolving the path.
+/// Removes `.` and `..` by the text. [`add`] resolves the path, so that links are followed too.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -151,7 +151,7 @@ fn is_key(key: &str, pattern: &str) -> bool {
     }
 }
 
-/// Regular files among the words of a command line.
+/// Finds regular files among the arguments of a command line.
 fn programs(command: &str, top: &Path, home: &Path) -> Vec<PathBuf> {
     let words = shlex::split(command).unwrap_or_else(|| command.split_whitespace().map(str::to_owned).collect());
     let path = |word: &String| {
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_configuration_names_is_found_relative_to_what_git_takes_it_from() {
+    fn configured_paths_are_resolved_as_git_does() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().canonicalize().unwrap();
         for file in ["tools/watch.sh", "clean.py", "README"] {
@@ -199,6 +199,6 @@ mod tests {
             assert_eq!(named(".git/config", entry), expected, "{entry}");
         }
         let origin = paths(b"file:team.gitconfig\0user.name\nx\0", &top, Path::new("/home/u"));
-        assert_eq!(origin, [top.join("team.gitconfig").display().to_string()], "what is read is named");
+        assert_eq!(origin, [top.join("team.gitconfig").display().to_string()], "files that are read are listed");
     }
 }

@@ -1,4 +1,4 @@
-//! The guest that this program carries, one for each architecture, and its place on the host.
+//! The built-in guests, one per architecture, and their files on the host.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -17,20 +17,20 @@ use sha2::{Digest, Sha256};
 use crate::config::{self, Config};
 use crate::state::StateDir;
 
-/// Of an unpacked guest, at most.
+/// Maximum size of an unpacked guest.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Permission bits of a guest that is in place: whoever a container runs as may start it, nobody may change it. Where it is
-/// root's nobody else may read it either: a program that cannot be read is started with a memory that nobody gets at, and
-/// does not have to ask for that when it may be too late. Whoever is not root has to read the file itself.
+/// Permission bits of the file: every user of a container may execute it, and none may change it. If root owns it, only
+/// root may read it: the memory of a process whose program is unreadable is protected from the start, without a request
+/// that may come too late. Other owners need read permission themselves.
 fn mode() -> u32 {
     if rustix::process::geteuid().is_root() { 0o111 } else { 0o555 }
 }
 
-/// What a guest is called before it is whole.
+/// Prefix of an incomplete guest.
 const UNFINISHED: &str = ".unfinished-";
 
-/// After that time, a writer has died.
+/// Age after which the writer of an incomplete guest must have died.
 const ABANDONED: Duration = Duration::from_hours(1);
 
 /// A guest for one architecture, compressed.
@@ -38,12 +38,12 @@ const ABANDONED: Duration = Duration::from_hours(1);
 pub struct GuestFile {
     /// `amd64` or `arm64`.
     pub arch: &'static str,
-    /// SHA-256 of its bytes, unpacked, in hex.
+    /// SHA-256 of its unpacked bytes, in hex.
     pub sha256: &'static str,
     gz: &'static [u8],
 }
 
-/// The workers that the build found, likewise.
+/// The built-in workers.
 const WORKERS: &[GuestFile] = &[
     #[cfg(worker_amd64)]
     GuestFile {
@@ -59,13 +59,13 @@ const WORKERS: &[GuestFile] = &[
     },
 ];
 
-/// The worker for an architecture, which is placed as the guest is.
+/// Returns the worker for an architecture, which is stored like a guest.
 #[must_use]
 pub fn embedded_worker(arch: &str) -> Option<GuestFile> {
     WORKERS.iter().copied().find(|it| it.arch == arch)
 }
 
-/// What the build found; nothing where the guest was not built before.
+/// The built-in guests; empty if none was built before.
 const EMBEDDED: &[GuestFile] = &[
     #[cfg(guest_amd64)]
     GuestFile {
@@ -81,19 +81,19 @@ const EMBEDDED: &[GuestFile] = &[
     },
 ];
 
-/// The guest for an architecture: `amd64` or `arm64`, as engines say it.
+/// Returns the guest for an architecture: `amd64` or `arm64`, by the engines' names.
 #[must_use]
 pub fn embedded(arch: &str) -> Option<GuestFile> {
     EMBEDDED.iter().copied().find(|it| it.arch == arch)
 }
 
-/// What a file was when its content was found right: device, inode and time of the last change.
+/// Identifies a verified file: device, inode and time of the last change.
 type FileIdentity = (u64, u64, i64, i64);
 
-/// The guests that this process has looked at. Held while one looks, so that others wait for the answer.
+/// The guests that this process has verified. Locked during a verification, so that other threads wait for it.
 static SEEN: Mutex<BTreeMap<PathBuf, FileIdentity>> = Mutex::new(BTreeMap::new());
 
-/// The guest of this machine's architecture, in its place: for an engine that starts containers itself.
+/// Returns the file of the guest for this host, for an engine that starts containers itself.
 pub(crate) fn place_for_this_machine(config: &Config, state: &StateDir) -> io::Result<Option<PathBuf>> {
     let guest = embedded(this_arch()).filter(|_| config.guest != config::Guest::Never);
     guest.map(|it| it.place(&state.root().join("guest"))).transpose()
@@ -107,7 +107,7 @@ pub(crate) fn this_arch() -> &'static str {
     }
 }
 
-/// Whether the engine sees the files of this host.
+/// Whether the engine can mount files of this host.
 pub fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
     let endpoint = runtime.endpoint().address;
     matches!(runtime.kind(), EngineKind::Fake | EngineKind::Embedded)
@@ -116,11 +116,11 @@ pub fn shares_files(runtime: &dyn ContainerRuntime) -> bool {
 }
 
 impl GuestFile {
-    /// Makes sure of the guest as a file that a container can mount and start: `<dir>/<sha256>`. It is read when it is
-    /// another file than the last time, and written anew when it is missing or is not what it should be. Blocks.
+    /// Ensures that the guest exists as a file that a container can mount and execute: `<dir>/<sha256>`. The file is
+    /// verified if it changed since the last time, and replaced if it is missing or wrong. Blocks.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub fn place(&self, dir: &Path) -> io::Result<PathBuf> {
         let path = dir.join(self.sha256);
         let mut known = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -142,10 +142,10 @@ impl GuestFile {
         Ok(path)
     }
 
-    /// The guest's bytes.
+    /// Unpacks the guest.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`]: what was embedded is damaged, or unpacks to more than 32 MiB.
+    /// [`io::ErrorKind::InvalidData`] if the embedded guest is damaged, or unpacks to more than 32 MiB.
     pub fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         GzDecoder::new(self.gz).take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
@@ -155,9 +155,9 @@ impl GuestFile {
         Ok(bytes)
     }
 
-    /// What is at the path, if it is this guest and nobody else could have put it there or can change it.
+    /// Returns the metadata of the file, if it is this guest and no other user could have written it or can change it.
     fn check(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        // Never through a link, and never waiting for the writer of a pipe.
+        // Follows no link, and does not wait for the writer of a pipe.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let Ok(file) = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path) else {
             return Ok(None);
@@ -169,8 +169,9 @@ impl GuestFile {
         Ok((coracle_host::fs::digest(&file)?.sha256 == self.sha256).then_some(meta))
     }
 
-    /// Written beside and renamed: another process sees all of it or nothing. One that is right is never replaced, which another
-    /// process may have put there meanwhile: a container that starts could not mount a file that lost its name.
+    /// Writes a temporary file and renames it, so that other processes see a complete file or none. A valid file is
+    /// never replaced, which another process may have written meanwhile: a starting container cannot mount a file that
+    /// was unlinked.
     fn write(&self, dir: &Path, path: &Path) -> io::Result<Metadata> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         remove_abandoned(dir)?;
@@ -195,8 +196,8 @@ fn seen(meta: &Metadata) -> FileIdentity {
     (meta.dev(), meta.ino(), meta.ctime(), meta.ctime_nsec())
 }
 
-/// Where a process notes for the next ones which file it has found right: to read it takes longer than most calls. Who can
-/// write there can write the guest.
+/// Returns the path of a note for other processes about the verified file, since reading it takes longer than most
+/// calls. A user who can write the note can also write the guest.
 fn noted(guest: &Path) -> PathBuf {
     guest.with_extension("right")
 }
@@ -206,12 +207,12 @@ fn note(meta: &Metadata) -> String {
     format!("{device} {inode} {seconds} {nanoseconds}")
 }
 
-/// Nobody else could have put it there or can change it.
+/// Whether no other user could have written it or can change it.
 fn is_ours(meta: &Metadata) -> bool {
     meta.is_file() && meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o7777 == mode()
 }
 
-/// Files of processes that were killed while they wrote.
+/// Removes files of processes that were killed while they wrote.
 fn remove_abandoned(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_unpacked_once_to_a_file_that_can_be_started_and_not_written() {
+    fn the_guest_is_unpacked_once_to_an_executable_read_only_file() {
         let (dir, guest, path) = placed();
         assert_eq!(path, dir.path().join("guest").join(guest.sha256));
         assert!(is_right(&path));
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_the_guest_is_replaced() {
+    fn any_other_file_is_replaced() {
         type Damage = fn(&Path);
         let damages: [(&str, Damage); 5] = [
             ("missing", |path| fs::remove_file(path).unwrap()),
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_reads_a_guest_only_if_it_is_another_file() {
+    fn another_process_verifies_a_guest_only_if_the_file_changed() {
         let (_dir, guest, path) = placed();
         let place = || {
             SEEN.lock().unwrap().remove(&path);
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn many_at_once_leave_one_file_that_is_never_replaced() {
+    fn concurrent_writers_leave_one_file_that_is_never_replaced() {
         let (dir, guest, at_once) = (tempfile::tempdir().unwrap(), guest(&CONTENT.repeat(10_000)), Barrier::new(8));
         let write = || {
             at_once.wait();
@@ -342,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_what_is_being_written_is_not() {
+    fn files_of_killed_processes_are_removed_and_those_being_written_are_not() {
         let (_dir, guest, path) = placed();
         let dir = path.parent().unwrap();
         let (old, new) = (dir.join(format!("{UNFINISHED}old")), dir.join(format!("{UNFINISHED}new")));
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_boundless_embedding_is_an_error_and_leaves_nothing() {
+    fn a_damaged_or_too_large_guest_is_an_error_and_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let cut = GuestFile { gz: &packed(CONTENT)[..20], ..guest(CONTENT) };
         let other = GuestFile { gz: packed(b"another"), ..guest(CONTENT) };
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_embedded_is_what_its_hash_says() {
+    fn embedded_guests_have_their_hash() {
         for guest in EMBEDDED.iter().chain(WORKERS) {
             let found = [embedded(guest.arch), embedded_worker(guest.arch)];
             assert!(found.contains(&Some(*guest)));

@@ -1,4 +1,4 @@
-//! The machine we were started on, looked at once. The only file that reads the environment.
+//! The host we were started on, inspected once. The only file that reads the environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 
 use coracle_types::Secret;
 
-/// What the process was given. Tests build one; nothing else in the program asks the system for these.
+/// The environment of the process. Tests build one; nothing else in the program asks the system for these values.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// The environment, for variables that the person allows in.
+    /// The environment variables.
     pub env: BTreeMap<String, Secret>,
-    /// The person's home.
+    /// The user's home directory.
     pub home: PathBuf,
-    /// The directory we were started in, as a real path; a path where nothing is when it was removed.
+    /// The current directory at the start, as a real path; a path that does not exist if it was removed.
     pub cwd: PathBuf,
-    /// The person's user id.
+    /// The user's uid.
     pub uid: u32,
-    /// The person's group id.
+    /// The user's gid.
     pub gid: u32,
     /// `$XDG_RUNTIME_DIR`.
     pub runtime_dir: Option<PathBuf>,
@@ -27,10 +27,10 @@ pub struct Host {
     pub config_home: PathBuf,
     /// `$XDG_STATE_HOME`, else `~/.local/state`.
     pub state_home: PathBuf,
-    /// The socket of the agent that holds keys of `ssh`.
+    /// The socket of the SSH agent.
     pub ssh_agent: Option<PathBuf>,
-    /// Where the embedded engine keeps its data: below `/var/lib/coracle` for root, else `$XDG_DATA_HOME/coracle` or
-    /// `~/.local/share/coracle`.
+    /// The default data directory of the embedded engine: below `/var/lib/coracle` for root, else
+    /// `$XDG_DATA_HOME/coracle` or `~/.local/share/coracle`.
     pub engine_data: PathBuf,
     /// `$TMPDIR`, else `/tmp`.
     pub temp_dir: PathBuf,
@@ -40,7 +40,7 @@ pub struct Host {
     pub session: Option<String>,
     /// `$EXECUTION_MODE`: where snippets run.
     pub execution_mode: Option<String>,
-    /// `$TERM`, for a shell that a person opens.
+    /// `$TERM`, for a shell that a user opens.
     pub terminal_kind: String,
     /// Standard input is a terminal.
     pub stdin_is_terminal: bool,
@@ -50,19 +50,19 @@ pub struct Host {
     pub stderr_is_terminal: bool,
 }
 
-/// There is no way to tell where the person's files are.
+/// The user's files cannot be located.
 #[derive(Debug, thiserror::Error)]
 pub enum NoHost {
-    /// No home.
+    /// There is no home directory.
     #[error("neither `HOME` nor the user's passwd entry names an absolute home directory")]
     Home,
-    /// The directory we were started in has no name.
+    /// The current directory has no path.
     #[error("the current directory cannot be read")]
     Cwd(#[source] std::io::Error),
 }
 
 impl Host {
-    /// Looks at the process's environment, directory and user.
+    /// Reads the process's environment, directory and user.
     ///
     /// # Errors
     /// [`NoHost`].
@@ -94,7 +94,7 @@ impl Host {
         })
     }
 
-    /// A machine with nothing on it: everything below one directory, no terminal. For tests and embedding.
+    /// A host without files: everything is below one directory, and there is no terminal. For tests and embedding.
     #[must_use]
     pub fn below(dir: &Path) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Host {
         }
     }
 
-    /// The name of this program in traces, where the variables of OpenTelemetry name a collector for them.
+    /// The name of this program in traces, if the variables of OpenTelemetry set a collector.
     #[must_use]
     pub fn trace_service(&self) -> Option<String> {
         let text = |name: &str| self.env.get(name).map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
@@ -130,7 +130,7 @@ impl Host {
         is_traced.then(|| set("OTEL_SERVICE_NAME").unwrap_or_else(|| "coracle".to_owned()))
     }
 
-    /// A path as the person writes it: `~/` is the home, a relative one begins at the current directory.
+    /// Resolves a path as the user writes it: `~/` is the home, and a relative path starts at the current directory.
     #[must_use]
     pub fn path(&self, text: &Path) -> PathBuf {
         match text.strip_prefix("~") {
@@ -140,20 +140,20 @@ impl Host {
     }
 }
 
-/// The current directory. One that was removed has the name that the kernel gives it, with ` (deleted)` at its end: nothing
-/// is found there, and the errors of calls that need it name it so.
+/// Returns the current directory. For one that was removed, the kernel adds ` (deleted)` to the path, which does not
+/// exist; errors of calls that need it show this path.
 fn current_dir() -> std::io::Result<PathBuf> {
     let found = std::env::current_dir().and_then(|it| it.canonicalize());
     found.or_else(|err| std::fs::read_link("/proc/self/cwd").map_err(|_| err))
 }
 
-/// Root's is the system's, as Docker's is. Links are resolved where they exist, since policies compare real paths.
+/// For root, the directory is one of the system, like Docker's. Links are resolved, since policies compare real paths.
 fn engine_data(root: bool, data_home: &Path) -> PathBuf {
     let coracle = if root { PathBuf::from("/var/lib/coracle") } else { data_home.join("coracle") };
     coracle.canonicalize().unwrap_or(coracle).join("engine")
 }
 
-/// All variables with a name in UTF-8; the others cannot be asked for.
+/// Returns the variables with names in UTF-8; others cannot be requested.
 #[expect(clippy::disallowed_methods, reason = "the environment enters here")]
 fn variables() -> BTreeMap<String, OsString> {
     std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect()
@@ -166,13 +166,13 @@ mod tests {
     use super::{Host, engine_data};
 
     #[test]
-    fn data_of_engines_is_the_systems_for_root_and_the_persons_else() {
+    fn data_of_the_engine_is_the_systems_for_root_and_else_the_users() {
         assert_eq!(engine_data(true, Path::new("/h/data")), Path::new("/var/lib/coracle/engine"));
         assert_eq!(engine_data(false, Path::new("/h/data")), Path::new("/h/data/coracle/engine"));
     }
 
     #[test]
-    fn paths_are_read_as_a_person_writes_them() {
+    fn paths_are_resolved_as_a_user_writes_them() {
         let host = Host::below(Path::new("/h"));
         let shown = |text: &str| host.path(Path::new(text)).display().to_string();
         assert_eq!(shown("~/x"), "/h/home/x");

@@ -1,4 +1,4 @@
-//! What the host has of the person's, looked at once for one container.
+//! The user's identity and settings on the host, read once per container.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::host::Host;
 use crate::requested::Requested;
 
-/// What may go into a container: only what was asked for is looked at.
+/// The data that may be passed to a container: only what was requested is read.
 #[derive(Debug)]
 pub struct HostIdentity {
     /// `git config --global --list --includes -z`.
@@ -28,7 +28,7 @@ pub struct HostIdentity {
     pub settings: SecretFiles,
 }
 
-/// What is asked of the person's.
+/// The requested data.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentityRequest<'a> {
     pub git: &'a Requested,
@@ -38,17 +38,17 @@ pub struct IdentityRequest<'a> {
 }
 
 impl HostIdentity {
-    /// Looks. What is not there is no fault.
-    pub async fn read(cx: &Context, asked: IdentityRequest<'_>) -> Self {
-        let (git, token) = tokio::join!(git(cx, asked.git), token(cx, asked.gh));
+    /// Reads the data. Missing files are no error.
+    pub async fn read(cx: &Context, request: IdentityRequest<'_>) -> Self {
+        let (git, token) = tokio::join!(git(cx, request.git), token(cx, request.gh));
         let ssh = cx.host.home.join(".ssh");
-        // Patterns were tried when the configuration was read; one that fails all the same names nothing.
+        // The patterns were validated with the configuration; an invalid one matches nothing.
         let patterns = PatternSet::new(&cx.config.auto_passthrough.ssh_keys).unwrap_or_default();
-        let keys = match asked.ssh {
+        let keys = match request.ssh {
             Requested::No(why) => Requested::No(why.clone()),
             Requested::Yes(()) => Requested::Yes(ssh::read(&ssh, &patterns)),
         };
-        let settings = match asked.settings {
+        let settings = match request.settings {
             true => amplifier::read(&cx.host.home.join(".amplifier")),
             false => SecretFiles::default(),
         };
@@ -57,7 +57,7 @@ impl HostIdentity {
     }
 }
 
-/// The host's own certificate authorities.
+/// Returns the host's own certificate authorities.
 pub fn certs(cx: &Context, wanted: &Requested) -> Requested<ExtraCertificates> {
     match wanted {
         Requested::No(why) => Requested::No(why.clone()),
@@ -67,7 +67,7 @@ pub fn certs(cx: &Context, wanted: &Requested) -> Requested<ExtraCertificates> {
     }
 }
 
-/// The same for an image that belongs to no person.
+/// Returns the authorities for an image that is not built for a user.
 pub fn trusted_certificates(cx: &Context) -> Requested<ExtraCertificates> {
     certs(cx, &Requested::Yes(()))
 }
@@ -95,19 +95,19 @@ async fn token(cx: &Context, wanted: &Requested) -> Requested<Secret> {
     }
 }
 
-/// Variables of this process with the names of secrets: what prints them is not written down.
+/// The values of this process's variables with secret names, to be redacted from output.
 pub fn secrets_of(host: &Host) -> Redactor {
     let secrets = host.env.iter().filter(|(name, _)| !env::is_plain(name, "", std::iter::empty()));
     Redactor::new(secrets.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
-/// The person's `PATH`.
+/// Returns the user's `PATH`.
 pub fn search_path(host: &Host) -> String {
     host.env.get("PATH").map(|it| String::from_utf8_lossy(it.reveal()).into_owned()).unwrap_or_default()
 }
 
-/// Directories of the person's `PATH` in which no container writes: absolute ones, links followed, that lie beneath no
-/// directory that may be mounted.
+/// Returns the directories of the user's `PATH` to which no container can write: absolute, with links resolved, and not
+/// below a directory that may be mounted.
 pub fn trusted_path(cx: &Context) -> Vec<PathBuf> {
     let path = search_path(&cx.host);
     let roots = cx.policy().map(|it| it.allow_roots).unwrap_or_default();
@@ -117,7 +117,7 @@ pub fn trusted_path(cx: &Context) -> Vec<PathBuf> {
     std::env::split_paths(&path).filter(trusted).collect()
 }
 
-/// The newest git of this host, also from the user's own directories.
+/// Returns the newest git on the host, including the user's own directories.
 pub async fn user_git(cx: &Context) -> GitProgram {
     GitProgram::of_this_host(&trusted_path(cx)).await
 }

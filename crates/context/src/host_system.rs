@@ -1,9 +1,9 @@
-//! What kind of system this is, and the exact commands that a person types there.
+//! Detects the host's system, and returns the commands that a user runs on it.
 
-/// A system, as far as the commands for it differ.
+/// A system, as far as its commands differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum System {
-    /// Packages come by apt; `supported` when they bring an engine that is new enough.
+    /// Uses apt; `supported` if its packages contain an engine that is new enough.
     Debian {
         /// Debian 12, Ubuntu 24.04 or later.
         supported: bool,
@@ -14,38 +14,38 @@ pub enum System {
     Arch,
     /// Engines run in a virtual machine.
     MacOs,
-    /// Linux beneath Windows; `apt` when packages come that way.
+    /// Linux under Windows; `apt` if it uses apt.
     Wsl {
         /// A relative of Debian.
         apt: bool,
     },
-    /// We know no commands for it.
+    /// An unknown system.
     Other,
 }
 
-/// What a person has to bring about.
+/// What a user has to install or start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingPrerequisite {
-    /// No engine's program is there.
+    /// No engine is installed.
     Engine,
-    /// Podman is there and does not answer.
+    /// Podman is installed and does not answer.
     PodmanAnswer,
-    /// Docker is there and its daemon does not answer.
+    /// Docker is installed and its daemon does not answer.
     DockerAnswer,
-    /// Apple's `container` is there and its service does not run, or it is too old.
+    /// Apple's `container` is installed and its service does not run, or it is too old.
     AppleAnswer,
-    /// Docker answers, but not to this person.
+    /// Docker answers, but not to this user.
     DockerPermission,
 }
 
-/// What `setup` installs, and what a person on Debian is told to install.
+/// The packages that `setup` installs, and that a user on Debian is advised to install.
 pub const PACKAGES: &[&str] =
     &["podman", "crun", "runc", "netavark", "aardvark-dns", "catatonit", "uidmap", "slirp4netns", "fuse-overlayfs"];
 
 const PODMAN_MANUAL: &str = "https://podman.io/docs/installation";
 const ROOTLESS_DOCKER: &str = "https://docs.docker.com/engine/security/rootless/";
 
-/// What kind of system this is.
+/// Detects the host's system.
 #[must_use]
 pub fn system() -> System {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn system() -> System {
 }
 
 impl System {
-    /// From the text of `os-release` and the kernel's own name and release (`Linux 6.1.0-18-amd64`, `Darwin 23.4.0`).
+    /// Detects it from `os-release` and the kernel's name and release (`Linux 6.1.0-18-amd64`, `Darwin 23.4.0`).
     #[must_use]
     pub(crate) fn from_release(os_release: &str, kernel: &str) -> Self {
         if kernel.starts_with("Darwin") {
@@ -81,7 +81,7 @@ impl System {
     }
 }
 
-/// Whether this release of Debian or Ubuntu itself brings Podman 4.3 or later. Debian's testing has no number.
+/// Whether this release of Debian or Ubuntu has Podman 4.3 or later. Debian's testing has no number.
 fn supported(id: &str, version: &str) -> bool {
     let major = version.split('.').next().unwrap_or_default().parse::<u32>();
     match id {
@@ -91,7 +91,7 @@ fn supported(id: &str, version: &str) -> bool {
     }
 }
 
-/// What a person types on that system. Engines that need no root come first.
+/// Returns the commands for that system. Engines that need no root come first.
 #[must_use]
 pub fn guidance(system: &System, missing: MissingPrerequisite) -> String {
     match missing {
@@ -191,7 +191,7 @@ mod tests {
     const LINUX: &str = "Linux 6.1.0-18-amd64";
 
     #[test]
-    fn a_system_is_told_by_its_own_words() {
+    fn a_system_is_detected_by_its_os_release() {
         let cases = [
             ("ID=debian\nVERSION_ID=\"12\"\n", LINUX, System::Debian { supported: true }),
             ("ID=debian\n", LINUX, System::Debian { supported: true }),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn debian_is_told_the_packages() {
+    fn debian_is_advised_to_install_packages() {
         assert_snapshot!(guidance(&System::Debian { supported: true }, MissingPrerequisite::Engine), @r"
         Install Podman, which needs no root to run containers:
           sudo apt-get update
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mac_is_told_of_its_virtual_machine() {
+    fn a_mac_is_advised_about_its_virtual_machine() {
         assert_snapshot!(guidance(&System::MacOs, MissingPrerequisite::Engine), @r"
         Install Podman and start its virtual machine:
           brew install podman
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_use_docker_hears_of_a_rootless_engine_first_and_what_the_group_means() {
+    fn without_access_to_docker_a_rootless_engine_is_advised_first_and_the_group_is_explained() {
         assert_snapshot!(guidance(&System::Fedora, MissingPrerequisite::DockerPermission), @r#"
         The safer way is an engine that runs as you.
         Install Podman, which needs no root to run containers:
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_to_prune() {
+    fn no_guidance_advises_to_prune() {
         let systems = [
             System::Debian { supported: true },
             System::Debian { supported: false },

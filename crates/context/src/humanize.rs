@@ -1,4 +1,4 @@
-//! Amounts, times and characters as people read them.
+//! Formats amounts, times and characters for users.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn count(amount: u64, one: &str, many: &str) -> String {
     format!("{amount} {}", if amount == 1 { one } else { many })
 }
 
-/// Bytes in the largest unit that is not below one.
+/// Formats bytes in the largest unit that is not below one.
 pub fn bytes(amount: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.iter().find(|(_, bits)| amount >> bits > 0) {
@@ -24,7 +24,7 @@ pub fn bytes(amount: u64) -> String {
     }
 }
 
-/// A duration, as `cargo` and `make` print it.
+/// Formats a duration as `cargo` and `make` do.
 pub fn duration(ms: u64) -> String {
     match ms {
         0..60_000 => format!("{:.1} s", ms as f64 / 1000.0),
@@ -32,12 +32,12 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// A time to the second, or the text itself when it is none.
+/// Formats a time to the second; returns the text itself if it is not a time.
 pub fn to_second(text: &str) -> String {
     text.parse::<Timestamp>().map_or_else(|_| text.to_owned(), |it| format!("{it:.0}"))
 }
 
-/// How long ago a time was, or the text itself when it is none.
+/// Formats how long ago a time was; returns the text itself if it is not a time.
 pub fn ago(text: &str, now: Timestamp) -> String {
     let Ok(then) = text.parse::<Timestamp>() else { return text.to_owned() };
     match now.as_second().saturating_sub(then.as_second()) {
@@ -48,7 +48,7 @@ pub fn ago(text: &str, now: Timestamp) -> String {
     }
 }
 
-/// How long until an unused container expires, or nothing when the text is no time.
+/// Formats how long until an unused container expires; empty if the text is not a time.
 pub fn until_expiry(text: &str, now: Timestamp) -> String {
     let Ok(then) = text.parse::<Timestamp>() else { return String::new() };
     let span = match then.as_second().saturating_sub(now.as_second()) {
@@ -60,7 +60,8 @@ pub fn until_expiry(text: &str, now: Timestamp) -> String {
     format!("in {span}, unless it is used")
 }
 
-/// What an image is for and its version: `python 3.12` for `docker.io/library/python:3.12`, `python` for one that was prepared.
+/// Names an image by purpose and version: `python 3.12` for `docker.io/library/python:3.12`, `python` for one that
+/// Coracle built.
 #[must_use]
 pub fn image_label(image: &str, purpose: Option<&str>) -> String {
     let (path, digest) = image.split_once('@').unwrap_or((image, ""));
@@ -91,7 +92,7 @@ mod tests {
     use super::{ago, bytes, duration, image_label, to_second};
 
     #[test]
-    fn an_image_is_called_by_its_use_and_version() {
+    fn an_image_is_named_by_purpose_and_version() {
         let with_digest = format!("registry.example:5000/team/app@sha256:{}", "0123456789abcdef".repeat(4));
         for (image, purpose, label) in [
             ("docker.io/library/python:3.12-slim", None, "python 3.12-slim"),

@@ -1,10 +1,10 @@
-//! What every operation is given: configuration, host, state directory, records, engines, and whose call it is.
+//! The context of operations: configuration, host, state directory, records, engines, and the current call.
 //!
-//! [`Context`] holds it for one call. [`Failure`] is what an operation ends with when it fails, with a code and a hint;
-//! [`document`] is the text of an answer before a front end shows it.
+//! [`Context`] contains it for one call. [`Failure`] is the error of an operation, with a code and a hint; [`document`]
+//! is the text of an answer before a front end shows it.
 //!
-//! **Invariant:** the environment is read in `host`, and nowhere else.
-//! **Invariant:** nothing here creates a container, or knows an operation.
+//! **Invariant:** only `host` reads the environment.
+//! **Invariant:** this crate creates no container, and knows no operation.
 
 pub mod arg_types;
 pub mod audit;

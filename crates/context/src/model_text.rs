@@ -1,11 +1,11 @@
-//! Answers as a model reads them: output as it is, then what the model has to know, in brackets. No nulls, nothing twice.
+//! Renders answers for a model: output unchanged, then notes in brackets. No nulls, and nothing twice.
 
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::humanize::duration;
 
-/// How a command ended, and what it printed.
+/// The output of a command, and how it ended.
 #[derive(Debug, Default)]
 pub struct CommandText<'a> {
     pub stdout: String,
@@ -13,13 +13,13 @@ pub struct CommandText<'a> {
     pub exit_code: Option<u8>,
     pub signal: Option<&'a str>,
     pub timed_out: bool,
-    /// It was left running as this job.
+    /// The job that continues to run it.
     pub running_as: Option<String>,
     pub duration_ms: u64,
 }
 
 impl CommandText<'_> {
-    /// What the command printed, and how it ended unless it just worked.
+    /// Renders the output, and how the command ended unless it succeeded.
     pub fn render(self) -> String {
         let mut text = self.stdout;
         if !self.stderr.is_empty() {
@@ -45,7 +45,7 @@ impl CommandText<'_> {
     }
 }
 
-/// A call that failed: why, what to do, and what its command had printed until then.
+/// Renders a failed call: the reason, the hint, and the output of its command until then.
 pub fn of_failure(failure: &Failure) -> String {
     let mut text = failure.message.clone();
     if let Some(hint) = &failure.hint {
@@ -60,7 +60,7 @@ pub fn of_failure(failure: &Failure) -> String {
     text
 }
 
-/// JSON without what is unset.
+/// Renders JSON without unset fields.
 pub fn of_json(value: &Value) -> String {
     fn without_nulls(value: &Value) -> Value {
         match value {
@@ -75,7 +75,7 @@ pub fn of_json(value: &Value) -> String {
     without_nulls(value).to_string()
 }
 
-/// Appends a part on a line of its own. An empty one is left out.
+/// Appends a part on a new line. An empty one is left out.
 pub fn push_line(text: &mut String, part: &str) {
     if !part.is_empty() {
         end_line(text);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_shows_what_it_printed_and_how_it_ended_unless_it_just_worked() {
+    fn a_command_shows_its_output_and_how_it_ended_unless_it_succeeded() {
         assert_eq!(ended(Some(0)).render(), "[exit 0]");
         assert_eq!(CommandText { stdout: "hello\n".into(), ..ended(Some(0)) }.render(), "hello\n");
         let failed = CommandText { stderr: "no such file", ..ended(Some(1)) };
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_fails_shows_what_its_command_had_printed() {
+    fn a_failed_call_shows_the_output_of_its_command() {
         let failure = Failure::new(Code::NotRunning, "`web` has ended").hint("start it");
         assert_eq!(of_failure(&failure), "`web` has ended\nstart it");
         let failure = failure.known("container", "web").known("stdout", "half\n").known("stderr", "");

@@ -1,4 +1,4 @@
-//! A file of this host that an operation makes for its caller.
+//! A file on the host that an operation creates for its caller.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 
-/// A file that appears under its name when it is complete, and never replaces one.
+/// A file that gets its name when it is complete, and never replaces another.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub struct NewFile {
 
 impl NewFile {
     /// # Errors
-    /// `path_exists` when there is a file of that name, `path_not_found` without its directory, else `copy_failed`.
+    /// `path_exists` if a file of that name exists, `path_not_found` without its directory, else `copy_failed`.
     pub fn create(cx: &Context, file: &str) -> Result<Self, Failure> {
         let path = cx.host.path(Path::new(file));
         if path.symlink_metadata().is_ok() {
@@ -33,15 +33,15 @@ impl NewFile {
         Ok(Self { path, unfinished })
     }
 
-    /// To write to.
+    /// Opens it for writing.
     pub fn open(&self) -> Result<File, Failure> {
         self.unfinished.reopen().map_err(|err| failed(&self.path, &err))
     }
 
-    /// Gives it its name, which is returned, once its content is on the disk.
+    /// Renames it to its final name, which is returned, once its content is synced to disk.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// Those of [`create`](Self::create).
     pub fn finish(self) -> Result<String, Failure> {
         let Self { path, unfinished } = self;
         unfinished.as_file().sync_all().map_err(|err| failed(&path, &err))?;

@@ -1,4 +1,4 @@
-//! The person's settings as the rules that `admit` holds.
+//! Converts the user's settings to the policy of `admit`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::config::{Config, NetworkGrant, WorkspaceMode};
 use crate::host::Host;
 use crate::state::StateDir;
 
-/// What the person allows. Pure: paths were made real when the file was read.
+/// Returns the policy. Pure: paths were resolved when the file was read.
 #[must_use]
 pub fn from_config(config: &Config, host: &Host, state: &StateDir) -> Policy {
     let security = &config.security;
@@ -30,7 +30,7 @@ pub fn from_config(config: &Config, host: &Host, state: &StateDir) -> Policy {
         allow_root: security.allow_root,
         open_network: security.network == NetworkGrant::Open,
         strict: config.is_strict(),
-        // Patterns were tried when the file was read; one that fails all the same allows nothing.
+        // The patterns were validated with the configuration; an invalid one allows nothing.
         images: PatternSet::new(&security.images).unwrap_or_default(),
     }
 }
@@ -45,7 +45,8 @@ fn allow_roots(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
     working.into_iter().chain([state.scratch()]).chain(config.workspace.allow_roots.iter().cloned()).collect()
 }
 
-/// Our own state, and where engines keep theirs. System directories and those of the home are denied by `admit` itself.
+/// Denies Coracle's own state and the engines' data. `admit` itself denies system directories and private ones in the
+/// home.
 fn denied(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
     let engines = ["/var/lib/docker", "/var/lib/containers", "/var/lib/containerd", "/var/lib/coracle"];
     let embedded = [config.engine_data.clone(), Some(host.engine_data.clone())].into_iter().flatten();
@@ -55,13 +56,13 @@ fn denied(config: &Config, host: &Host, state: &StateDir) -> Vec<PathBuf> {
 }
 
 impl Config {
-    /// The directory that `mount_cwd` means.
+    /// Returns the directory of `mount_cwd`.
     #[must_use]
     pub fn working_dir(&self, host: &Host) -> PathBuf {
         self.workspace.root.clone().unwrap_or_else(|| host.cwd.clone())
     }
 
-    /// Limits of a container whose creator names none. A default above its ceiling is lowered to it.
+    /// Returns the default limits of a container. A default above the maximum is lowered.
     #[must_use]
     pub fn default_limits(&self) -> Limits {
         let it = &self.security;
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_above_its_ceiling_is_lowered() {
+    fn a_default_above_the_maximum_is_lowered() {
         let mut config = Config::default();
         config.security.memory_max = ByteSize::mib(100);
         config.security.cpus_max = 2.0;

@@ -1,5 +1,5 @@
-//! Keys of providers that programs print. A program may ask a person, so for all calls of this process each runs at most once a
-//! minute, or, if it failed, once in ten seconds.
+//! API keys that programs print. A program may prompt the user, so each runs at most once a minute for all calls of
+//! this process, or once in ten seconds if it failed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -12,28 +12,28 @@ use coracle_types::Secret;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// The largest key, in bytes.
+/// Maximum size of a key.
 const MAX_KEY: usize = 16 << 10;
 
-/// Limit of the time that a program takes, which may ask a person.
+/// Timeout of a program, which may prompt the user.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long a printed key is used again, and for how long a failure is.
+/// How long a printed key is reused, and how long a failure is.
 const FRESH: Duration = Duration::from_secs(60);
 const FAILURE_FRESH: Duration = Duration::from_secs(10);
 
 /// A program and its arguments.
 type Command = (PathBuf, Vec<String>);
 
-/// What a program printed last. It is locked while the program runs, so that a second call waits for the first one's key.
+/// The last output of a program. Locked while the program runs, so that a second call waits for its key.
 type LastPrinted = Arc<Mutex<Option<(Instant, Option<Secret>)>>>;
 
-/// The keys that programs have printed.
+/// The API keys that programs have printed.
 #[derive(Debug, Default)]
 pub struct PrintedKeys(std::sync::Mutex<HashMap<Command, LastPrinted>>);
 
 impl PrintedKeys {
-    /// The key that a program prints; none if it fails, which the log says.
+    /// Returns the key that a program prints; none if it fails, which is logged.
     pub async fn of_program(&self, program: &Path, args: &[String], env: BTreeMap<String, OsString>) -> Option<Secret> {
         let command = (program.to_owned(), args.to_owned());
         let last = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(command).or_default());
@@ -52,7 +52,7 @@ impl PrintedKeys {
         let invocation = Invocation { env, ..Invocation::new(program, args.iter().map(OsString::from)) };
         let output = match process::run("key_command", &invocation, Stdin::Empty, (TIMEOUT, MAX_KEY)).await {
             Ok(output) if output.ok() && output.stdout.total_bytes() <= MAX_KEY as u64 => output,
-            // What it printed may be the key or a part of it.
+            // The output may be the key or a part of it, so it is not logged.
             Ok(output) => {
                 tracing::warn!(
                     exit = output.exit,
@@ -69,7 +69,7 @@ impl PrintedKeys {
     }
 }
 
-/// The key in the content of a file or the output of a program: its text without white space at the end.
+/// Returns the key in a file or in the output of a program: the text without white space at the end.
 pub fn key_of(bytes: Vec<u8>) -> Option<Secret> {
     let text = String::from_utf8(bytes).ok().filter(|it| it.len() <= MAX_KEY)?;
     let key = text.trim_end();

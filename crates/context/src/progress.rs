@@ -1,4 +1,4 @@
-//! News of a call while it runs.
+//! Events of a call while it runs.
 
 use coracle_provision::StepReport;
 use coracle_types::{Chunk, Stream};
@@ -7,27 +7,27 @@ use tokio::sync::mpsc;
 
 use crate::humanize::bytes;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// An entry of the provisioning report.
     Step(Box<StepReport>),
-    /// What is being done now.
+    /// The current activity.
     Message(String),
-    /// How much of it is done.
+    /// The progress of the current activity.
     Amount(Amount),
-    /// A command printed something.
+    /// Output of a command.
     Output(Chunk),
 }
 
-/// Bytes of a whole that went somewhere.
+/// Processed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// What is done with them: `copied`.
+    /// The activity: `copied`.
     pub done_what: &'static str,
     /// Bytes so far.
     pub done: u64,
-    /// All of them, if that is known.
+    /// The total, if it is known.
     pub total: Option<u64>,
 }
 
@@ -41,52 +41,52 @@ impl std::fmt::Display for Amount {
     }
 }
 
-/// Chunks on the way to a reader. Each has at most 64 KiB, so a call buffers less than 1 MiB.
+/// Number of buffered events. Each has at most 64 KiB, so a call buffers less than 1 MiB.
 const CHUNKS: usize = 8;
 
-/// Where an operation tells its news. Cloned into what runs beside it.
+/// Sends the events of an operation. Clones are passed to concurrent work.
 #[derive(Clone, Debug)]
 pub struct Progress(Option<mpsc::Sender<Event>>);
 
 impl Progress {
-    /// Events have no listener.
+    /// A sender without a listener.
     #[must_use]
     pub fn none() -> Self {
         Self(None)
     }
 
-    /// Somebody listens. The receiver ends when the call and everything beside it is done.
+    /// A sender with a listener. The receiver ends when the call and all its concurrent work is done.
     #[must_use]
     pub fn channel() -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(CHUNKS);
         (Self(Some(sender)), receiver)
     }
 
-    /// Says what is being done now. A slow listener holds the operation up.
+    /// Reports the current activity. Waits for a slow listener.
     pub async fn message(&self, text: impl Into<String> + Send) {
         self.send(Event::Message(text.into())).await;
     }
 
-    /// The same from where nothing can wait. It is left out when the listener is behind.
+    /// Reports the current activity without waiting. The event is dropped if the listener is behind.
     pub fn note(&self, text: &str) {
         if let Some(events) = &self.0 {
             let _ = events.try_send(Event::Message(text.to_owned()));
         }
     }
 
-    /// Says how much is done. It is left out when the listener is behind.
+    /// Reports progress. The event is dropped if the listener is behind.
     pub fn amount(&self, amount: Amount) {
         if let Some(events) = &self.0 {
             let _ = events.try_send(Event::Amount(amount));
         }
     }
 
-    /// Tells an entry of the provisioning report.
+    /// Reports an entry of the provisioning report.
     pub async fn step(&self, step: &StepReport) {
         self.send(Event::Step(Box::new(step.clone()))).await;
     }
 
-    /// For `Exec::live`: output as it comes, or nothing without a listener.
+    /// For `Exec::live`: receives output while it is printed; none without a listener.
     #[must_use]
     pub fn live(&self) -> Option<mpsc::Sender<Chunk>> {
         let events = self.0.clone()?;
@@ -103,7 +103,7 @@ impl Progress {
 
     async fn send(&self, event: Event) {
         if let Some(events) = &self.0 {
-            // A listener that has left is told by the cancel token, not here.
+            // A listener that has left is handled by the cancel token.
             let _ = events.send(event).await;
         }
     }
@@ -144,22 +144,25 @@ mod tests {
     use super::{Event, Progress};
 
     #[tokio::test]
-    async fn the_listener_hears_everything_in_order_and_then_the_end() {
+    async fn the_listener_receives_everything_in_order_and_then_the_end() {
         let (progress, mut events) = Progress::channel();
         progress.message("one").await;
         let live = progress.live().unwrap();
         drop(progress);
         live.send(Chunk { stream: Stream::Stdout, bytes: b"two".to_vec(), offset: 0 }).await.unwrap();
         drop(live);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Some(event) = events.recv().await {
-            heard.push(event.line().to_string());
+            received.push(event.line().to_string());
         }
-        assert_eq!(heard, [r#"{"event":"progress","message":"one"}"#, r#"{"data":"two","event":"stdout","offset":0}"#]);
+        assert_eq!(
+            received,
+            [r#"{"event":"progress","message":"one"}"#, r#"{"data":"two","event":"stdout","offset":0}"#]
+        );
     }
 
     #[tokio::test]
-    async fn nobody_has_to_listen() {
+    async fn events_are_dropped_without_a_listener() {
         Progress::none().message("x").await;
         assert!(Progress::none().live().is_none());
         assert_eq!(Event::Message("x".into()).line()["event"], "progress");

@@ -1,4 +1,4 @@
-//! What is remembered of containers, opened when it is first needed, and the connections to their guests.
+//! The records of containers, opened at their first use, and the connections to their guests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,10 +13,10 @@ use crate::config::{Config, Exec};
 use crate::failure::Failure;
 use crate::state::StateDir;
 
-/// Of one process.
+/// The records of one process.
 #[derive(Debug)]
 pub struct Records {
-    /// Where they are; why there is no such place.
+    /// The state directory, or why it cannot be used.
     state: Result<Arc<StateDir>, Arc<Failure>>,
     namespace: LabelNamespace,
     store: OnceLock<Store>,
@@ -28,7 +28,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Opens nothing.
+    /// Opens no file.
     pub fn new(config: &Config, state: Result<Arc<StateDir>, Arc<Failure>>) -> Self {
         let Exec { keep_bytes, keep_total, keep_for, .. } = &config.exec;
         let keep = Retention { bytes: keep_bytes.0, total: keep_total.0, for_s: keep_for.0.as_secs() };
@@ -51,12 +51,12 @@ impl Records {
         }
     }
 
-    /// Our state directory.
+    /// Coracle's state directory.
     pub fn state(&self) -> Result<&StateDir, Failure> {
         self.state.as_deref().map_err(|fault| Failure::clone(fault))
     }
 
-    /// Our records.
+    /// Opens the records.
     pub fn store(&self) -> Result<Store, Failure> {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());

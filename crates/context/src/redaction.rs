@@ -1,6 +1,6 @@
-//! What commands print without live secrets, where the person wants that (`exec.redact`).
+//! Redacts live secrets from the output of commands, if configured (`exec.redact`).
 //!
-//! It keeps a secret from being told by accident. A command that means to tell one can always write it in another way.
+//! It prevents accidental leaks. A command that means to reveal a secret can always encode it in another way.
 
 use std::collections::BTreeMap;
 
@@ -16,29 +16,29 @@ use crate::context::Context;
 use crate::failure::{Code, Failure};
 use crate::session_env;
 
-/// The guest's own program.
+/// The path of the guest's own program.
 const GUEST: &str = "/.coracle/guest";
 
-/// A session has at most 1 MiB, and each of its ends is kept.
+/// Maximum size of the variables: a session has at most 1 MiB, and the start and end of each is retained.
 const MAX_SESSION: usize = 4 << 20;
 
-/// Chunks on the way.
+/// Number of buffered chunks.
 const CHUNKS: usize = 8;
 
-/// What is taken out of the output of commands in that container, to which `given` is given beside what it has. Where it
-/// cannot be known nothing is run.
+/// Returns the redactor for commands in that container, which also get `given`. Fails if the secrets are not known:
+/// then no command may run.
 pub async fn redactor(
     cx: &Context,
     record: &Record,
     inside: &ExecTarget,
     given: &BTreeMap<String, String>,
 ) -> Result<Redactor, Failure> {
-    // Without a guest no live secret is given to a container.
+    // A container without a guest has no live secret.
     let ExecTarget::Guest(link) = inside else { return Ok(Redactor::default()) };
     of_link(cx, record, link, given).await
 }
 
-/// The same over a link.
+/// Returns the redactor, over a link.
 pub async fn of_link(
     cx: &Context,
     record: &Record,
@@ -60,7 +60,7 @@ pub async fn of_link(
     Ok(Redactor::new(secrets))
 }
 
-/// What the session has: of `env` and of tokens only its guest knows the values.
+/// Returns the session's variables. Only the guest knows the values of `env` and of tokens.
 async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>, Failure> {
     let words = [GUEST, "env"].map(str::to_owned);
     let mut exec = guided_session(record, false)?.exec(Command::Argv(words.into()));
@@ -68,7 +68,7 @@ async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>
     let output = link.exec(exec).await?;
     match output.exit {
         Exit::Code(0) => {}
-        // A played one has no program of its own.
+        // A fake guest has no program.
         _ if record.engine == EngineKind::Fake => return Ok(Vec::new()),
         _ => {
             let message = "the guest does not tell what has to be taken out of the output";
@@ -81,11 +81,11 @@ async fn variables(record: &Record, link: &Link) -> Result<Vec<(String, String)>
     Ok(bytes.split(|it| *it == 0).filter_map(pair).collect())
 }
 
-/// Output as it comes, cleaned before it is passed on.
-pub fn live(hears: Option<mpsc::Sender<Chunk>>, redactor: &Redactor) -> Option<mpsc::Sender<Chunk>> {
-    let hears = hears?;
+/// Redacts output while it is printed.
+pub fn live(listener: Option<mpsc::Sender<Chunk>>, redactor: &Redactor) -> Option<mpsc::Sender<Chunk>> {
+    let listener = listener?;
     if redactor.is_empty() {
-        return Some(hears);
+        return Some(listener);
     }
     let (sender, mut chunks) = mpsc::channel::<Chunk>(CHUNKS);
     let mut sieves = [Stream::Stdout, Stream::Stderr].map(|stream| (stream, redactor.sieve(), 0));
@@ -94,13 +94,13 @@ pub fn live(hears: Option<mpsc::Sender<Chunk>>, redactor: &Redactor) -> Option<m
             let Some((_, sieve, end)) = sieves.iter_mut().find(|it| it.0 == stream) else { continue };
             *end = offset.saturating_add(bytes.len() as u64);
             let bytes = sieve.push(&bytes);
-            if !bytes.is_empty() && hears.send(Chunk { stream, bytes, offset }).await.is_err() {
+            if !bytes.is_empty() && listener.send(Chunk { stream, bytes, offset }).await.is_err() {
                 return;
             }
         }
         for (stream, sieve, offset) in sieves {
             let bytes = sieve.end();
-            if !bytes.is_empty() && hears.send(Chunk { stream, bytes, offset }).await.is_err() {
+            if !bytes.is_empty() && listener.send(Chunk { stream, bytes, offset }).await.is_err() {
                 return;
             }
         }
@@ -108,14 +108,14 @@ pub fn live(hears: Option<mpsc::Sender<Chunk>>, redactor: &Redactor) -> Option<m
     Some(sender)
 }
 
-/// Output that begins in the middle and may go on.
+/// Redacts output that begins in the middle and may continue.
 pub fn clean(redactor: &Redactor, bytes: &[u8]) -> Vec<u8> {
     let from = redactor.left_over(bytes);
     let to = (bytes.len() - redactor.unfinished(bytes)).max(from);
     redactor.clean_between(&[], &bytes[from..to], &[])
 }
 
-/// The same of a text.
+/// Redacts a text.
 pub fn clean_text(redactor: &Redactor, bytes: &[u8]) -> String {
     if redactor.is_empty() {
         return String::from_utf8_lossy(bytes).into_owned();
@@ -130,7 +130,7 @@ pub struct JobStream<'a> {
     pub part: StreamSelector,
 }
 
-/// A page of what a job printed. What stands around it is looked at too: a value may begin or end there.
+/// Returns a redacted page of a job's output. The bytes around it are read too, since a value may begin or end there.
 pub async fn page(
     redactor: &Redactor,
     link: &Link,

@@ -10,10 +10,10 @@ use crate::document::{StyledText, word};
 use crate::failure::Failure;
 use crate::humanize::{bytes, count};
 
-/// How a container is removed in this process: its unsaved work is saved first, unless an authorised caller discards it.
+/// Returns how a container is removed: its unsaved work is saved first, unless an authorised caller discards it.
 ///
 /// # Errors
-/// `policy_denied` when what is unsaved may not be discarded.
+/// `policy_denied` if unsaved work may not be discarded.
 pub fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<RemoveOptions<'a>, Failure> {
     if discard && !cx.config.security.allow_discard && !cx.call.frontend.is_of_person() {
         let message = "unsaved work may not be discarded".to_owned();
@@ -27,13 +27,13 @@ pub fn removing<'a>(cx: &'a Context, discard: bool, force: bool) -> Result<Remov
     Ok(RemoveOptions { links: cx.links(), saving, grace, adopted_too: force && cx.call.frontend.is_of_person() })
 }
 
-/// When the reaper may take a container at the earliest.
+/// Returns the earliest time at which the reaper may remove a container.
 pub fn expiry(cx: &Context, record: &Record) -> Option<String> {
     let at = coracle_lifecycle::expires_at(record, &cx.config.lifecycle.terms(), jiff::Timestamp::now());
     at.map(|it| it.to_string())
 }
 
-/// What a removal saved, if anything.
+/// Renders what a removal saved.
 pub fn saved_lines(saved: &[SaveReport]) -> Vec<StyledText> {
     let item = |it: &SaveReport| {
         let kind = match word(it.kind).as_str() {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_says_what_it_saved() {
+    fn a_removal_reports_what_it_saved() {
         let saved = SaveReport {
             path: coracle_types::ContainerPath::parse("/workspace/app").unwrap(),
             kind: coracle_lifecycle::SavedKind::Git,

@@ -1,6 +1,6 @@
-//! Something that is asked for, or the reason why not.
+//! A requested value, or the reason why it is not provided.
 
-/// A step that is done, or why it is not.
+/// A step with its input, or why it is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Requested<T = ()> {
     Yes(T),

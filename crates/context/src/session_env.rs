@@ -1,5 +1,4 @@
-//! The variables that a guest holds: what is remembered of them, and how a guest that is new gets them again
-//!.
+//! The variables in a guest: what is recorded of them, and how a restarted guest gets them again.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,15 +17,20 @@ use crate::host_identity::{HostIdentity, IdentityRequest};
 use crate::requested::Requested;
 use crate::warning::Warning;
 
-/// What a record keeps: all names, the values that are no secrets, and what the guest alone has.
-pub(crate) type KeptEnv = (Vec<String>, BTreeMap<String, String>, SecretState);
+/// The recorded part: all names, the values that are not secret, and what only the guest has.
+pub(crate) type RecordedEnv = (Vec<String>, BTreeMap<String, String>, SecretState);
 
-/// Of a session that a guest was given.
-pub fn kept(session: &SessionEnv, sources: &Sources, run: String, person: &HostIdentity) -> Result<KeptEnv, Failure> {
+/// Returns what to record of a session that was sent to a guest.
+pub fn to_record(
+    session: &SessionEnv,
+    sources: &Sources,
+    run: String,
+    person: &HostIdentity,
+) -> Result<RecordedEnv, Failure> {
     let mut remembered = SessionEnvRecord::from_session(session, sources);
     let keys = session.names().map(|it| it.0.to_owned()).collect();
     let mut plain = std::mem::take(&mut remembered.plain);
-    // A profile may be another one by then; what it was is no secret.
+    // The profile may have changed by the time of a restart; its values are not secret.
     let of_profile = session.plain(VariableSource::Profile).into_iter();
     plain.extend(of_profile.filter(|(name, value)| env::is_plain(name, value, session.secrets().map(|it| it.1))));
     let held = SecretState {
@@ -39,14 +43,14 @@ pub fn kept(session: &SessionEnv, sources: &Sources, run: String, person: &HostI
     Ok((keys, plain, held))
 }
 
-/// Which variables of the host may go in.
+/// Returns the rules for variables of the host.
 pub fn rules(cx: &Context) -> Result<EnvRules, Failure> {
     let auto = &cx.config.auto_passthrough;
     EnvRules::new(&auto.env_patterns, &auto.env_allow, &auto.never, cx.config.security.allow_env_all)
         .map_err(|err| Failure::config(err.key, None, err.to_string()))
 }
 
-/// Sees to it that the guest has the session: one that was started anew has nothing. Warns of what is lost.
+/// Ensures that the guest has the session: a restarted guest has none. Warns of lost values.
 pub async fn ensure(cx: &Context, store: &Store, record: &mut Record, link: &Link) -> Result<(), Failure> {
     let run = link.run_id().await?;
     if record.held.run.as_ref() == Some(&run) || record.held.run.is_none() {
@@ -71,23 +75,23 @@ pub async fn ensure(cx: &Context, store: &Store, record: &mut Record, link: &Lin
 fn warnings(record: &Record) -> Vec<Warning> {
     let missing = &record.held.missing;
     let variables = (!missing.is_empty()).then(|| {
-        let message = format!("the container was started anew, and these variables are lost: {}", missing.join(", "));
+        let message = format!("the container was restarted, and these variables are lost: {}", missing.join(", "));
         Warning::new("env_missing", message)
     });
     let files = in_memory(record).then(|| {
-        let message = "the container was started anew, and its home and /tmp, which are in memory, are empty but for the \
-                       identity for git";
+        let message = "the container was restarted, and its home and /tmp, which are in memory, are empty except for \
+        the identity for git";
         Warning::new("home_emptied", message)
     });
     variables.into_iter().chain(files).collect()
 }
 
-/// Of a container of `strict` only the volume outlives a stop.
+/// Whether home and `/tmp` are in memory: of a container of `strict`, only the volume outlives a stop.
 fn in_memory(record: &Record) -> bool {
     record.volume.is_some()
 }
 
-/// It was given the person's identity for git when it was made.
+/// Whether it was created with the user's identity for git.
 fn had_identity(record: &Record) -> bool {
     let steps = record.provisioning_report.as_array().map(Vec::as_slice).unwrap_or_default();
     steps.iter().any(|it| it["name"] == "forward_git" && it["status"] == "success")
@@ -99,8 +103,8 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     let wanted = |is: bool| if is { Requested::Yes(()) } else { Requested::No(String::new()) };
     let (git, gh, ssh) =
         (wanted(in_memory(record) && had_identity(record)), wanted(remembered.token), wanted(record.held.ssh));
-    let asked = IdentityRequest { git: &git, gh: &gh, ssh: &ssh, settings: record.held.settings };
-    let person = HostIdentity::read(cx, asked).await;
+    let request = IdentityRequest { git: &git, gh: &gh, ssh: &ssh, settings: record.held.settings };
+    let person = HostIdentity::read(cx, request).await;
     let token = match &person.token {
         Requested::Yes(token) => Some(token.clone()),
         Requested::No(_) => None,
@@ -126,19 +130,19 @@ async fn give_again(cx: &Context, record: &Record, link: &Link) -> Result<Vec<St
     Ok(again.missing)
 }
 
-/// Starts it in a guest that has no such job.
+/// Starts the main program in a guest without such a job.
 pub async fn start_main(link: &Link, program: &MainProgram) -> Result<(), Failure> {
     let MainProgram { words, user, workdir, env } = program.clone();
     let mut exec = Exec::new(Command::Argv(words), user, workdir);
     (exec.job, exec.bare, exec.env) = (Some(JobId::main()), true, env);
     match link.start(exec, None).await {
-        // Another process saw to it first.
+        // Another process has started it.
         Err(Error::Refused(fault)) if fault.code == ErrorCode::JobTaken => Ok(()),
         started => Ok(started.map(drop)?),
     }
 }
 
-/// Where steps work in a container of that record.
+/// Returns the context of steps in the container of a record.
 pub fn place(cx: &Context, record: &Record, link: &Link) -> Result<StepContext, Failure> {
     let (user, root) = (guided_session(record, false)?, guided_session(record, true)?);
     Ok(StepContext {
@@ -158,23 +162,23 @@ pub fn place(cx: &Context, record: &Record, link: &Link) -> Result<StepContext, 
     })
 }
 
-/// What came from the host and must not be kept.
+/// Live secrets of a container, which must not be stored.
 #[derive(Debug)]
 pub struct LiveSecrets {
     /// Names of the session's variables whose values only the guest has.
     pub variables: Vec<String>,
-    /// What is secret in files on the tmpfs.
+    /// Secrets in files on the tmpfs.
     pub values: Vec<Secret>,
 }
 
-/// Of a container of that record.
+/// Returns the live secrets of the container of a record.
 pub async fn live(cx: &Context, record: &Record) -> LiveSecrets {
     let remembered: SessionEnvRecord = serde_json::from_value(record.held.session.clone()).unwrap_or_default();
     let no = Requested::No(String::new());
     let ssh = if record.held.ssh { Requested::Yes(()) } else { no.clone() };
     let person =
         HostIdentity::read(cx, IdentityRequest { git: &no, gh: &no, ssh: &ssh, settings: record.held.settings }).await;
-    // Their public halves and the configuration may lie anywhere.
+    // Public keys and the configuration may be stored anywhere.
     let is_key = |name: &str| name != "config" && !name.ends_with(".pub");
     let keys = match &person.keys {
         Requested::Yes(keys) => {
@@ -186,7 +190,7 @@ pub async fn live(cx: &Context, record: &Record) -> LiveSecrets {
     LiveSecrets { variables: remembered.secret_names(), values: keys.into_iter().chain(settings).collect() }
 }
 
-/// Removes from texts what commands of a container may print and other readers may not see.
+/// Returns a redactor for texts that commands of a container may print and other readers may not see.
 pub fn redactor(session: &SessionEnv, env: &BTreeMap<String, String>, person: &HostIdentity) -> Redactor {
     let live = session.secrets().map(|(name, value)| (name.to_owned(), value.clone()));
     let secret = |name: &&String| !env::is_plain(name, "", std::iter::empty());

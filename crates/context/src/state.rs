@@ -1,4 +1,4 @@
-//! The directory that we keep our things in.
+//! Coracle's state directory.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
@@ -13,24 +13,24 @@ use crate::config::Config;
 use crate::failure::{Failure, is_full};
 use crate::host::Host;
 
-/// The file by which a directory is known as ours.
+/// The file that marks a directory as Coracle's.
 const MARKER: &str = "CORACLE_STATE";
 
-/// Where things are within the state directory.
+/// The paths in the state directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
     root: PathBuf,
 }
 
 impl StateDir {
-    /// Names the places without looking at them.
+    /// Creates the paths without accessing them.
     #[must_use]
     pub fn at(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// Creates the directory if it is missing. One that exists is left as it is: it has to be empty or ours, and closed to
-    /// other users.
+    /// Creates the directory if it is missing. An existing one is not changed: it has to be empty or Coracle's, and
+    /// inaccessible to other users.
     ///
     /// # Errors
     /// `config_invalid`.
@@ -53,7 +53,7 @@ impl StateDir {
         Ok(state)
     }
 
-    /// The marker comes first, so that another process never finds our directories without it.
+    /// The marker is created first, so that other processes never find the other directories without it.
     fn create_content(&self) -> io::Result<()> {
         match File::create_new(self.root.join(MARKER)) {
             Ok(mut marker) => marker.write_all(b"The state directory of Coracle.\n")?,
@@ -72,13 +72,13 @@ impl StateDir {
         &self.root
     }
 
-    /// The scratch directory, which containers may have mounted.
+    /// The scratch directory, which containers may mount.
     #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.root.join("scratch")
     }
 
-    /// A directory with nothing in it.
+    /// An empty directory.
     #[must_use]
     pub fn empty(&self) -> PathBuf {
         self.root.join("empty")
@@ -90,7 +90,7 @@ impl StateDir {
         self.root.join("audit")
     }
 
-    /// The configuration that engines run with.
+    /// The configuration of engines.
     #[must_use]
     pub fn engine_config(&self) -> PathBuf {
         self.root.join("engine")
@@ -102,26 +102,26 @@ impl StateDir {
         self.root.join("preflight.json")
     }
 
-    /// What sessions were warned of that they are warned of once: an empty file each.
+    /// Warnings that sessions have got once: one empty file each.
     pub fn reported(&self) -> PathBuf {
         self.root.join("reported")
     }
 
-    /// Where the proxy of a session's container keeps its sockets, below the session's own directory.
+    /// Directory of the proxy's sockets of a session's container, below the session's own directory.
     pub fn session_proxy(&self, session: &ContainerName, role: SlotRole) -> PathBuf {
         self.session(session).join("proxy").join(role.as_str())
     }
 
-    /// Where a session keeps its own things.
+    /// Directory of a session.
     pub fn session(&self, session: &ContainerName) -> PathBuf {
         self.root.join("sessions").join(session.as_str())
     }
 
-    /// Removes the proxy of a role whose container has ended for good.
+    /// Removes the proxy of a role whose container was removed for good.
     pub(crate) fn forget_session_proxy(&self, session: &ContainerName, role: SlotRole) {
         let place = self.session_proxy(session, role);
         let _ = std::fs::remove_dir_all(&place);
-        // And with the last of them what they lay in.
+        // Removes the parent directory too, if it is empty.
         let _ = place.parent().map(std::fs::remove_dir);
         if role == SlotRole::Run {
             let _ = std::fs::remove_dir_all(self.session(session).join("code"));
@@ -146,13 +146,13 @@ impl StateDir {
         self.root.join("serve-token")
     }
 
-    /// What containers used in the last hour.
+    /// The resource usage of containers in the last hour.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.root.join("usage")
     }
 
-    /// The token of what reads metrics, which opens nothing else.
+    /// The token for reading metrics, which is valid for nothing else.
     #[must_use]
     pub fn metrics_token(&self) -> PathBuf {
         self.root.join("metrics-token")
@@ -171,7 +171,7 @@ fn place(given: Option<&Path>, config: &Config, host: &Host) -> PathBuf {
     }
 }
 
-/// Why a directory is not taken, and what to do.
+/// Why a directory is refused, and the hint.
 struct Unusable {
     reason: String,
     hint: String,
@@ -179,7 +179,7 @@ struct Unusable {
 
 impl From<io::Error> for Unusable {
     fn from(err: io::Error) -> Self {
-        Self { reason: err.to_string(), hint: "name another with `state_dir` or `--state-dir`".to_owned() }
+        Self { reason: err.to_string(), hint: "choose another one with `state_dir` or `--state-dir`".to_owned() }
     }
 }
 
@@ -188,25 +188,25 @@ fn create(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// Checks that no other user can open the directory. One that the user named may be another program's, or a project: it is
-/// taken only if it is empty or has our files.
+/// Checks that no other user can access the directory. A configured one may belong to another program or a project: it
+/// is accepted only if it is empty or has Coracle's files.
 fn check(root: &Path, uid: u32, is_named: bool) -> Result<(), Unusable> {
     let meta = root.metadata()?;
     if meta.uid() != uid {
         let owner = if uid == 0 { "run without `sudo`, as its owner" } else { "run as its owner" };
-        let hint = format!("{owner}, or name another with `state_dir` or `--state-dir`");
+        let hint = format!("{owner}, or choose another one with `state_dir` or `--state-dir`");
         return Err(Unusable { reason: format!("it belongs to user {}", meta.uid()), hint });
     }
     if is_named && !is_ours(root) && root.read_dir()?.next().is_some() {
         let reason = "it has files that are not Coracle's".to_owned();
-        let hint = format!("name one that is new or empty, such as `{}`", root.join("coracle").display());
+        let hint = format!("choose a new or empty one, such as `{}`", root.join("coracle").display());
         return Err(Unusable { reason, hint });
     }
     if meta.mode() & 0o077 != 0 {
         let reason = format!("others can open it (its mode is {:o})", meta.mode() & 0o7777);
         let path = root.display().to_string();
         let path = shlex::try_quote(&path).unwrap_or_default();
-        let hint = format!("close it with `chmod 700 {path}`, or name one that does not exist yet");
+        let hint = format!("close it with `chmod 700 {path}`, or choose one that does not exist yet");
         return Err(Unusable { reason, hint });
     }
     Ok(())
@@ -232,7 +232,7 @@ mod tests {
     use crate::host::Host;
 
     #[test]
-    fn it_lies_where_the_person_says() {
+    fn it_is_where_the_user_configures_it() {
         let host = Host::below(Path::new("/h"));
         let other = Config { label_namespace: LabelNamespace::parse("amplifier").unwrap(), ..Config::default() };
         let set = Config { state_dir: Some("/s".into()), ..Config::default() };
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_others_is_refused_and_left_as_it_is() {
+    fn a_directory_of_others_is_refused_and_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::below(dir.path());
         let at = |name: &str| dir.path().join(name);
@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(opened(state.root(), &host).unwrap(), state);
         std::fs::remove_file(state.root().join(super::MARKER)).unwrap();
         assert_eq!(opened(state.root(), &host).unwrap(), state);
-        // The default one has the directories of other namespaces.
+        // The default one contains directories of other namespaces.
         std::fs::create_dir_all(dir.path().join("state/coracle/ns")).unwrap();
         std::fs::set_permissions(dir.path().join("state/coracle"), PermissionsExt::from_mode(0o700)).unwrap();
         assert!(StateDir::open(None, &Config::default(), &host).is_ok());

@@ -1,5 +1,5 @@
-//! How containers look under `policy = "strict"`: one user without privileges, PID 1 among them, on an
-//! image whose directories are that user's already. Root made them, in the building of the image and nowhere else.
+//! Containers under `policy = "strict"`: one user without privileges, including PID 1, on an image whose directories
+//! already belong to that user. Root changed their owner while the image was built, never later.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io;
@@ -16,19 +16,19 @@ use crate::engines::Ready;
 use crate::failure::{Code, Failure};
 use crate::guest;
 
-/// Who runs everything inside.
+/// The user of all processes inside.
 pub const USER: Ids = Ids { uid: 1000, gid: 1000 };
 
-/// Where the volume of a container is that a caller asked for.
+/// Mount path of the volume in a container that a caller creates.
 pub const WORKSPACE: &str = "/workspace";
 
-/// What is in memory in every one of them, beside the home.
+/// A tmpfs in each of them, besides the home.
 pub const TMP: &str = "/tmp";
 
 /// Where snippets find their code.
 const CODE: &str = "/code";
 
-/// What is to be told of root's Podman, which would map the user away only with ids that most hosts do not set aside for it.
+/// The warning about Podman as root, which maps the user only with subordinate ids that most hosts do not reserve.
 pub fn unmapped(cx: &Context, (engine, rootless): (EngineKind, bool)) -> Option<(&'static str, String)> {
     (cx.config.is_strict() && engine == EngineKind::Podman && !rootless).then(|| {
         let message = format!("The user {USER} inside is the same user on this host: Podman as root maps no user ids.");
@@ -36,7 +36,7 @@ pub fn unmapped(cx: &Context, (engine, rootless): (EngineKind, bool)) -> Option<
     })
 }
 
-/// What a snapshot holds is what root has written: it has no user of ours, and its files are not in a volume.
+/// Refuses a snapshot as origin: root wrote its files, so it has no directories of the user, and no volume.
 pub fn no_origin() -> Failure {
     Failure::new(
         Code::Unsupported,
@@ -48,7 +48,7 @@ pub fn no_origin() -> Failure {
     .hint("`create` one and copy into it what it shall have; `copy_out` takes files out of a container")
 }
 
-/// The files of such a container are in a volume and in memory, of which a snapshot has neither.
+/// Refuses a snapshot: the files are in a volume and in memory, which it would not contain.
 pub fn no_snapshot(record: &Record) -> Failure {
     let what = format!("the files of `{}` are in a volume, which a snapshot does not have", record.name);
     Failure::new(Code::Unsupported, what)
@@ -58,23 +58,24 @@ pub fn no_snapshot(record: &Record) -> Failure {
         .hint("`copy_out` takes files out of it; `destroy` saves its work")
 }
 
-/// Whether the engine can keep what `strict` promises.
+/// Checks that the engine enforces what `strict` promises.
 pub fn check(ready: &Ready, limits: &Limits) -> Result<(), Failure> {
     let unsupported = |what: String, capability: &str| {
         Failure::new(Code::Unsupported, what)
             .detail("capability", capability)
             .detail("setting", "policy")
-            .hint("use another engine: `preflight` names those that keep what `strict` promises")
+            .hint("use another engine: `preflight` shows which ones support `strict`")
     };
-    let asked = [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
+    let requested =
+        [("memory", limits.memory.is_some()), ("cpus", limits.cpus.is_some()), ("pids", limits.pids.is_some())];
     let ignored = |name: &str| ready.ignored_limits.iter().any(|it| it == name);
-    if let Some((name, _)) = asked.into_iter().find(|(name, asked)| *asked && ignored(name)) {
-        let what = format!("this engine takes the limit of {name} and does not keep it, and `strict` needs it kept");
+    if let Some((name, _)) = requested.into_iter().find(|(name, is_requested)| *is_requested && ignored(name)) {
+        let what = format!("this engine accepts the limit of {name} but does not enforce it, which `strict` needs");
         return Err(unsupported(what, &format!("limits_{name}")).detail("limit", name));
     }
-    if let Some(unkept) = limits.unenforced_by(ready.runtime.kind()).into_iter().next() {
-        let what = format!("{}, and `strict` needs every limit to be kept", unkept.message);
-        let capability = unkept.capability.map_or_else(|| "limits".to_owned(), |it| it.to_string());
+    if let Some(unenforced) = limits.unenforced_by(ready.runtime.kind()).into_iter().next() {
+        let what = format!("{}, and `strict` needs every limit to be enforced", unenforced.message);
+        let capability = unenforced.capability.map_or_else(|| "limits".to_owned(), |it| it.to_string());
         return Err(unsupported(what, &capability));
     }
     if !guest::shares_files(&*ready.runtime) {
@@ -88,7 +89,7 @@ pub fn check(ready: &Ready, limits: &Limits) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An image for snippets is one that we made: what came from elsewhere could hold anything.
+/// Checks that Coracle built the image for snippets, since another image may contain anything.
 pub fn check_made_here(store: &Store, engine: EngineKind, name: &ImageRef, image: &Image) -> Result<(), Failure> {
     let signer = store.signer();
     let made = image.labels.get(&signer.key("kind")).is_some_and(|it| it == "cache");
@@ -104,13 +105,13 @@ pub fn check_made_here(store: &Store, engine: EngineKind, name: &ImageRef, image
     Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
-/// Where the host writes snippets of a session. A directory of the host, for whoever can write a file inside could
-/// change it: there is nobody else.
+/// The host directory into which the host writes snippets of a session. Inside, any process could change its files,
+/// since all processes have the same user.
 pub fn code_dir(cx: &Context, session: &ContainerName) -> Result<PathBuf, Failure> {
     Ok(cx.state()?.root().join("sessions").join(session.as_str()).join("code"))
 }
 
-/// That directory, made, as the container sees it.
+/// Creates that directory and returns its mount.
 pub fn code(cx: &Context) -> Result<Mount, Failure> {
     let dir = code_dir(cx, &cx.call.session)?;
     readable(&dir).map_err(|err| Failure::internal(format!("{}: {err}", dir.display())))?;
@@ -118,13 +119,13 @@ pub fn code(cx: &Context) -> Result<Mount, Failure> {
     Ok(Mount { host, at: ContainerPath::parse(CODE)?, access: Access::ReadOnly })
 }
 
-/// For others inside, too: what is above it is the person's alone.
+/// Makes it readable inside. Its parent is accessible only to the user.
 fn readable(dir: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
     std::fs::set_permissions(dir, Permissions::from_mode(0o755))
 }
 
-/// The one directory of the host that a container sees, and nothing else of the host.
+/// Allows only that directory of the host.
 pub fn admit_code(policy: &mut Policy, code: &Mount) {
     let dir = code.host.real().to_owned();
     policy.binds = true;
@@ -146,7 +147,7 @@ mod tests {
     use crate::failure::Code;
 
     #[test]
-    fn that_nobody_is_mapped_away_is_told_of_the_engine_and_not_of_the_person() {
+    fn a_warning_is_given_for_engines_without_a_mapped_user() {
         let dir = tempfile::tempdir().unwrap();
         let usual = Context::for_tests(dir.path());
         let config = Arc::new(Config { policy: Preset::Strict, ..(*usual.config).clone() });
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn r22_a_limit_that_is_not_kept_is_refused() {
+    fn r22_a_limit_that_is_not_enforced_is_refused() {
         let ready = |ignored: &[&str]| Ready {
             runtime: Arc::new(FakeRuntime::new()),
             ignored_limits: ignored.iter().map(|it| (*it).to_owned()).collect(),
@@ -171,7 +172,7 @@ mod tests {
         };
         let limits = Limits { memory: Some(ByteSize::mib(64)), cpus: None, pids: Some(64) };
         assert!(check(&ready(&[]), &limits).is_ok());
-        assert!(check(&ready(&["swap", "cpus"]), &limits).is_ok(), "nobody asked for those");
+        assert!(check(&ready(&["swap", "cpus"]), &limits).is_ok(), "these were not requested");
         let failure = check(&ready(&["pids"]), &limits).unwrap_err();
         assert_eq!((failure.code, &failure.details["limit"]), (Code::Unsupported, &"pids".into()));
         assert_eq!(failure.details["setting"], "policy");

@@ -1,26 +1,26 @@
 //! Suggests existing names for an unknown one.
 
-/// So many are listed by an error; of more, a command shows them.
+/// How many names an error lists. For more, it names a command.
 const FEW: usize = 8;
 
-/// The most similar of some names, if any is similar.
+/// Returns the most similar name, if any is similar.
 pub fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let name: String = name.chars().take(64).collect();
     let alike = |it: &str| {
         let (name, it) = (name.to_lowercase(), it.to_lowercase());
-        // Two letters that changed places make a short name another one for the former measure.
+        // The first measure underrates two swapped letters in a short name.
         let is_one_slip = name.len() >= 3 && strsim::osa_distance(&name, &it) <= 1;
         strsim::jaro_winkler(&name, &it).max(if is_one_slip { 0.81 } else { 0.0 })
     };
-    // `stat` begins `status`, however like `start` it is.
+    // `stat` is a prefix of `status`, even if it is more similar to `start`.
     let begun = known.iter().filter(|it| name.chars().count() >= 3 && it.starts_with(&name)).min_by_key(|it| it.len());
     let scored = known.iter().map(|it| (alike(it), it));
     let like = || scored.filter(|(score, _)| *score > 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it);
     begun.or_else(like).map(String::as_str)
 }
 
-/// The hint: the name that is most like it, and all there are when they are few; else `otherwise`, which says where they
-/// are shown.
+/// Builds the hint: the most similar name, and all names if they are few; else `otherwise`, which names a command that
+/// shows them.
 pub fn hint(name: &str, known: &[String], otherwise: &str) -> String {
     let all = match known {
         [] => otherwise.to_owned(),

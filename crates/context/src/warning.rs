@@ -1,4 +1,4 @@
-//! What a successful call wants to be known.
+//! Warnings of successful calls.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,20 +11,20 @@ use tokio::time::timeout;
 
 use crate::humanize::count;
 
-/// A local file system answers in far less.
+/// How long to wait for a file system. A local one answers much faster.
 const MOUNT_LOOK: Duration = Duration::from_millis(200);
 
-/// Something that a successful call wants to be known.
+/// A warning of a successful call.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct Warning {
-    /// What programs branch on.
+    /// The code, for programs.
     pub code: Cow<'static, str>,
     /// One sentence.
     pub message: String,
 }
 
 impl Warning {
-    /// With its code and one sentence.
+    /// Creates a warning with its code and one sentence.
     pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self { code: code.into(), message: message.into() }
     }
@@ -41,7 +41,7 @@ fn kind(change: Change) -> &'static str {
     }
 }
 
-/// Host directories that commands inside no longer see as they are on the host. A file system that does not answer soon
+/// Finds host directories that were replaced on the host, so that commands inside see another one. A slow file system
 /// delays no command.
 pub async fn replaced_mounts(record: &Record) -> Option<Warning> {
     if record.mounts.is_empty() {
@@ -63,7 +63,7 @@ pub async fn replaced_mounts(record: &Record) -> Option<Warning> {
     Some(Warning::new("mount_replaced", message))
 }
 
-/// Somebody has to look before the host acts on it.
+/// Warns of changes that the user should review before the host acts on them.
 pub fn to_review(review: &Review) -> Option<Warning> {
     let places = review.findings.len();
     if places == 0 && !review.more {

@@ -1,4 +1,4 @@
-//! Directories of the host for a session's workspace: found, allowed, and copied in or bound.
+//! Host directories of a session's workspace: finds and checks them, and copies or bind-mounts them.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::config::{HostMount, MountMode, Workspace};
 use crate::context::Context;
 use crate::failure::{Code, Failure};
 
-/// The workspace inside.
+/// The path of the workspace.
 pub const ROOT: &str = "/workspace";
 
-/// What makes a container another one: directories that are there themselves, and what lies over them.
+/// The bind mounts that identify a container: directories, and what is mounted over them.
 pub fn bound_paths(own: &Workspace) -> Vec<String> {
     let bound = own.mounts.iter().filter(|it| it.mode == MountMode::Bind);
     bound.map(|it| format!("{it:?} {:?}", own.protected)).collect()
 }
 
-/// Copies what the person's settings say into a workspace that is new, and remembers it.
+/// Copies the configured directories into a new workspace, and records that.
 pub fn fill(cx: &Context, user: Ids) -> VolumeInit {
     let cx = cx.clone();
     VolumeInit(Box::new(move |link| Box::pin(async move { filled(&cx, user, &link).await.map_err(Into::into) })))
@@ -35,7 +35,7 @@ async fn filled(cx: &Context, user: Ids, link: &Link) -> Result<(), Failure> {
     Ok(cx.session_containers()?.keep_baseline(&cx.call.session, &baseline).map_err(coracle_lifecycle::Error::from)?)
 }
 
-/// Directories that are there themselves.
+/// Returns the bind mounts.
 pub fn bound(cx: &Context) -> Result<Vec<Mount>, Failure> {
     let bound = cx.config.workspace.mounts.iter().filter(|it| it.mode == MountMode::Bind);
     let root = ContainerPath::parse(ROOT)?;
@@ -51,7 +51,7 @@ pub fn bound(cx: &Context) -> Result<Vec<Mount>, Failure> {
         .collect()
 }
 
-/// A directory as it is copied: found, and allowed.
+/// Returns a directory to copy, after checking that it is allowed.
 pub fn copied_from(mount: &HostMount, cx: &Context) -> Result<workspace::HostMount, Failure> {
     let policy = cx.policy()?;
     let (host, root) = found(mount, cx, &policy)?;
@@ -72,7 +72,7 @@ pub fn copied_from(mount: &HostMount, cx: &Context) -> Result<workspace::HostMou
     })
 }
 
-/// The working directory, as it is copied into a container that is asked for.
+/// Returns the working directory, to be copied into a requested container.
 pub fn working_dir(cx: &Context) -> Result<workspace::HostMount, Failure> {
     let whole = HostMount {
         host_path: cx.config.working_dir(&cx.host).display().to_string(),
@@ -90,22 +90,22 @@ fn place(mount: &HostMount) -> Result<String, Failure> {
     mount.place().map_err(|why| Failure::new(Code::MountInvalid, format!("mount_path: {why}")))
 }
 
-/// The directory, and the allowed one that it lies in.
+/// Returns the directory, and the allowed directory that contains it.
 fn found(mount: &HostMount, cx: &Context, policy: &Policy) -> Result<(HostPath, HostPath), Failure> {
-    let said = mount.host_path.trim();
-    if said.is_empty() {
+    let path = mount.host_path.trim();
+    if path.is_empty() {
         return Err(Failure::new(Code::MountInvalid, "Host mount path must not be empty.").hint("name a directory"));
     }
     let roots: Vec<&PathBuf> = policy.allow_roots.iter().filter(|it| **it != policy.scratch).collect();
     if roots.is_empty() {
         let message = "No allowed host roots configured for mounts.";
-        return Err(denied(message, problem(said, "no directory is allowed")));
+        return Err(denied(message, problem(path, "no directory is allowed")));
     }
-    let outside = || problem(said, "it lies beneath no directory that may be shared");
+    let outside = || problem(path, "it lies beneath no directory that may be shared");
     let missing = |it| denied(OUTSIDE, it);
-    let path = match said.strip_prefix("~/") {
+    let path = match path.strip_prefix("~/") {
         Some(rest) => cx.host.home.join(rest),
-        None => PathBuf::from(said),
+        None => PathBuf::from(path),
     };
     let there = roots.iter().map(|root| root.join(&path)).find(|it| it.is_dir());
     let host =
@@ -113,7 +113,7 @@ fn found(mount: &HostMount, cx: &Context, policy: &Policy) -> Result<(HostPath, 
     if let Some(problem) = policy.host_path_problem("mount", host.real()) {
         return Err(missing(problem));
     }
-    // The innermost: what links may lead to is as little as the person allows.
+    // The innermost one, to restrict the targets of links as much as possible.
     let root = roots.into_iter().filter(|it| host.real().starts_with(it)).max_by_key(|it| it.as_os_str().len());
     let root = root.map_or(Path::new(""), PathBuf::as_path);
     let root = HostPath::open(root).map_err(|_| missing(outside()))?;
@@ -134,7 +134,7 @@ fn no_binds(host: &HostPath) -> Failure {
         .into()
 }
 
-/// A refusal in the words of this place.
+/// Builds a refusal.
 fn denied(message: &str, problem: Problem) -> Failure {
     Failure::from(PolicyRefusal { problems: vec![problem] }).with_message(message)
 }

@@ -1,8 +1,8 @@
-//! The name of an artifact of a registry.
+//! Names of artifacts in a registry.
 
 use coracle_types::failure::{Code, Failure};
 
-/// Where an artifact lies: `registry/namespace/name`, and which of them.
+/// An artifact: `registry/namespace/name`, and its version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Artifact {
     pub(super) registry: String,
@@ -12,10 +12,10 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// Reads `host[:port]/path[:tag][@sha256:…]`; without either it is `:latest`.
+    /// Parses `host[:port]/path[:tag][@sha256:…]`; the default is `:latest`.
     ///
     /// # Errors
-    /// Why it names none, as a fragment.
+    /// The reason, as a fragment.
     pub fn parse(name: &str) -> Result<Self, &'static str> {
         let (named, digest) = name.split_once('@').map_or((name, None), |(named, digest)| (named, Some(digest)));
         let (registry, path) = named.split_once('/').ok_or("it names no registry")?;
@@ -44,14 +44,14 @@ impl Artifact {
         Ok(Self { registry: registry.to_owned(), repository: repository.to_owned(), reference })
     }
 
-    /// Exactly that one.
+    /// Returns the artifact with that digest.
     #[must_use]
     pub fn at(&self, digest: &str) -> Self {
         Self { reference: digest.to_owned(), ..self.clone() }
     }
 
     pub(super) fn url(&self, rest: &str) -> String {
-        // As engines have it: on this very machine there is no certificate.
+        // As in engines: a registry on this host has no certificate.
         let scheme = if self.is_local() { "http" } else { "https" };
         format!("{scheme}://{}/v2/{}/{rest}", self.registry, self.repository)
     }
@@ -78,17 +78,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_which_registry_which_artifact_and_which_of_them() {
+    fn a_name_has_registry_artifact_and_version() {
         let digest = format!("sha256:{}", "a".repeat(64));
-        let told = |name: &str| Artifact::parse(name).map(|it| (it.url(""), it.reference.clone()));
-        let there = |url: &str, reference: &str| Ok((url.to_owned(), reference.to_owned()));
+        let parsed = |name: &str| Artifact::parse(name).map(|it| (it.url(""), it.reference.clone()));
+        let found = |url: &str, reference: &str| Ok((url.to_owned(), reference.to_owned()));
         let go = "https://ghcr.io/v2/devcontainers/features/go/";
-        assert_eq!(told("ghcr.io/devcontainers/features/go"), there(go, "latest"));
-        assert_eq!(told("ghcr.io/devcontainers/features/go:1.2"), there(go, "1.2"));
-        assert_eq!(told(&format!("ghcr.io/devcontainers/features/go:1@{digest}")), there(go, &digest));
-        assert_eq!(told("localhost:5000/go"), there("http://localhost:5000/v2/go/", "latest"));
-        assert_eq!(told("127.0.0.1:5000/a/go:1"), there("http://127.0.0.1:5000/v2/a/go/", "1"));
-        assert_eq!(told("10.0.0.1:5000/go"), there("https://10.0.0.1:5000/v2/go/", "latest"));
+        assert_eq!(parsed("ghcr.io/devcontainers/features/go"), found(go, "latest"));
+        assert_eq!(parsed("ghcr.io/devcontainers/features/go:1.2"), found(go, "1.2"));
+        assert_eq!(parsed(&format!("ghcr.io/devcontainers/features/go:1@{digest}")), found(go, &digest));
+        assert_eq!(parsed("localhost:5000/go"), found("http://localhost:5000/v2/go/", "latest"));
+        assert_eq!(parsed("127.0.0.1:5000/a/go:1"), found("http://127.0.0.1:5000/v2/a/go/", "1"));
+        assert_eq!(parsed("10.0.0.1:5000/go"), found("https://10.0.0.1:5000/v2/go/", "latest"));
         for odd in [
             "go",
             "features/go",
@@ -106,7 +106,7 @@ mod tests {
             "ghcr.io/a@sha256:1",
             "ghcr.io/a@md5:00",
         ] {
-            assert!(told(odd).is_err(), "{odd}");
+            assert!(parsed(odd).is_err(), "{odd}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Which files of a repository a build may see.
+//! Selects the files of a repository that a build may read.
 
-/// Names of directories and files that hold what opens something.
-const KEPT_OUT: &[&str] = &[
+/// Names of directories and files that contain credentials.
+const EXCLUDED: &[&str] = &[
     ".git",
     ".gitconfig",
     ".git-credentials",
@@ -30,26 +30,27 @@ const KEPT_OUT: &[&str] = &[
     "secrets.json",
 ];
 
-/// What names of keys begin with.
+/// Name prefixes of keys.
 const PREFIXES: &[&str] = &[".env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"];
 
-/// What they end with.
+/// Name suffixes of keys.
 const SUFFIXES: &[&str] =
     &[".pem", ".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx", ".ppk", ".ovpn", ".tfstate", ".tfvars", ".env"];
 
-/// Whether a file, by its path in the repository, stays out of every image: `.git`, `.env*`, and what is named like a key.
+/// Whether a file, by its path in the repository, is excluded from every image: `.git`, `.env*`, and names like those
+/// of keys.
 #[must_use]
-pub fn is_kept_out(path: &str) -> bool {
+pub fn is_excluded(path: &str) -> bool {
     path.split('/').any(|name| {
         let name = name.to_ascii_lowercase();
-        KEPT_OUT.contains(&name.as_str())
+        EXCLUDED.contains(&name.as_str())
             || PREFIXES.iter().any(|it| name.starts_with(it))
             || SUFFIXES.iter().any(|it| name.ends_with(it))
     })
 }
 
-/// A path of the repository, from one that is relative to a directory in it. `None` for one that leads out of it. The
-/// repository itself is the empty text.
+/// Resolves a path relative to a directory of the repository. `None` if it leads out of the repository. The repository
+/// itself is the empty text.
 #[must_use]
 pub fn relative(dir: &str, path: &str) -> Option<String> {
     if path.starts_with('/') || path.contains('\0') {
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x64_what_is_named_like_a_key_stays_out_of_every_image() {
+    fn x64_files_named_like_keys_are_excluded_from_every_image() {
         let out = [
             ".git",
             ".git/config",
@@ -91,17 +92,17 @@ mod tests {
             "prod.env",
         ];
         for path in out {
-            assert!(is_kept_out(path), "{path}");
+            assert!(is_excluded(path), "{path}");
         }
         for path in
             ["Dockerfile", "src/env.rs", ".gitignore", ".github/ci.yml", "keys.md", "environment", "a/.dockerignore"]
         {
-            assert!(!is_kept_out(path), "{path}");
+            assert!(!is_excluded(path), "{path}");
         }
     }
 
     #[test]
-    fn a_path_leads_nowhere_out_of_the_repository() {
+    fn a_path_does_not_lead_out_of_the_repository() {
         let cases = [
             ((".devcontainer", ".."), Some("")),
             ((".devcontainer", "Dockerfile"), Some(".devcontainer/Dockerfile")),
@@ -111,8 +112,8 @@ mod tests {
             (("", "/etc"), None),
             (("a", "b\0"), None),
         ];
-        for ((dir, path), told) in cases {
-            assert_eq!(relative(dir, path).as_deref(), told, "{dir} {path}");
+        for ((dir, path), expected) in cases {
+            assert_eq!(relative(dir, path).as_deref(), expected, "{dir} {path}");
         }
     }
 }

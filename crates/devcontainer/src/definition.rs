@@ -1,4 +1,4 @@
-//! What a file asks for.
+//! The parsed `devcontainer.json`.
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use crate::feature::Feature;
 use crate::mounts::MountRequest;
 use crate::variables;
 
-/// A larger file is none.
+/// Maximum size of a file.
 pub const MAX_BYTES: usize = 256 << 10;
 
-/// What a file asks for, checked as far as the file alone can tell.
+/// The content of a file, validated as far as that depends on the file alone.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Devcontainer {
     /// The image.
     pub image: Option<ImageRef>,
-    /// How an image is built, in place of one.
+    /// How to build an image instead.
     pub build: Option<Build>,
-    /// What is put on the image, in the order of their names.
+    /// Features to install, ordered by name.
     pub features: Vec<Feature>,
-    /// Who runs commands: `remoteUser`, else `containerUser`.
+    /// The exec user: `remoteUser`, else `containerUser`.
     pub user: Option<String>,
-    /// Where the worktree is to be found as well.
+    /// A further path at which the worktree is visible.
     pub workspace_folder: Option<ContainerPath>,
-    /// What is seen inside beside the worktree.
+    /// Mounts besides the worktree.
     pub mounts: Vec<MountRequest>,
-    /// What everything inside finds in its environment.
+    /// Variables of all processes.
     pub container_env: BTreeMap<String, Option<String>>,
-    /// What commands find over that. `None` takes a variable away.
+    /// Variables of commands, which override those. `None` unsets a variable.
     pub remote_env: BTreeMap<String, Option<String>>,
     /// Commands.
     pub hooks: BTreeMap<LifecycleStage, Hook>,
-    /// Ports of services inside, as they are written.
+    /// Ports of services inside, as written in the file.
     pub forward_ports: Vec<String>,
-    /// What it says it needs.
+    /// The requirements for the host.
     pub needs: HostRequirements,
     /// `devcontainer_ignored`.
     pub warnings: Vec<SandboxWarning>,
@@ -47,15 +47,15 @@ pub struct Devcontainer {
 pub struct Build {
     /// The Dockerfile.
     pub dockerfile: String,
-    /// What it may copy from.
+    /// The build context.
     pub context: String,
-    /// Values of its arguments.
+    /// Build arguments.
     pub args: BTreeMap<String, String>,
-    /// The stage that is meant.
+    /// The target stage.
     pub target: Option<String>,
 }
 
-/// What a file says it needs of the host.
+/// Requirements for the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostRequirements {
     /// Cores.
@@ -69,7 +69,7 @@ pub struct HostRequirements {
 }
 
 impl Devcontainer {
-    /// What commands find in their environment beside what the image says.
+    /// The environment of commands besides the image's.
     #[must_use]
     pub fn env(&self, image: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut known = image.clone();
@@ -92,7 +92,7 @@ impl Devcontainer {
     }
 }
 
-/// When commands of a file run. In this order.
+/// When commands of a file run, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum LifecycleStage {
     /// Once for each container.
@@ -110,10 +110,10 @@ pub enum LifecycleStage {
 }
 
 impl LifecycleStage {
-    /// All of them, in order.
+    /// All stages, in order.
     pub const ALL: [Self; 4] = [Self::OnCreate, Self::UpdateContent, Self::PostCreate, Self::PostStart];
 
-    /// The property's name.
+    /// The name of the property.
     #[must_use]
     pub fn property(self) -> &'static str {
         match self {
@@ -134,6 +134,6 @@ impl LifecycleStage {
 pub enum Hook {
     /// One.
     One(Command),
-    /// Several at once, by name.
+    /// Several concurrently, by name.
     Together(BTreeMap<String, Command>),
 }

@@ -1,4 +1,4 @@
-//! What a Dockerfile is made from, and what in it would reach beyond the build.
+//! Reads the base images of a Dockerfile, and refuses instructions with effects beyond the build.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use coracle_types::ImageRef;
 
 use crate::refusal::DeniedProperty;
 
-/// What a Dockerfile needs.
+/// The result of reading a Dockerfile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dockerfile {
-    /// Images that it begins with or copies from.
+    /// Base images, and images that files are copied from.
     pub bases: BTreeSet<ImageRef>,
 }
 
-/// Reads one. It is built without BuildKit, so no frontend image is fetched; what only Podman accepts is refused.
-/// Whatever the engines could read in another way than this is refused, too.
+/// Reads a Dockerfile. It is built without BuildKit, so no frontend image is pulled; syntax that only Podman accepts is
+/// refused. Syntax that the engines could interpret differently is refused, too.
 ///
 /// # Errors
-/// Each instruction that is not granted.
+/// Each refused instruction.
 pub fn dockerfile(text: &str, args: &BTreeMap<String, String>) -> Result<Dockerfile, Vec<DeniedProperty>> {
     let lines = plain_lines(text).and_then(|it| no_directive(&it).map(|()| it)).and_then(|it| logical_lines(&it));
     let lines = lines.map_err(|why| vec![refusal(why)])?;
@@ -41,10 +41,10 @@ fn refusal(why: &str) -> DeniedProperty {
     DeniedProperty::new("build.dockerfile", "devcontainer.dockerfile", why)
 }
 
-/// Its lines, in which there is no white-space but blanks and tabs.
+/// Splits it into lines, which contain no white-space except blanks and tabs.
 fn plain_lines(text: &str) -> Result<Vec<&str>, &'static str> {
     let lines: Vec<_> = text.split('\n').map(|it| it.strip_suffix('\r').unwrap_or(it)).collect();
-    // Engines do not agree on what of this they drop. The last is the mark that some editors begin a file with.
+    // Engines differ in which of these they drop. The last one is the byte order mark.
     let odd = |c: char| c != '\t' && (c.is_control() || (c.is_whitespace() && !c.is_ascii()) || c == '\u{feff}');
     if lines.iter().any(|it| it.contains(odd)) {
         return Err("it has control characters, or white-space that is neither a blank nor a tab");
@@ -52,7 +52,7 @@ fn plain_lines(text: &str) -> Result<Vec<&str>, &'static str> {
     Ok(lines)
 }
 
-/// Comments at the begin that tell an engine to read the rest in another way.
+/// Refuses comments at the start that change how an engine parses the rest.
 fn no_directive(lines: &[&str]) -> Result<(), &'static str> {
     let comments = lines.iter().map(|it| it.trim()).take_while(|it| it.is_empty() || it.starts_with('#'));
     for comment in comments {
@@ -70,7 +70,7 @@ fn no_directive(lines: &[&str]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Instructions with their continuations, without comments: joined as the engines do it.
+/// Joins continued instructions as the engines do, and removes comments.
 fn logical_lines(all: &[&str]) -> Result<Vec<String>, &'static str> {
     let (mut lines, mut open) = (Vec::new(), None::<String>);
     for line in all {
@@ -88,17 +88,17 @@ fn logical_lines(all: &[&str]) -> Result<Vec<String>, &'static str> {
     Ok(lines)
 }
 
-/// What would make one word of several, or the other way round.
+/// Whether quotes or escapes could join or split words.
 fn is_quoted(text: &str) -> bool {
     text.contains(['\\', '"', '\''])
 }
 
-/// The options that an instruction begins with.
+/// Returns the options of an instruction.
 fn options(rest: &str) -> impl Iterator<Item = &str> {
     rest.split_whitespace().take_while(|it| it.starts_with("--"))
 }
 
-/// What follows them.
+/// Returns the text after the options.
 fn operands(rest: &str) -> &str {
     let mut rest = rest.trim();
     while rest.starts_with("--") {
@@ -107,7 +107,7 @@ fn operands(rest: &str) -> &str {
     rest
 }
 
-/// A repository that `ADD` would fetch.
+/// Whether `ADD` would fetch a git repository.
 fn is_git(word: &str) -> bool {
     let address = word.split_once('#').map_or(word, |it| it.0);
     address.ends_with(".git") || word.split_once('@').is_some_and(|it| it.1.contains(':'))
@@ -115,7 +115,7 @@ fn is_git(word: &str) -> bool {
 
 struct DockerfileReader<'a> {
     args: &'a BTreeMap<String, String>,
-    /// Arguments that count for `FROM`.
+    /// Values of arguments that `FROM` uses.
     values: BTreeMap<String, String>,
     stages: Vec<Option<String>>,
     it: Dockerfile,
@@ -143,7 +143,7 @@ impl DockerfileReader<'_> {
         }
     }
 
-    /// What a build of this image makes of it.
+    /// Checks an `ONBUILD` instruction.
     fn later(&mut self, rest: &str) {
         match word_of(rest).0.to_ascii_uppercase().as_str() {
             "FROM" | "ONBUILD" | "ARG" => self.refuse("`ONBUILD` takes no instruction of that kind"),
@@ -176,10 +176,10 @@ impl DockerfileReader<'_> {
         self.stages.push(name);
     }
 
-    /// An image, unless it is a stage of before.
+    /// Adds a base image, unless it is an earlier stage.
     fn base(&mut self, text: &str) {
         let Some(image) = self.filled(text) else {
-            return self.refuse(&format!("`{}` names no image that can be told beforehand", text.escape_debug()));
+            return self.refuse(&format!("`{}` is not an image that is known before the build", text.escape_debug()));
         };
         let stage = image.to_ascii_lowercase();
         let number = image.parse::<usize>().is_ok_and(|it| it < self.stages.len());
@@ -199,14 +199,14 @@ impl DockerfileReader<'_> {
         }
         for from in options(rest).filter_map(|it| it.strip_prefix("--from=")) {
             if from.contains('$') {
-                self.refuse("`COPY --from` names no image that can be told beforehand");
+                self.refuse("`COPY --from` is not an image that is known before the build");
             } else {
                 self.base(from);
             }
         }
     }
 
-    /// The builder would fetch it, from anywhere that the host can reach.
+    /// Refuses URLs, which the builder would download from anywhere that the host can reach.
     fn add(&mut self, rest: &str) {
         self.no_heredoc(rest);
         let text = operands(rest);
@@ -226,7 +226,7 @@ impl DockerfileReader<'_> {
         }
     }
 
-    /// What it holds would be read as instructions, or the other way round.
+    /// Refuses heredocs, whose lines could be parsed as instructions.
     fn no_heredoc(&mut self, rest: &str) {
         let begins = |it: &str| it.starts_with(|c: char| !c.is_whitespace() && c != '<');
         if rest.split("<<").skip(1).any(begins) {
@@ -234,7 +234,7 @@ impl DockerfileReader<'_> {
         }
     }
 
-    /// `$NAME`, `${NAME}` and `${NAME:-default}`; nothing when one is not known.
+    /// Expands `$NAME`, `${NAME}` and `${NAME:-default}`; none if a name is unknown.
     fn filled(&self, text: &str) -> Option<String> {
         let (mut filled, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once('$') {
@@ -259,7 +259,7 @@ impl DockerfileReader<'_> {
     }
 }
 
-/// The first word, and what follows.
+/// Splits off the first word.
 fn word_of(line: &str) -> (&str, &str) {
     let line = line.trim();
     line.split_once(char::is_whitespace).unwrap_or((line, ""))
@@ -271,13 +271,14 @@ mod tests {
 
     fn bases(text: &str) -> Result<Vec<String>, Vec<String>> {
         let args = [("VARIANT".to_owned(), "3.13".to_owned())].into();
-        let told = dockerfile(text, &args);
-        told.map(|it| it.bases.iter().map(ToString::to_string).collect())
+        let parsed = dockerfile(text, &args);
+        parsed
+            .map(|it| it.bases.iter().map(ToString::to_string).collect())
             .map_err(|all| all.into_iter().map(|it| it.message).collect())
     }
 
     #[test]
-    fn every_image_that_is_needed_is_known_before_the_build() {
+    fn all_images_are_known_before_the_build() {
         let cases = [
             ("FROM busybox:1\nRUN echo hi\n", vec!["busybox:1"]),
             (
@@ -289,15 +290,15 @@ mod tests {
             ("FROM scratch\nCOPY --from=golang:1 /a /b\nCOPY --chown=1 --from=0 /a /b\n", vec!["golang:1"]),
             ("FROM \\\n # note\n\n busybox:2 \\\n AS x\nCOPY --from=X / /\n", vec!["busybox:2"]),
         ];
-        for (text, told) in cases {
-            assert_eq!(bases(text).unwrap(), told, "{text}");
+        for (text, expected) in cases {
+            assert_eq!(bases(text).unwrap(), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_reaches_beyond_the_build_is_refused() {
+    fn effects_beyond_the_build_are_refused() {
         let cases = [
-            ("FROM $UNKNOWN", "names no image"),
+            ("FROM $UNKNOWN", "is not an image"),
             ("RUN echo", "begins with no image"),
             ("FROM x\nRUN --mount=type=bind,from=y cat /z", "`RUN` takes no options"),
             ("FROM x\nRUN \\\n --network=host curl y", "`RUN` takes no options"),
@@ -307,7 +308,7 @@ mod tests {
             ("FROM x\nONBUILD ADD git@e.com:a /a", "`ADD` takes files"),
             ("FROM x\nRUN <<EOF\necho\nEOF", "heredocs"),
             ("# escape=`\nFROM x", "escape character"),
-            ("FROM x\nCOPY --from=$Y /a /b", "names no image"),
+            ("FROM x\nCOPY --from=$Y /a /b", "is not an image"),
             ("FROM x\nRUN <<1\necho\n1", "heredocs"),
             ("FROM x\nADD [\"a\", \"$U\",\"/a\"]", "`ADD` takes files"),
             ("FROM x\nADD e.com/a.git#main /a", "`ADD` takes files"),
@@ -316,13 +317,13 @@ mod tests {
             ("ARG C=evil\nARG C\nFROM ${C:-good}", "once"),
         ];
         for (text, why) in cases {
-            let told = bases(text).unwrap_err();
-            assert!(told.iter().any(|it| it.contains(why)), "{text}: {told:?}");
+            let messages = bases(text).unwrap_err();
+            assert!(messages.iter().any(|it| it.contains(why)), "{text}: {messages:?}");
         }
     }
 
     #[test]
-    fn what_engines_could_read_in_another_way_is_refused() {
+    fn ambiguous_syntax_is_refused() {
         let cases = [
             ("FROM x\nRU\\\nN --network=host x", "middle of a word"),
             ("FROM x\nA\\\nDD http://x /", "middle of a word"),
@@ -344,20 +345,20 @@ mod tests {
             ("FROM x\nADD ht\"tp:\"//h/[ /", "`ADD` takes files"),
             ("FROM x\nCOPY --fr\\om=evil a b", "plain words"),
             ("FROM x\nCOPY --\"from\"=evil a b", "plain words"),
-            ("FROM x\nCOPY --from=$X a b", "names no image"),
+            ("FROM x\nCOPY --from=$X a b", "is not an image"),
             ("FROM --platform=a\\ b evil", "plain words"),
             ("FROM x\nONBUILD FROM y AS evil", "`ONBUILD`"),
             ("FROM x\nINCLUDE y", "no instruction"),
         ];
         for (text, why) in cases {
-            let told = bases(text).unwrap_err();
-            assert!(told.iter().any(|it| it.contains(why)), "{text}: {told:?}");
+            let messages = bases(text).unwrap_err();
+            assert!(messages.iter().any(|it| it.contains(why)), "{text}: {messages:?}");
         }
         assert_eq!(bases("FROM x\nCOPY --from=a --from=b:2 /a /b").unwrap(), ["a", "b:2", "x"]);
     }
 
     #[test]
-    fn what_people_write_every_day_is_read() {
+    fn common_dockerfiles_are_accepted() {
         let text = "# syntax=docker/dockerfile:1\n\nFROM debian:12 AS base\r\nENV A=\"b c\" D='e' \\\n    PATH=/x:$PATH\n\
             RUN apt-get update \\\n    && apt-get install -y --no-install-recommends git \\  \n    # why\n\n# and\n\
             \t&& echo \"a \\\"b\\\"\" > /x \\\n    && rm -rf /var/lib/apt/lists/*\nSHELL [\"/bin/bash\", \"-c\"]\n\

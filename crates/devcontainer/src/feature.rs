@@ -15,26 +15,26 @@ use crate::{context, json};
 /// A requested feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// As it is written: `./x`, or `registry/namespace/id:tag`.
+    /// As written: `./x`, or `registry/namespace/id:tag`.
     pub name: String,
     /// Its options.
     pub options: BTreeMap<String, String>,
 }
 
-/// Where a feature lies.
+/// The location of a feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureLocation {
-    /// In that directory of the repository.
+    /// A directory of the repository.
     Repository(String),
     /// In a registry.
     Registry(Artifact),
 }
 
-/// The setting that lists features of registries.
+/// The setting that allows features from registries.
 pub const ALLOWED_FEATURES: &str = "sandbox.features_allow";
 
 impl Feature {
-    /// An object, or the one word that is its version.
+    /// Parses options: an object, or a version.
     pub(super) fn read(name: &str, options: &Value) -> Result<Self, String> {
         let options = match options {
             Value::Object(all) => all
@@ -48,10 +48,11 @@ impl Feature {
         Ok(Self { name: name.to_owned(), options })
     }
 
-    /// Where it lies. `dir` is the file's directory, and `is_allowed` the user's list of features from registries.
+    /// Returns its location. `dir` is the file's directory, and `is_allowed` checks the user's list of features from
+    /// registries.
     ///
     /// # Errors
-    /// One that lies outside, or comes from elsewhere and is not on the person's list.
+    /// A feature outside of the repository, or from a registry and not on the list.
     pub fn place(&self, dir: &str, is_allowed: impl Fn(&str) -> bool) -> Result<FeatureLocation, DeniedProperty> {
         let refuse = |message: &str| {
             let property = format!("features.{}", self.name);
@@ -59,7 +60,7 @@ impl Feature {
         };
         if self.name.starts_with("./") || self.name.starts_with("../") {
             return match context::relative(dir, &self.name) {
-                Some(path) if !path.is_empty() && !context::is_kept_out(&path) => Ok(FeatureLocation::Repository(path)),
+                Some(path) if !path.is_empty() && !context::is_excluded(&path) => Ok(FeatureLocation::Repository(path)),
                 _ => refuse("it lies outside the repository"),
             };
         }
@@ -69,13 +70,13 @@ impl Feature {
         Artifact::parse(&self.name).map(FeatureLocation::Registry).or_else(refuse)
     }
 
-    /// It in whatever version.
+    /// Its name without a version.
     fn id(&self) -> &str {
         unversioned(&self.name)
     }
 }
 
-/// A name without its tag and its digest.
+/// Removes tag and digest from a name.
 fn unversioned(name: &str) -> &str {
     let name = name.split_once('@').map_or(name, |it| it.0);
     match name.rsplit_once(':') {
@@ -84,11 +85,11 @@ fn unversioned(name: &str) -> &str {
     }
 }
 
-/// Features in the order in which they are put on an image: as they come, but each behind those that it says it comes
-/// after, if these are there. Answers their numbers.
+/// Returns the order in which features are installed, as indices: as given, but each after those that it has to follow,
+/// if they are present.
 ///
 /// # Errors
-/// `devcontainer_invalid` where some wait for each other.
+/// `devcontainer_invalid` for a circular order.
 pub fn in_order(all: &[(&Feature, &FeatureFile)]) -> Result<Vec<usize>> {
     let mut left: Vec<usize> = (0..all.len()).collect();
     let mut ordered = Vec::new();
@@ -107,23 +108,23 @@ pub fn in_order(all: &[(&Feature, &FeatureFile)]) -> Result<Vec<usize>> {
     Ok(ordered)
 }
 
-/// `devcontainer-feature.json`.
+/// A parsed `devcontainer-feature.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeatureFile {
     /// Default values of options.
     pub defaults: BTreeMap<String, String>,
-    /// What the image has in its environment from then on.
+    /// Variables that the image gets.
     pub env: BTreeMap<String, String>,
-    /// Features behind which it comes, if they are there.
+    /// Features that it has to follow, if they are present.
     pub after: Vec<String>,
-    /// What has no effect here.
+    /// Properties without effect.
     pub warnings: Vec<SandboxWarning>,
 }
 
-/// Reads what a feature says of itself.
+/// Parses the description of a feature.
 ///
 /// # Errors
-/// `devcontainer_invalid`, or `devcontainer_refused` for what no file gets.
+/// `devcontainer_invalid`, or `devcontainer_refused` for properties that are never granted.
 pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
     let (_, all) = json::object(bytes)?;
     let mut file = FeatureFile::default();
@@ -188,7 +189,7 @@ pub fn feature_file(name: &str, bytes: &[u8]) -> Result<FeatureFile> {
     if refusals.is_empty() { Ok(file) } else { Err(crate::refusal::refused(&refusals)) }
 }
 
-/// The variable that tells a feature's script of an option.
+/// The name of the variable for an option of a feature's script.
 #[must_use]
 pub fn variable_of(option: &str) -> String {
     let word: String =
@@ -197,7 +198,7 @@ pub fn variable_of(option: &str) -> String {
     if rest.len() == word.len() { word } else { format!("_{rest}") }
 }
 
-/// The script gets it as a variable, so its name has to give one.
+/// Validates the name of an option, which becomes a variable.
 fn option_name(option: &str) -> Result<String, String> {
     if option.contains(char::is_control) || variable(&variable_of(option)).is_err() {
         return Err(format!("has `{}`, which is no name of an option", option.escape_debug()));
@@ -214,9 +215,9 @@ fn option_of(value: &Value) -> Result<String, String> {
     }
 }
 
-/// Options as they are given, over their defaults.
+/// Options as given, merged with the defaults.
 impl FeatureFile {
-    /// What the script finds in its environment.
+    /// The environment of the script.
     #[must_use]
     pub fn environment(&self, feature: &Feature, variables: &Variables) -> BTreeMap<String, String> {
         let mut options = self.defaults.clone();
@@ -235,22 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn features_lie_in_the_repository_or_are_on_the_list() {
+    fn features_are_in_the_repository_or_on_the_list() {
         let allowed = |name: &str| name.starts_with("ghcr.io/devcontainers/features/go") || name.starts_with("go");
-        let told = |name: &str| named(name).place(".devcontainer", allowed).map_err(|it| it.message);
-        assert_eq!(told("./tool"), Ok(FeatureLocation::Repository(".devcontainer/tool".into())));
-        assert_eq!(told("../shared/tool"), Ok(FeatureLocation::Repository("shared/tool".into())));
+        let located = |name: &str| named(name).place(".devcontainer", allowed).map_err(|it| it.message);
+        assert_eq!(located("./tool"), Ok(FeatureLocation::Repository(".devcontainer/tool".into())));
+        assert_eq!(located("../shared/tool"), Ok(FeatureLocation::Repository("shared/tool".into())));
         for version in ["", ":1", &format!("@sha256:{}", "a".repeat(64))] {
             let name = format!("ghcr.io/devcontainers/features/go{version}");
-            assert_eq!(told(&name), Ok(FeatureLocation::Registry(Artifact::parse(&name).unwrap())), "{name}");
+            assert_eq!(located(&name), Ok(FeatureLocation::Registry(Artifact::parse(&name).unwrap())), "{name}");
         }
-        assert!(told("ghcr.io/devcontainers/features/node:1").unwrap_err().contains("list"));
-        assert!(told("../../outside").unwrap_err().contains("outside"));
-        assert!(told("go").unwrap_err().contains("registry"));
+        assert!(located("ghcr.io/devcontainers/features/node:1").unwrap_err().contains("list"));
+        assert!(located("../../outside").unwrap_err().contains("outside"));
+        assert!(located("go").unwrap_err().contains("registry"));
     }
 
     #[test]
-    fn each_comes_behind_those_that_it_names_and_a_circle_is_told() {
+    fn each_feature_follows_those_that_it_names_and_a_circle_is_reported() {
         let file = |after: &[&str]| {
             let after = after.iter().map(|it| (*it).to_owned()).collect();
             FeatureFile { after, ..FeatureFile::default() }
@@ -300,14 +301,14 @@ mod tests {
     }
 
     #[test]
-    fn options_are_told_by_variables_over_their_defaults() {
+    fn options_are_passed_as_variables_over_their_defaults() {
         assert_eq!(["version", "install-tools", "1x"].map(variable_of), ["VERSION", "INSTALL_TOOLS", "_X"]);
         let file = br#"{ "id": "t", "options": { "version": { "type": "string", "default": "1" }, "fast": { "default": false } },
             "containerEnv": { "T": "1" }, "entrypoint": "/x" }"#;
         let file = feature_file("./t", file).unwrap();
         let feature = Feature::read("./t", &serde_json::json!({ "version": "2" })).unwrap();
-        let told = file.environment(&feature, &Variables::default());
-        assert_eq!(told, BTreeMap::from([("FAST".into(), "false".into()), ("VERSION".into(), "2".into())]));
+        let env = file.environment(&feature, &Variables::default());
+        assert_eq!(env, BTreeMap::from([("FAST".into(), "false".into()), ("VERSION".into(), "2".into())]));
         assert_eq!((file.env["T"].as_str(), file.warnings.len()), ("1", 1));
         assert!(feature_file("./t", br#"{ "privileged": true }"#).is_err());
     }

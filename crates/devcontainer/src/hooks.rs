@@ -1,4 +1,4 @@
-//! Commands of a file, run inside as the agent.
+//! Runs the commands of a file inside, as the agent.
 
 use std::time::{Duration, Instant};
 
@@ -10,43 +10,43 @@ use tokio_util::sync::CancellationToken;
 
 use crate::definition::{Hook, LifecycleStage};
 
-/// None may take longer.
-const WITHIN: Duration = Duration::from_secs(15 * 60);
+/// Timeout of each command.
+const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// Bytes of a command's output in a report.
-const TOLD: usize = 4096;
+/// Maximum size of a command's output in a report.
+const MAX_OUTPUT: usize = 4096;
 
-/// Who runs commands, and where.
+/// The user and the directory of commands.
 #[derive(Clone, Debug)]
 pub struct RunAs<'a> {
-    /// The way in.
+    /// The link to the guest.
     pub link: &'a Link,
     /// The agent.
     pub user: Ids,
     /// The worktree.
     pub workdir: ContainerPath,
-    /// Ends what runs.
+    /// Ends the running command.
     pub cancel: CancellationToken,
 }
 
-/// What became of a command.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandRan {
     /// The property.
     pub stage: LifecycleStage,
-    /// Its name among those that ran at once.
+    /// Its name, if several ran concurrently.
     pub name: Option<String>,
     /// Its exit code, if it ended by itself.
     pub exit_code: Option<u8>,
     /// Why it failed, if it did.
     pub error: Option<String>,
-    /// The end of what it printed.
+    /// The end of its output.
     pub output: String,
     /// How long it took.
     pub duration_ms: u64,
 }
 
-/// Runs the commands of a stage, to their end. The result names one that fails.
+/// Runs the commands of a stage to their end. Failed commands are in the result.
 pub async fn run(stage: LifecycleStage, hook: &Hook, who: &RunAs<'_>) -> Vec<CommandRan> {
     match hook {
         Hook::One(command) => vec![one(stage, None, command, who).await],
@@ -57,8 +57,8 @@ pub async fn run(stage: LifecycleStage, hook: &Hook, who: &RunAs<'_>) -> Vec<Com
 async fn one(stage: LifecycleStage, name: Option<&String>, command: &Command, who: &RunAs<'_>) -> CommandRan {
     let begun = Instant::now();
     let exec = Exec {
-        limits: ExecLimits { total: Some(WITHIN), ..ExecLimits::default() },
-        keep_bytes: 2 * TOLD,
+        limits: ExecLimits { total: Some(TIMEOUT), ..ExecLimits::default() },
+        keep_bytes: 2 * MAX_OUTPUT,
         cancel: who.cancel.clone(),
         ..Exec::new(command.clone(), who.user, who.workdir.clone())
     };
@@ -68,10 +68,10 @@ async fn one(stage: LifecycleStage, name: Option<&String>, command: &Command, wh
                 Exit::Code(0) => (Some(0), None),
                 Exit::Code(code) => (Some(code), Some(format!("exit {code}"))),
                 Exit::Cancelled => (None, Some("cancelled".to_owned())),
-                _ => (None, Some(format!("not done within {} s", WITHIN.as_secs()))),
+                _ => (None, Some(format!("not done within {} s", TIMEOUT.as_secs()))),
             };
             let printed = [it.stdout.bytes(), it.stderr.bytes()].concat();
-            let end = &printed[printed.len().saturating_sub(TOLD)..];
+            let end = &printed[printed.len().saturating_sub(MAX_OUTPUT)..];
             (exit, error, Excerpt::from_bytes(end).to_string())
         }
         Err(err) => (None, Some(err.to_string()), String::new()),

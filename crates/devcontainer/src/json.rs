@@ -1,4 +1,4 @@
-//! JSON as people write it: with comments and trailing commas, and nothing else that is none.
+//! Parses JSON with comments and trailing commas, and no other extension.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const READS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// The object that a file is.
+/// Parses the object of a file.
 ///
 /// # Errors
 /// `devcontainer_invalid` with line and column.
@@ -53,7 +53,7 @@ pub(super) fn object(bytes: &[u8]) -> Result<(Places, Map<String, Value>)> {
     Ok((places, all))
 }
 
-/// Line and column of a byte.
+/// Returns line and column of a byte offset.
 fn place(text: &str, at: usize) -> (usize, usize) {
     let before = &text[..at.min(text.len())];
     let line = before.rsplit('\n').next().unwrap_or_default();

@@ -1,10 +1,11 @@
-//! A repository's `devcontainer.json`: the request of a stranger, read whole before anything is done.
+//! A repository's `devcontainer.json`: an untrusted request, validated completely before any of it is applied.
 //!
-//! [`read`](file::read) makes a [`Devcontainer`](file::Devcontainer) of a file, or says what cannot be granted. The caller
-//! that makes images and containers applies it; its commands run by [`hooks::run`], as the exec user, in the container.
+//! [`read`](file::read) parses a file to a [`Devcontainer`](file::Devcontainer), or returns what is refused. The caller
+//! that builds images and creates containers applies it; [`hooks::run`] runs its commands as the exec user, in the
+//! container.
 //!
-//! **Invariant:** nothing of a file that is refused is done: every refusal is known before the first act.
-//! **Invariant:** no command of a file runs on the host, and none runs as root but while an image is built.
+//! **Invariant:** nothing of a refused file is applied: all refusals are known before the first act.
+//! **Invariant:** no command of a file runs on the host, and none runs as root except while an image is built.
 //!
 //! ```
 //! use coracle_devcontainer::file::{Variables, read};
@@ -39,14 +40,14 @@ mod variables;
 
 /// The file: where it lies, what it says, and what its variables stand for.
 pub mod file {
-    pub use crate::context::{is_kept_out, relative};
+    pub use crate::context::{is_excluded, relative};
     pub use crate::definition::{Build, Devcontainer, Hook, HostRequirements, LifecycleStage, MAX_BYTES};
     pub use crate::properties::read;
     pub use crate::search::{DevcontainerSearch, find};
     pub use crate::variables::Variables;
 }
 
-/// Features: what the file says of each, its own description, its order, and its registry.
+/// Features: their options, their descriptions, their order, and their registry.
 pub mod features {
     pub use crate::artifact::Artifact;
     pub use crate::feature::{

@@ -1,41 +1,41 @@
-//! `mounts`, in both of the ways in which they are written.
+//! Parses `mounts`, in both forms.
 
 use coracle_types::ContainerPath;
 use serde_json::Value;
 
-/// What a file wants to see inside.
+/// A requested mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountRequest {
-    /// Of what kind.
+    /// Its kind and source.
     pub kind: MountKind,
-    /// Where it appears.
+    /// Its path inside.
     pub at: ContainerPath,
-    /// It is not to be written.
+    /// Whether it is read-only.
     pub read_only: bool,
 }
 
-/// Kinds of mounts, with what each comes from.
+/// Kinds of mounts, with their sources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountKind {
     /// A directory or file of the host.
     Bind(String),
-    /// A place that stays as long as the sandbox, by its name.
+    /// A named directory that lasts as long as the sandbox.
     Volume(String),
-    /// Memory.
+    /// A directory in memory.
     Tmpfs,
 }
 
-/// Where nothing of a file's may be put: what the kernel and the guest have there, the system's settings, and all that
-/// lies below the work of agents.
+/// Paths at or below which nothing may be mounted: those of the kernel and the guest, the system's settings, and the
+/// agents' work.
 const COVERED: [&str; 7] = ["/.coracle", "/proc", "/sys", "/dev", "/etc", "/run", "/workspace"];
 
-/// Whether something may be put at a place.
+/// Whether a path may be a mount point.
 pub(super) fn may_be_put_at(at: &ContainerPath) -> bool {
     let odd = at.as_str() == "/" || at.as_str().contains([',', ':']);
     !odd && !COVERED.iter().any(|it| at.is_beneath(it))
 }
 
-/// Reads one.
+/// Parses a mount.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -58,7 +58,7 @@ pub(super) fn read(value: &Value) -> Result<MountRequest, String> {
             "target" | "destination" | "dst" => target = Some(value),
             "type" => kind = Some(value),
             "readonly" | "ro" => read_only = value != "false",
-            // How Docker Desktop copies; the size of memory is ours to decide.
+            // Copy options of Docker Desktop are ignored; Coracle sets the size of memory.
             "consistency" | "external" | "tmpfs-size" | "tmpfs-mode" | "bind-propagation" => {}
             other => return Err(format!("has `{other}`, which is not known")),
         }
@@ -87,7 +87,7 @@ fn word(value: &Value) -> Result<String, String> {
     }
 }
 
-/// The name of a volume that has none: that of its place, since a container has one volume there.
+/// Names an anonymous volume after its path, since a container has one volume there.
 fn anonymous_name(at: &ContainerPath) -> String {
     let mut name = String::from("anonymous-");
     for byte in at.as_str().trim_start_matches('/').bytes() {
@@ -100,7 +100,7 @@ fn anonymous_name(at: &ContainerPath) -> String {
     name
 }
 
-/// It becomes the name of a directory.
+/// Validates the name of a volume, which becomes that of a directory.
 fn volume_name(name: String) -> Result<String, String> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_.-".contains(&b);
     let fits = name.len() <= 128 && name.bytes().all(plain) && name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_read_as_text_and_as_objects() {
+    fn mounts_are_parsed_as_text_and_as_objects() {
         let ask = |kind, at: &str, read_only| MountRequest { kind, at: ContainerPath::parse(at).unwrap(), read_only };
         let cases = [
             (json!("source=/a,target=/b,type=bind,readonly"), ask(MountKind::Bind("/a".into()), "/b", true)),
@@ -134,8 +134,8 @@ mod tests {
                 ask(MountKind::Bind("/".into()), "/host", false),
             ),
         ];
-        for (value, told) in cases {
-            assert_eq!(read(&value), Ok(told), "{value}");
+        for (value, expected) in cases {
+            assert_eq!(read(&value), Ok(expected), "{value}");
         }
         for bad in [
             json!(7),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_over_what_is_ours_or_the_kernels() {
+    fn no_mount_covers_paths_of_coracle_or_the_kernel() {
         for at in ["/", "/proc/x", "/.coracle", "/etc/ssh", "/workspace/worktrees", "/run", "/a:b", "/a,b"] {
             assert!(!may_be_put_at(&ContainerPath::parse(at).unwrap()), "{at}");
         }

@@ -1,4 +1,4 @@
-//! The table of properties: what each is, and which are refused.
+//! The table of properties: how each is parsed, and which are refused.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::value::{line_of, list_of, object_of, text_of, variable};
 use crate::variables::Variables;
 use crate::{json, mounts};
 
-/// They say how editors look, or when they begin.
+/// Properties that only concern editors.
 const WITHOUT_EFFECT: &[&str] =
     &["$schema", "name", "customizations", "portsAttributes", "waitFor", "shutdownAction", "postAttachCommand"];
 
-/// Asked for and never given, however they are written, unless they ask for nothing.
+/// Properties that are refused in every form, unless their value is empty.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("initializeCommand", "devcontainer.host_command", "it would run on the host"),
     ("privileged", "devcontainer.privileged", "a container that is privileged is no wall"),
@@ -28,8 +28,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("workspaceMount", "devcontainer.workspace_mount", "the worktree lies in the sandbox's own volume"),
 ];
 
-/// Variables that decide how our own programs inside work.
-const OURS: &[&str] = &["GIT_", "CORACLE_", "LD_", "LLM_PROXY_URL"];
+/// Prefixes of variables that control Coracle's own programs inside.
+const RESERVED_VARIABLES: &[&str] = &["GIT_", "CORACLE_", "LD_", "LLM_PROXY_URL"];
 
 /// Reads a file.
 ///
@@ -42,7 +42,7 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
     let (places, mut all) = json::object(bytes)?;
     let usual = variables.container_folder.clone();
     let mut reader = PropertyReader { it: Devcontainer::default(), refusals: Vec::new(), usual };
-    // Other values may say where the worktree is to be found, and so may this one itself say what it is called.
+    // Other values may refer to the worktree's folder, which may itself contain variables.
     let mut variables = variables.clone();
     if let Some(folder) = all.get_mut("workspaceFolder") {
         variables.fill(folder, &mut reader.it.warnings);
@@ -79,7 +79,7 @@ pub fn read(bytes: &[u8], variables: &Variables) -> Result<Devcontainer> {
 struct PropertyReader {
     it: Devcontainer,
     refusals: Vec<DeniedProperty>,
-    /// Where the workspace is if the file does not say it.
+    /// The default folder of the workspace.
     usual: String,
 }
 
@@ -95,7 +95,7 @@ impl PropertyReader {
         self.refusals.extend(row.map(|(property, rule, why)| DeniedProperty::new(*property, rule, *why)));
     }
 
-    /// One property. An error says what is wrong with its value.
+    /// Parses one property. An error describes what is wrong with its value.
     fn take(&mut self, property: &str, value: &Value) -> Result<(), String> {
         let it = &mut self.it;
         match property {
@@ -115,7 +115,7 @@ impl PropertyReader {
             "forwardPorts" => it.forward_ports = list_of(value)?.iter().map(port_of).collect::<Result<_, _>>()?,
             "hostRequirements" => it.needs = needs_of(value)?,
             "runArgs" => self.run_args(value)?,
-            // Read together, behind all others.
+            // Parsed together, after all others.
             "containerEnv" | "remoteEnv" => {}
             property if WITHOUT_EFFECT.contains(&property) => {}
             property => match LifecycleStage::from_property(property) {
@@ -155,7 +155,7 @@ impl PropertyReader {
         Ok(())
     }
 
-    /// A link to the worktree, which cannot lie where links are read or replaced by others.
+    /// A link to the worktree, which must not be in a directory where others read or replace links.
     fn workspace_folder(&mut self, value: &Value) -> Result<(), String> {
         let path = ContainerPath::parse(text_of(value)?).map_err(|err| err.to_string())?;
         let not_there = ["/proc", "/sys", "/dev", "/etc", "/run", "/.coracle"];
@@ -198,7 +198,7 @@ impl PropertyReader {
 
     fn env(&mut self, property: &str, env: BTreeMap<String, Option<String>>) {
         for (name, value) in env {
-            if OURS.iter().any(|it| name.starts_with(it)) {
+            if RESERVED_VARIABLES.iter().any(|it| name.starts_with(it)) {
                 let message = format!("`{property}` sets `{name}`, which is not a file's to set");
                 self.it.warnings.push(ignored(message));
             } else {
@@ -212,7 +212,7 @@ impl PropertyReader {
     }
 }
 
-/// `null` takes a variable away.
+/// Parses variables. `null` unsets a variable.
 fn env_of(value: &Value) -> Result<BTreeMap<String, Option<String>>, String> {
     let read = |(name, value): (&String, &Value)| {
         let value = if value.is_null() { None } else { Some(text_of(value)?) };
@@ -253,7 +253,7 @@ fn port_of(value: &Value) -> Result<String, String> {
 
 fn needs_of(value: &Value) -> Result<HostRequirements, String> {
     let mut needs = HostRequirements::default();
-    // `8gb` is what others call `8g`.
+    // Accepts `8gb` for `8g`.
     let size = |value: &Value| {
         let text = text_of(value)?.to_ascii_lowercase();
         let bytes = ByteSize::parse(text.trim_end_matches('b')).map_err(|err| err.to_string())?;

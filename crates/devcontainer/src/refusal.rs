@@ -1,42 +1,42 @@
-//! What a file asks for and does not get, and what is no file of that kind.
+//! Refusals, and errors of parsing a file.
 
 use coracle_types::SandboxWarning;
 use coracle_types::failure::{Code, Failure};
 use serde::Serialize;
 
-/// Something that is not granted.
+/// A refused property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeniedProperty {
-    /// The property that asks for it.
+    /// The name of the property.
     pub property: String,
     /// The rule that refuses it.
     pub rule: &'static str,
-    /// The setting that the person could change.
+    /// The setting that the user could change.
     pub setting: Option<&'static str>,
-    /// Why.
+    /// The reason.
     pub message: String,
 }
 
 impl DeniedProperty {
-    /// One that no setting lifts.
+    /// A refusal that no setting lifts.
     pub fn new(property: impl Into<String>, rule: &'static str, message: impl Into<String>) -> Self {
         Self { property: property.into(), rule, setting: None, message: message.into() }
     }
 
-    /// Names the setting that lifts it.
+    /// Adds the setting that lifts it.
     #[must_use]
     pub fn unless(self, setting: &'static str) -> Self {
         Self { setting: Some(setting), ..self }
     }
 }
 
-/// All of them as one failure. Its details name the first one, and hold them all.
+/// Combines refusals into one failure, with all of them in its details.
 #[must_use]
 pub fn refused(all: &[DeniedProperty]) -> Failure {
-    let told: Vec<_> =
+    let messages: Vec<_> =
         all.iter().map(|it| format!("`{}` is not granted ({}): {}", it.property, it.rule, it.message)).collect();
     let failure =
-        Failure::new(Code::DevcontainerRefused, format!("The devcontainer.json is refused: {}.", told.join("; ")));
+        Failure::new(Code::DevcontainerRefused, format!("The devcontainer.json is refused: {}.", messages.join("; ")));
     let first = all.first();
     failure
         .detail("property", first.map(|it| it.property.clone()))
@@ -45,7 +45,7 @@ pub fn refused(all: &[DeniedProperty]) -> Failure {
         .detail("problems", serde_json::to_value(all).unwrap_or_default())
 }
 
-/// Something of a file that has no effect here.
+/// The warning about a property without effect.
 pub(crate) fn ignored(message: impl Into<String>) -> SandboxWarning {
     SandboxWarning::new("devcontainer_ignored", message)
 }

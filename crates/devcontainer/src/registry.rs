@@ -1,11 +1,11 @@
-//! Features in a registry: an OCI artifact with one layer, fetched by the host.
+//! Downloads features from a registry: OCI artifacts with one layer, fetched by the host.
 //!
 //! `oci-client` 0.18 is not used for this: with `rustls` and `ring` it adds 31 crates to the program, `reqwest` and a second
 //! HTTP stack among them (33 with its default provider, `aws-lc-rs`).
 //!
-//! **Invariant:** nothing that a registry sends is used before its SHA-256 is the requested one, or the one that the
-//! manifest names; and no more bytes are read than the manifest announces.
-//! **Invariant:** no credential of the person is sent: requests are anonymous.
+//! **Invariant:** data of a registry is used only if its SHA-256 is the requested one, or the one in the manifest; and
+//! no more bytes are read than the manifest announces.
+//! **Invariant:** no credential of the user is sent: requests are anonymous.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,28 +23,28 @@ use url::Url;
 
 use crate::artifact::{Artifact, is_digest};
 
-/// Bytes of a manifest, and of a token response.
+/// Maximum size of a manifest, and of a token response.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Bytes of a layer.
+/// Maximum size of a layer.
 const MAX_LAYER: usize = 64 << 20;
 
-/// Time for one whole response.
-const WITHIN: Duration = Duration::from_secs(120);
+/// Timeout of a whole response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time to connect.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Registries redirect to where layers are stored.
+/// Maximum number of redirects. Registries redirect to the storage of layers.
 const REDIRECTS: usize = 5;
 
 /// The media type of a manifest.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// An artifact as its registry has it now.
+/// The current manifest of an artifact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// `sha256:…` of the manifest: it names exactly this artifact for ever.
+    /// `sha256:…` of the manifest, which identifies this artifact permanently.
     pub digest: String,
     /// `sha256:…` of its only layer.
     pub layer: String,
@@ -67,20 +67,20 @@ struct RegistryResponse {
 }
 
 impl Registries {
-    /// A client that has not connected yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
-    /// When this machine has no certificates to know others by.
+    /// If the host has no root certificates.
     pub fn new() -> Result<Self> {
         let lookup =
             |name: String| async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|it| it.ip()).collect()) };
         HttpClient::new(Arc::new(move |name| Box::pin(lookup(name))), CONNECT).map(Self).map_err(Failure::internal)
     }
 
-    /// What an artifact is now.
+    /// Fetches the current manifest of an artifact.
     ///
     /// # Errors
-    /// `fetch_failed`: it is not there, or it is not what was asked for; `devcontainer_invalid` when it is no feature.
+    /// `fetch_failed` if it does not exist, or has another digest; `devcontainer_invalid` if it is not a feature.
     pub async fn manifest(&self, of: &Artifact) -> Result<Manifest> {
         let bytes = self.get(of, &format!("manifests/{}", of.reference), MAX_TEXT).await?;
         let digest = digest_of(&bytes);
@@ -101,7 +101,7 @@ impl Registries {
         Ok(Manifest { layer: layer.digest.clone(), size, digest })
     }
 
-    /// The bytes of its layer, a tar.
+    /// Fetches its layer, a tar.
     ///
     /// # Errors
     /// `fetch_failed`.
@@ -124,17 +124,15 @@ impl Registries {
         }
         match answer.status {
             StatusCode::OK => Ok(answer.bytes),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(of.failed("its registry gives it to nobody without a login"))
-            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(of.failed("its registry requires a login")),
             StatusCode::NOT_FOUND => Err(of.failed(format!("there is no `{}`", of.reference))),
             status => Err(of.failed(format!("the registry answers {status}"))),
         }
     }
 
     async fn request(&self, of: &Artifact, url: Url, token: Option<&str>, most: usize) -> Result<RegistryResponse> {
-        let late = |_| of.failed(format!("no whole answer came within {} s", WITHIN.as_secs()));
-        timeout(WITHIN, self.follow(of, url, token, most)).await.map_err(late)?
+        let late = |_| of.failed(format!("no whole answer came within {} s", RESPONSE_TIMEOUT.as_secs()));
+        timeout(RESPONSE_TIMEOUT, self.follow(of, url, token, most)).await.map_err(late)?
     }
 
     /// Follows redirects; the token is sent to the first origin only.
@@ -160,8 +158,8 @@ impl Registries {
 
     /// The anonymous token of the registry's token service.
     async fn token(&self, of: &Artifact, refused: &HeaderMap) -> Result<Option<String>> {
-        let asked = refused.get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
-        let Some((realm, service)) = asked else { return Ok(None) };
+        let challenge = refused.get(WWW_AUTHENTICATE).and_then(|it| it.to_str().ok()).and_then(bearer);
+        let Some((realm, service)) = challenge else { return Ok(None) };
         let scope = format!("repository:{}:pull", of.repository);
         let service = service.iter().map(|it| ("service", it.as_str()));
         let url = Url::parse_with_params(&realm, service.chain([("scope", scope.as_str())]));
@@ -194,7 +192,7 @@ fn redirect(response: &Response<Incoming>, from: &Url) -> Option<Url> {
     from.join(location?.to_str().ok()?).ok().filter(|it| matches!(it.scheme(), "https" | "http"))
 }
 
-/// A response with its body, within the limit.
+/// Reads the body of a response, within the limit.
 async fn read_body(of: &Artifact, response: Response<Incoming>, most: usize) -> Result<RegistryResponse> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = Vec::new();
@@ -211,7 +209,7 @@ async fn read_body(of: &Artifact, response: Response<Incoming>, most: usize) -> 
     Ok(RegistryResponse { status: parts.status, headers: parts.headers, bytes })
 }
 
-/// `Bearer realm="…",service="…",scope="…"`: where, and for what.
+/// Parses realm and service of `Bearer realm="…",service="…",scope="…"`.
 fn bearer(header: &str) -> Option<(String, Option<String>)> {
     let (kind, rest) = header.split_once(' ')?;
     let values = |name: &str| {
@@ -245,7 +243,7 @@ mod tests {
 
     use super::*;
 
-    /// A registry that answers each path as it is told, and wants a token where one is given.
+    /// Starts a registry with these answers.
     async fn serves(answers: impl Fn(&str, &str) -> String + Send + 'static) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap().to_string();
@@ -253,10 +251,10 @@ mod tests {
         tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let mut heard = Vec::new();
-                while !heard.ends_with(b"\r\n\r\n") && stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {}
-                let asked = String::from_utf8_lossy(&heard).to_ascii_lowercase();
-                let answer = answers(&asked, &own);
+                let mut received = Vec::new();
+                while !received.ends_with(b"\r\n\r\n") && stream.read_buf(&mut received).await.unwrap_or(0) > 0 {}
+                let request = String::from_utf8_lossy(&received).to_ascii_lowercase();
+                let answer = answers(&request, &own);
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
@@ -272,13 +270,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_that_anybody_gets_is_asked_for_and_a_layer_elsewhere_is_followed() {
-        let at = serves(|asked, own| match asked.lines().next().unwrap_or_default() {
+    async fn an_anonymous_token_is_requested_and_a_redirected_layer_is_followed() {
+        let at = serves(|request, own| match request.lines().next().unwrap_or_default() {
             it if it.starts_with("get /token?service=here&scope=repository%3aa%2fb%3apull") => {
                 answer("200 OK", "", r#"{"token":"t"}"#)
             }
             it if it.starts_with("get /elsewhere") => answer("200 OK", "", "layer"),
-            _ if !asked.contains("authorization: bearer t") => {
+            _ if !request.contains("authorization: bearer t") => {
                 let head = format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\",service=\"here\"\r\n");
                 answer("401 Unauthorized", &head, "")
             }
@@ -294,15 +292,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redirect_carries_the_token_to_no_other_origin_and_ends() {
-        let other = serves(|asked, _| match asked.contains("authorization:") {
+    async fn the_token_is_sent_to_no_other_origin_and_redirects_are_limited() {
+        let other = serves(|request, _| match request.contains("authorization:") {
             true => answer("400 Bad Request", "", ""),
             false => answer("200 OK", "", "layer"),
         });
         let other = other.await;
-        let at = serves(move |asked, own| match asked.lines().next().unwrap_or_default() {
+        let at = serves(move |request, own| match request.lines().next().unwrap_or_default() {
             it if it.starts_with("get /token") => answer("200 OK", "", r#"{"token":"t"}"#),
-            _ if !asked.contains("authorization: bearer t") => {
+            _ if !request.contains("authorization: bearer t") => {
                 let head = format!("WWW-Authenticate: Bearer realm=\"http://{own}/token\"\r\n");
                 answer("401 Unauthorized", &head, "")
             }
@@ -318,9 +316,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_what_was_said_does_not_count() {
+    async fn data_with_another_digest_is_refused() {
         let other = digest_of(b"other");
-        let told = [
+        let manifests = [
             manifest(&other, 5),
             manifest(&digest_of(b"layer"), 4),
             manifest(&digest_of(b"layer"), MAX_LAYER + 1),
@@ -329,9 +327,9 @@ mod tests {
             "no".to_owned(),
             r#"{"manifests":[]}"#.to_owned(),
         ];
-        for (number, told) in told.into_iter().enumerate() {
-            let at = serves(move |asked, _| match asked {
-                it if it.contains("/manifests/") => answer("200 OK", "", &told),
+        for (number, manifest) in manifests.into_iter().enumerate() {
+            let at = serves(move |request, _| match request {
+                it if it.contains("/manifests/") => answer("200 OK", "", &manifest),
                 _ => answer("200 OK", "", "layer"),
             });
             let (registries, of) = (Registries::new().unwrap(), Artifact::parse(&format!("{}/a:1", at.await)).unwrap());
@@ -342,12 +340,12 @@ mod tests {
             let expected = if number < 2 { Code::FetchFailed } else { Code::DevcontainerInvalid };
             assert_eq!(failure.code, expected, "{number}: {failure}");
         }
-        let nobody = Artifact::parse("127.0.0.1:9/a:1").unwrap();
-        assert_eq!(Registries::new().unwrap().manifest(&nobody).await.unwrap_err().code, Code::FetchFailed);
+        let unreachable = Artifact::parse("127.0.0.1:9/a:1").unwrap();
+        assert_eq!(Registries::new().unwrap().manifest(&unreachable).await.unwrap_err().code, Code::FetchFailed);
     }
 
     #[test]
-    fn where_a_token_is_given_is_read_from_what_the_registry_says() {
+    fn the_address_of_the_token_service_is_parsed() {
         let header = r#"Bearer realm="https://ghcr.io/token",service="ghcr.io",scope="repository:a/b:pull""#;
         assert_eq!(bearer(header), Some(("https://ghcr.io/token".into(), Some("ghcr.io".into()))));
         assert_eq!(bearer("Basic realm=\"x\""), None);

@@ -1,17 +1,17 @@
-//! Where a repository has its file.
+//! Finds the `devcontainer.json` of a repository.
 
-/// Where a file was found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DevcontainerSearch {
     /// There is none.
     Nothing,
-    /// At that path.
+    /// One file at that path.
     One(String),
-    /// At several, none of which is the usual path.
+    /// Several files, none of which is at the usual path.
     Several(Vec<String>),
 }
 
-/// Looks for the file among the names of a repository's files.
+/// Finds the file among the names of a repository's files.
 #[must_use]
 pub fn find<'a>(names: impl IntoIterator<Item = &'a str>) -> DevcontainerSearch {
     const USUAL: [&str; 2] = [".devcontainer/devcontainer.json", ".devcontainer.json"];
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_looked_for_in_the_order_that_people_know() {
+    fn the_file_is_searched_in_the_usual_order() {
         let (dir, plain, a, b) = (
             ".devcontainer/devcontainer.json",
             ".devcontainer.json",

@@ -1,9 +1,9 @@
-//! Values of properties, each of the kind that it has to be.
+//! Parses values of properties by their kind.
 
 use serde_json::{Map, Value};
 
-/// Larger than any list that people write.
-const MOST: usize = 200;
+/// Maximum number of items in a list or an object.
+const MAX_ITEMS: usize = 200;
 
 pub(super) fn text_of(value: &Value) -> Result<String, String> {
     match value.as_str() {
@@ -14,14 +14,14 @@ pub(super) fn text_of(value: &Value) -> Result<String, String> {
 }
 
 pub(super) fn object_of(value: &Value) -> Result<&Map<String, Value>, String> {
-    value.as_object().filter(|it| it.len() <= MOST).ok_or_else(|| "is no object, or too large".into())
+    value.as_object().filter(|it| it.len() <= MAX_ITEMS).ok_or_else(|| "is no object, or too large".into())
 }
 
 pub(super) fn list_of(value: &Value) -> Result<&Vec<Value>, String> {
-    value.as_array().filter(|it| it.len() <= MOST).ok_or_else(|| "is no list, or too long".into())
+    value.as_array().filter(|it| it.len() <= MAX_ITEMS).ok_or_else(|| "is no list, or too long".into())
 }
 
-/// A text of one line.
+/// Parses a text of one line.
 pub(super) fn line_of(value: &Value) -> Result<String, String> {
     let text = text_of(value)?;
     if text.contains(char::is_control) { Err("has a control character".into()) } else { Ok(text) }

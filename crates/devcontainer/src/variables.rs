@@ -1,4 +1,4 @@
-//! `${…}` in a file's values.
+//! Expands `${…}` in a file's values.
 
 use std::collections::BTreeMap;
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::refusal::ignored;
 
-/// What variables of a file stand for.
+/// The values of a file's variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables {
-    /// The repository's directory on the host; where there is none, that of the worktree inside.
+    /// The repository's directory on the host, or else the worktree inside.
     pub local_folder: String,
     /// The repository's name.
     pub local_name: String,
-    /// The worktree inside, unless the file says where it is to be found.
+    /// The worktree inside, unless the file sets another path.
     pub container_folder: String,
-    /// Tells this container from every other, and stays when it is made anew.
+    /// Identifies this container, and stays the same when it is created again.
     pub id: String,
-    /// Variables of the host that the person granted, and no others.
+    /// Variables of the host that the user has granted.
     pub local_env: BTreeMap<String, String>,
 }
 
-/// What one variable becomes.
+/// The expansion of one variable.
 enum Expansion {
     Text(String),
-    /// It is known later, or never: it stays as it is written.
+    /// It is known later or never, and is not expanded.
     Stays,
-    /// The person did not grant it.
+    /// The user did not grant it.
     Withheld(String),
 }
 
@@ -40,7 +40,7 @@ impl Variables {
         Self { local_folder, container_folder, ..Self::default() }
     }
 
-    /// Fills all texts of a value in. Variables of the host that are not granted become their default, or nothing.
+    /// Expands all texts of a value. Variables of the host that are not granted become their default, or empty.
     pub(super) fn fill(&self, value: &mut Value, warnings: &mut Vec<SandboxWarning>) {
         match value {
             Value::String(text) => *text = self.filled(text, warnings),
@@ -90,7 +90,7 @@ impl Variables {
     }
 }
 
-/// Fills `${containerEnv:NAME}` in, which is known as soon as the image is.
+/// Expands `${containerEnv:NAME}`, which is known once the image is.
 pub(super) fn with_container_env(text: &str, env: &BTreeMap<String, String>) -> String {
     replace(text, |word| {
         let name = word.strip_prefix("containerEnv:")?;
@@ -99,7 +99,7 @@ pub(super) fn with_container_env(text: &str, env: &BTreeMap<String, String>) -> 
     })
 }
 
-/// Puts texts in the place of `${word}`. What is put in is not looked at again.
+/// Replaces each `${word}`, once.
 fn replace(text: &str, mut by: impl FnMut(&str) -> Option<String>) -> String {
     let (mut filled, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, after)) = rest.split_once("${") {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_filled_in_and_those_of_the_host_only_when_they_are_granted() {
+    fn variables_are_expanded_and_those_of_the_host_only_if_they_are_granted() {
         let variables = Variables {
             local_folder: "/work/web".into(),
             local_name: "web".into(),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_containers_own_are_filled_in_when_its_image_is_known() {
+    fn the_containers_own_variables_are_expanded_when_its_image_is_known() {
         let env = [("PATH".to_owned(), "/bin".to_owned())].into();
         assert_eq!(
             with_container_env("${containerEnv:PATH}:/x${containerEnv:NO}${containerEnv:NO:y}", &env),

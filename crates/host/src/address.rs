@@ -1,4 +1,4 @@
-//! Public addresses, and those that lead into a private network.
+//! Tells public addresses from private ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,11 +14,12 @@ pub fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(it: Ipv4Addr) -> bool {
     let reserved = match it.octets() {
-        // "This" network; the carrier's; protocol assignments; old relays; benchmarks; multicast and what follows.
+        // "This" network; carrier-grade NAT; protocol assignments; old relays; benchmarks; multicast and reserved
+        // ranges.
         [0, ..] | [100, 64..=127, ..] | [192, 0, 0, _] | [192, 88, 99, _] | [198, 18..=19, ..] | [224..=255, ..] => {
             true
         }
-        // Public by number, yet answered by the machine below: Azure's own.
+        // Azure's metadata service, which has a public address.
         [168, 63, 129, 16] => true,
         _ => it.is_private() || it.is_loopback() || it.is_link_local() || it.is_documentation(),
     };
@@ -28,13 +29,13 @@ fn is_public_v4(it: Ipv4Addr) -> bool {
 fn is_public_v6(it: Ipv6Addr) -> bool {
     let four = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match it.segments() {
-        // These carry an IPv4 address: mapped, by NAT64, by 6to4.
+        // These contain an IPv4 address: mapped, NAT64, 6to4.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
             is_public_v4(four(high, low))
         }
         // Protocol assignments with Teredo; documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
-        // Nothing else was ever given out.
+        // Only these were ever allocated.
         [first, ..] => (0x2000..=0x3fff).contains(&first),
     }
 }
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_edges_of_each_range_are_kept() {
+    fn the_edges_of_each_range_are_exact() {
         let check = |addresses: &[&str], public: bool| {
             for it in addresses {
                 assert_eq!(is_public(it.parse().unwrap()), public, "{it}");

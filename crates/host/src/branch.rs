@@ -4,21 +4,21 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a branch as `git check-ref-format --branch` takes it, and never an option.
+/// The name of a branch that `git check-ref-format --branch` accepts, and never an option.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BranchName(String);
 
-/// A text is no name of a branch.
+/// The text is not a branch name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a name of a branch", .0.escape_debug())]
 pub struct InvalidBranch(String);
 
 impl BranchName {
-    /// Longer names do not fit into a file's.
+    /// Longer names do not fit into a file's name.
     const MAX_BYTES: usize = 244;
 
-    /// Reads a name.
+    /// Parses a name.
     ///
     /// # Errors
     /// [`InvalidBranch`], with the beginning of the text.
@@ -37,7 +37,7 @@ impl BranchName {
         if fits { Ok(Self(text)) } else { Err(InvalidBranch(text.chars().take(Self::MAX_BYTES).collect())) }
     }
 
-    /// The form for git's arguments.
+    /// The name as an argument of git.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -79,7 +79,7 @@ mod tests {
         a?b a*b a[b a\\b a\u{7f}b \u{1}";
 
     #[test]
-    fn names_are_taken_and_refused() {
+    fn names_are_accepted_and_refused() {
         for it in FINE.split(' ') {
             assert_eq!(BranchName::parse(it).unwrap().as_str(), it);
         }
@@ -92,11 +92,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn git_judges_the_same() {
+    async fn git_agrees() {
         let git = find_program("git").unwrap();
         for (names, expected) in [(FINE, true), (NONE, false)] {
             for name in names.split(' ') {
-                // Not in this repository, where `@{-1}` may be a branch.
+                // Run in `/`, not in this repository, where `@{-1}` may be a branch.
                 let asks = Invocation::new(&git, ["-C", "/", "check-ref-format", "--branch", name]);
                 let judged = run("git", &asks, Stdin::Empty, (Duration::from_secs(10), 1000)).await.unwrap();
                 assert_eq!(judged.ok(), expected, "{name:?}: {}", judged.stderr.text());

@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 /// The mount point of control groups.
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// The share of a core is taken over this long at least.
-const SHORTEST: Duration = Duration::from_millis(100);
+/// Minimum interval for computing the share of a core.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Limit of an interval: an older sample does not describe the current usage.
+/// Maximum interval: an older sample does not describe the current usage.
 const MAX_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Usage of all processes of a container together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CgroupUsage {
-    /// Without what the kernel can take back at once.
+    /// Without memory that the kernel can reclaim at once.
     pub memory_bytes: u64,
     /// Processes and threads.
     pub pids: u64,
     /// 100 is one core.
     pub cpu_percent: f64,
-    /// Processor time since the group was made.
+    /// CPU time since the group was created.
     pub cpu_seconds: f64,
 }
 
-/// Processor times that were read earlier, so that the next reading need not wait for a second one.
+/// CPU times that were read earlier, so that the next reading need not wait for a second one.
 #[derive(Debug, Default)]
 pub struct CpuSamples(Mutex<BTreeMap<u32, Samples>>);
 
@@ -44,15 +44,15 @@ struct Sample {
 }
 
 impl Samples {
-    /// The latest reading that a share can be taken since.
+    /// Returns the latest sample that is old enough.
     fn base(&self, now: Instant) -> Option<Sample> {
-        let is_usable = |it: &Sample| (SHORTEST..=MAX_INTERVAL).contains(&now.duration_since(it.at));
+        let is_usable = |it: &Sample| (MIN_INTERVAL..=MAX_INTERVAL).contains(&now.duration_since(it.at));
         [Some(self.last), self.before].into_iter().flatten().find(is_usable)
     }
 
-    /// Readings that follow each other closely keep the one before them.
+    /// Adds a sample. If it follows the last one closely, the one before that is retained.
     fn with(self, sample: Sample) -> Self {
-        let is_next = sample.at.duration_since(self.last.at) >= SHORTEST;
+        let is_next = sample.at.duration_since(self.last.at) >= MIN_INTERVAL;
         if is_next { Self { before: Some(self.last), last: sample } } else { self }
     }
 }
@@ -69,15 +69,15 @@ impl CpuSamples {
     }
 }
 
-/// Usage of the control groups of a process on this host; processor time since the last sample, or over a tenth of a
-/// second without a sample of the last minute. `None` if that process is not in a group of this container's own: its
-/// engine may be on another machine, or create none.
+/// Reads the usage of a process's control groups on this host. CPU usage is measured since the last sample of the last
+/// minute, or over a tenth of a second without one. `None` if the process is not in a group of this container's own:
+/// its engine may be on another host, or create no groups.
 pub async fn used(pid: u32, container: &str, samples: &CpuSamples) -> Option<CgroupUsage> {
-    let told = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    usage(&CgroupDirs::locate(&told, container, Path::new(MOUNT))?, pid, samples).await
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    usage(&CgroupDirs::locate(&text, container, Path::new(MOUNT))?, pid, samples).await
 }
 
-/// Usage of these groups; processor time as in [`used`], by earlier samples of the same `pid`.
+/// Reads the usage of these groups; CPU usage as in [`used`], by earlier samples of the same `pid`.
 pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Option<CgroupUsage> {
     let read = || Some(Sample { at: Instant::now(), cpu_ns: groups.cpu_ns()? });
     let mut now = read()?;
@@ -86,7 +86,7 @@ pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Optio
         None => {
             let first = now;
             samples.add(pid, first);
-            tokio::time::sleep(SHORTEST).await;
+            tokio::time::sleep(MIN_INTERVAL).await;
             now = read()?;
             first
         }
@@ -102,36 +102,36 @@ pub async fn usage(groups: &CgroupDirs, pid: u32, samples: &CpuSamples) -> Optio
     })
 }
 
-/// The groups of a container, each where its controller is: all in one place with version 2 of the control groups.
+/// The groups of a container, one per controller: the same one in version 2 of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupDirs {
     /// The group that counts memory.
     pub memory: PathBuf,
     /// The group that counts processes.
     pub pids: PathBuf,
-    /// The group that counts processor time.
+    /// The group that counts CPU time.
     pub cpu: PathBuf,
 }
 
 impl CgroupDirs {
-    /// The groups in the text of `/proc/PID/cgroup`. Every engine names the group of a container by its full id; a
-    /// group without it is shared with others, or belongs to an unrelated process.
-    fn locate(told: &str, container: &str, mount: &Path) -> Option<Self> {
-        let lines: Vec<_> = told.lines().filter_map(|it| it.split_once(':')?.1.split_once(':')).collect();
+    /// Finds the groups in the content of `/proc/PID/cgroup`. Every engine uses the container's full id in the group's
+    /// name; another group is shared with others, or belongs to an unrelated process.
+    fn locate(text: &str, container: &str, mount: &Path) -> Option<Self> {
+        let lines: Vec<_> = text.lines().filter_map(|it| it.split_once(':')?.1.split_once(':')).collect();
         let find = |controller: &str| {
-            let own = lines.iter().find(|it| it.0.split(',').any(|it| it == controller));
+            let own = lines.iter().find(|line| line.0.split(',').any(|it| it == controller));
             let (controllers, path) = own.or_else(|| lines.iter().find(|it| it.0.is_empty()))?;
             let unified = if mount.join("cgroup.controllers").exists() { "" } else { "unified" };
             let at = if controllers.is_empty() { unified } else { controllers };
             let group = |at: &str| mount.join(at).join(path.trim_start_matches('/'));
-            // Controllers that are mounted together go by either name.
+            // Controllers that are mounted together may have either name.
             let groups = [group(at), group(controller)];
             groups.into_iter().find(|it| path.contains(container) && it.is_dir())
         };
         Some(Self { memory: find("memory")?, pids: find("pids")?, cpu: find("cpuacct").or_else(|| find("cpu"))? })
     }
 
-    /// Without the part of the cache that the kernel may drop at once, as engines report it.
+    /// Memory without the part of the cache that the kernel may reclaim at once, as engines report it.
     fn memory(&self) -> Option<u64> {
         let used = number(&self.memory, "memory.current").or_else(|| number(&self.memory, "memory.usage_in_bytes"))?;
         let stat = std::fs::read_to_string(self.memory.join("memory.stat")).unwrap_or_default();
@@ -157,7 +157,7 @@ fn number(group: &Path, file: &str) -> Option<u64> {
 }
 
 fn field(stat: &str, name: &str) -> Option<u64> {
-    stat.lines().find_map(|it| it.split_once(' ').filter(|it| it.0 == name)?.1.trim().parse().ok())
+    stat.lines().find_map(|line| line.split_once(' ').filter(|field| field.0 == name)?.1.trim().parse().ok())
 }
 
 #[cfg(test)]
@@ -176,27 +176,27 @@ mod tests {
         dir
     }
 
-    fn read(told: &str, files: &[(&str, &str)]) -> Option<(u64, u64, u64)> {
+    fn read(text: &str, files: &[(&str, &str)]) -> Option<(u64, u64, u64)> {
         let dir = mounted(files);
-        let groups = CgroupDirs::locate(told, ID, dir.path())?;
+        let groups = CgroupDirs::locate(text, ID, dir.path())?;
         Some((groups.memory()?, groups.pids()?, groups.cpu_ns()?))
     }
 
     #[test]
-    fn version_1_has_a_place_for_each_controller() {
-        let told = "4:memory:/docker/c0ffee\n3:cpu,cpuacct:/docker/c0ffee\n2:pids:/docker/c0ffee\n0::/docker/c0ffee\n";
+    fn version_1_has_a_directory_for_each_controller() {
+        let text = "4:memory:/docker/c0ffee\n3:cpu,cpuacct:/docker/c0ffee\n2:pids:/docker/c0ffee\n0::/docker/c0ffee\n";
         let files = [
             ("memory/docker/c0ffee/memory.usage_in_bytes", "5000\n"),
             ("memory/docker/c0ffee/memory.stat", "inactive_file 1\ntotal_inactive_file 1000\n"),
             ("pids/docker/c0ffee/pids.current", "3\n"),
             ("cpuacct/docker/c0ffee/cpuacct.usage", "77\n"),
         ];
-        assert_eq!(read(told, &files), Some((4000, 3, 77)));
+        assert_eq!(read(text, &files), Some((4000, 3, 77)));
     }
 
     #[test]
-    fn version_2_has_one_place() {
-        let told = "0::/machine.slice/libpod-c0ffee.scope/container\n";
+    fn version_2_has_one_directory() {
+        let text = "0::/machine.slice/libpod-c0ffee.scope/container\n";
         let at = "machine.slice/libpod-c0ffee.scope/container";
         let file = |name: &str| format!("{at}/{name}");
         let (current, stat, pids, cpu) =
@@ -208,11 +208,11 @@ mod tests {
             (&pids, "3\n"),
             (&cpu, "usage_usec 7\nuser_usec 1\n"),
         ];
-        assert_eq!(read(told, &files), Some((4000, 3, 7000)));
+        assert_eq!(read(text, &files), Some((4000, 3, 7000)));
     }
 
     #[test]
-    fn a_group_that_is_not_the_containers_own_tells_nothing() {
+    fn a_group_of_another_container_is_ignored() {
         let files = [
             ("cgroup.controllers", ""),
             ("user.slice/memory.current", "5000\n"),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_taken_since_a_reading_that_is_neither_too_near_nor_too_old() {
+    fn usage_is_measured_since_a_sample_that_is_neither_too_new_nor_too_old() {
         let begin = Instant::now();
         let sample = |ms| Sample { at: begin + Duration::from_millis(ms), cpu_ns: ms };
         let base = |it: Samples, ms| it.base(begin + Duration::from_millis(ms)).map(|it| it.cpu_ns);

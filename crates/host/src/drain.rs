@@ -1,4 +1,4 @@
-//! Reads both outputs of a program until it ends, a limit is reached, or the caller withdraws.
+//! Reads both outputs of a program until it ends, a limit is reached, or the caller cancels.
 
 use std::fmt;
 use std::io;
@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 pub enum DrainOutcome {
     /// The program ended, with its exit status.
     Exited(i32),
-    /// It still runs and one of its limits is reached.
+    /// It still runs, and one of its limits is reached.
     Limit(LimitKind),
-    /// It still runs and the caller withdrew.
+    /// It still runs, and the caller cancelled.
     Cancelled,
 }
 
@@ -34,10 +34,10 @@ impl From<DrainOutcome> for Exit {
     }
 }
 
-/// After a program ended, its pipes are given this long to fall silent: something it left behind may hold them.
+/// After a program ended, how long its pipes have to be silent: a background process may hold them open.
 const DRAIN_SILENCE: Duration = Duration::from_millis(200);
 
-/// Time for a program to deliver its remaining output after its tree was ended.
+/// Time for a program to deliver its remaining output after its process tree was ended.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One output of a program.
@@ -46,10 +46,10 @@ pub type ProgramPipe = Box<dyn AsyncRead + Send + Sync + Unpin>;
 /// A program whose outputs are read and whose end is awaited.
 #[async_trait]
 pub trait RunningProgram: Send {
-    /// Its outputs, once.
+    /// Takes its outputs, once.
     fn take_outputs(&mut self) -> (Option<ProgramPipe>, Option<ProgramPipe>);
 
-    /// Waits for its end and returns its exit status. Safe to abandon, and to repeat.
+    /// Waits for its end and returns its exit status. Safe to abandon and to repeat.
     async fn wait_for_exit(&mut self) -> io::Result<i32>;
 
     /// Kills it and waits for its end.
@@ -72,20 +72,20 @@ impl RunningProgram for Child {
     }
 }
 
-/// The shell's way to say it: the exit code, or 128 + the signal.
+/// The exit status in the form of shells: the exit code, or 128 + the signal.
 #[must_use]
 pub fn exit_of(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
 }
 
-/// Both outputs of a program, on their way into two bounded captures.
+/// Reads both outputs of a program into two bounded captures.
 #[derive(Debug)]
 pub struct Drain {
     stdout: PipeReader,
     stderr: PipeReader,
     live: Option<mpsc::Sender<Chunk>>,
-    /// Read, kept, and not yet taken by the receiver.
+    /// A chunk that is captured, and not yet received.
     pending: Option<Chunk>,
 }
 
@@ -93,7 +93,7 @@ struct PipeReader {
     stream: Stream,
     source: Option<ProgramPipe>,
     buffer: Vec<u8>,
-    kept: Capture,
+    capture: Capture,
 }
 
 impl fmt::Debug for PipeReader {
@@ -104,19 +104,18 @@ impl fmt::Debug for PipeReader {
 
 impl PipeReader {
     fn new(stream: Stream, source: Option<ProgramPipe>, keep_bytes: usize) -> Self {
-        Self { stream, source, buffer: vec![0; 64 << 10], kept: Capture::new(keep_bytes) }
+        Self { stream, source, buffer: vec![0; 64 << 10], capture: Capture::new(keep_bytes) }
     }
 
-    /// The next piece, or `None` at the end of the pipe. Safe to abandon: a read that was not awaited to its end took
-    /// nothing.
+    /// Returns the next chunk, or `None` at the end of the pipe. Safe to abandon: an abandoned read consumes nothing.
     async fn next(&mut self) -> Option<Chunk> {
         let count = self.source.as_mut()?.read(&mut self.buffer).await.unwrap_or(0);
         if count == 0 {
             self.source = None;
             return None;
         }
-        let offset = self.kept.total_bytes();
-        self.kept.push(&self.buffer[..count]);
+        let offset = self.capture.total_bytes();
+        self.capture.push(&self.buffer[..count]);
         Some(Chunk { stream: self.stream, bytes: self.buffer[..count].to_vec(), offset })
     }
 }
@@ -134,8 +133,8 @@ impl Drain {
         }
     }
 
-    /// Reads until the first of the ends. On all but [`DrainOutcome::Exited`] the program still runs: the caller ends its tree
-    /// and then calls [`finish`](Self::finish).
+    /// Reads until one of the outcomes. Except for [`DrainOutcome::Exited`], the program still runs: the caller ends
+    /// its process tree and then calls [`finish`](Self::finish).
     pub async fn until_end(
         &mut self,
         program: &mut dyn RunningProgram,
@@ -155,17 +154,17 @@ impl Drain {
                     tokio::select! {
                         biased;
                         () = self.read_until_silent(DRAIN_SILENCE, 10 * DRAIN_SILENCE) => {}
-                        // What the receiver did not take by then is in the captures alone.
+                        // Chunks that were not received by then are only in the captures.
                         () = cancel.cancelled() => {}
                         () = sleep_until(total) => {}
                     }
                     return DrainOutcome::Exited(status.unwrap_or(-1));
                 }
-                read = self.read_and_tell() => match read {
+                read = self.read_and_forward() => match read {
                     true => silence = silence_from(Instant::now()),
                     false => return self.wait(program, (total, silence), cancel).await,
                 },
-                // While a piece waits for the receiver, nothing more is read, and its silence is the receiver's.
+                // While a chunk waits for the receiver, nothing is read, so the silence is not the program's.
                 () = sleep_until(silence) => match self.pending {
                     Some(_) => silence = silence_from(Instant::now()),
                     None => return DrainOutcome::Limit(LimitKind::Silence),
@@ -174,7 +173,7 @@ impl Drain {
         }
     }
 
-    /// Both pipes are closed; the program may run on without them.
+    /// Waits for the program after both pipes were closed.
     async fn wait(
         &self,
         program: &mut dyn RunningProgram,
@@ -190,7 +189,7 @@ impl Drain {
         }
     }
 
-    /// Reads what is left and gives both captures. A program that still holds on is killed.
+    /// Reads the rest and returns both captures. Kills a program that does not end.
     pub async fn finish(mut self, program: &mut dyn RunningProgram) -> (Capture, Capture) {
         if !self.ends_soon(program).await {
             program.end().await;
@@ -198,26 +197,27 @@ impl Drain {
         self.into_captures()
     }
 
-    /// Both captures, as far as they were read.
+    /// Returns both captures, as far as they were read.
     #[must_use]
     pub fn into_captures(self) -> (Capture, Capture) {
-        (self.stdout.kept, self.stderr.kept)
+        (self.stdout.capture, self.stderr.capture)
     }
 
-    /// Keeps reading during `work`. Output is no longer forwarded: a caller that withdrew may not receive it.
+    /// Continues reading during `work`. Output is no longer forwarded, since a caller that cancelled may not receive
+    /// it.
     pub async fn while_reading<T>(&mut self, work: impl Future<Output = T>) -> T {
         self.live = None;
         tokio::pin!(work);
         tokio::select! {
             done = &mut work => return done,
-            () = async { while self.read_and_tell().await {} } => {}
+            () = async { while self.read_and_forward().await {} } => {}
         }
         work.await
     }
 
-    /// Whether the program ends by itself within a moment, its output read to the end.
+    /// Whether the program ends by itself within a moment, with its output read completely.
     pub async fn ends_soon(&mut self, program: &mut dyn RunningProgram) -> bool {
-        // A slow receiver would take the time in which the captures get the rest.
+        // A slow receiver would use up the time for reading the rest.
         self.live = None;
         let ends = async {
             self.read_until_silent(DRAIN_TIMEOUT, DRAIN_TIMEOUT).await;
@@ -226,12 +226,12 @@ impl Drain {
         timeout(DRAIN_TIMEOUT, ends).await.is_ok()
     }
 
-    /// Reads until the pipes are silent for `patience`, or until `total` was spent waiting for them. A slow receiver spends
-    /// none of it.
+    /// Reads until the pipes are silent for `patience`, or until `total` was spent waiting for them. Waiting for a slow
+    /// receiver does not count.
     async fn read_until_silent(&mut self, patience: Duration, total: Duration) {
         let mut left = total;
         loop {
-            self.pass_on().await;
+            self.forward_pending().await;
             let begun = Instant::now();
             if !timeout(patience.min(left), self.read()).await.unwrap_or(false) {
                 return;
@@ -240,12 +240,12 @@ impl Drain {
         }
     }
 
-    /// Reads from whichever pipe has something and passes it on; `false` when both are at their end.
+    /// Reads a chunk from either pipe and forwards it; `false` when both are at their end.
     ///
-    /// Safe to abandon: a piece that the receiver has not taken stays, and is the first to be passed on next time.
-    async fn read_and_tell(&mut self) -> bool {
+    /// Safe to abandon: a chunk that was not received is forwarded first next time.
+    async fn read_and_forward(&mut self) -> bool {
         let has_read = self.pending.is_some() || self.read().await;
-        self.pass_on().await;
+        self.forward_pending().await;
         has_read
     }
 
@@ -258,8 +258,8 @@ impl Drain {
         self.pending.is_some()
     }
 
-    /// Waits until the receiver has room for the pending piece.
-    async fn pass_on(&mut self) {
+    /// Waits until the receiver accepts the pending chunk.
+    async fn forward_pending(&mut self) {
         if self.pending.is_some()
             && let Some(live) = &self.live
         {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_held_by_what_is_left_behind_does_not_hold_us() {
+    async fn a_pipe_held_by_a_background_process_is_not_waited_for() {
         let begun = Instant::now();
         let (end, stdout, _) = ends("sleep 20 & echo up", ExecLimits::default()).await;
         assert_eq!((end, stdout.as_str()), (DrainOutcome::Exited(0), "up\n"));
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_receiver_of_a_program_that_has_ended_gets_all_of_its_output() {
+    async fn a_slow_receiver_of_an_ended_program_gets_all_of_its_output() {
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "head -c 400000 /dev/zero"]), Stdin::Empty).unwrap();
         let (live, mut received) = mpsc::channel(1);
         let mut drain = Drain::new(&mut child, 1_000_000, Some(live));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_silent_program_is_silent() {
+    async fn only_a_silent_program_reaches_the_silence_limit() {
         let talks = "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done";
         assert_eq!(ends(talks, silence(2000)).await.0, DrainOutcome::Exited(0));
         let (end, stdout, _) = ends("echo once; sleep 20", silence(300)).await;
@@ -334,14 +334,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_whose_receiver_does_not_take_is_not_silent() {
+    async fn a_slow_receiver_does_not_count_as_silence() {
         let script = "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.05; done; exec sleep 600";
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", script]), Stdin::Empty).unwrap();
         let (sender, mut receiver) = mpsc::channel(1);
         let mut drain = Drain::new(&mut child, 1000, Some(sender));
         let (limits, cancel) = (silence(300), CancellationToken::new());
         let slow = async {
-            // Many times the limit.
+            // Much longer than the limit.
             tokio::time::sleep(Duration::from_millis(1500)).await;
             let mut lines = String::new();
             while let Some(chunk) = receiver.recv().await {
@@ -353,19 +353,19 @@ mod tests {
             lines
         };
         let (end, lines) = tokio::join!(drain.until_end(&mut child, &limits, &cancel), slow);
-        // It printed all, and was silent only then.
+        // It printed everything, and was silent only then.
         assert_eq!((end, lines.as_str()), (DrainOutcome::Limit(LimitKind::Silence), "1\n2\n3\n4\n5\n6\n7\n8\n9\n"));
         child.start_kill().unwrap();
     }
 
     #[tokio::test]
-    async fn limits_hold_for_a_program_that_closed_its_outputs() {
+    async fn limits_apply_to_a_program_that_closed_its_outputs() {
         let limits = ExecLimits { total: Some(Duration::from_millis(100)), ..ExecLimits::default() };
         assert_eq!(ends("exec >&- 2>&-; sleep 20", limits).await.0, DrainOutcome::Limit(LimitKind::Total));
     }
 
     #[tokio::test]
-    async fn a_receiver_that_does_not_take_cannot_outlast_the_limit() {
+    async fn a_slow_receiver_cannot_delay_the_limit() {
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "yes"]), Stdin::Empty).unwrap();
         let (sender, _receiver) = mpsc::channel(1);
         let mut drain = Drain::new(&mut child, 1000, Some(sender));

@@ -1,4 +1,4 @@
-//! Finds programs of the host.
+//! Finds programs on the host.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use coracle_types::{Error, Result};
 
-/// Directories of engines and other programs. The person's `PATH` is ignored: it may hold a directory that others can
-/// write.
+/// Directories of engines and other programs. The user's `PATH` is ignored: it may contain a directory that others can
+/// write to.
 const DIRECTORIES: &[&str] = &[
     "/usr/bin",
     "/usr/local/bin",
@@ -19,7 +19,7 @@ const DIRECTORIES: &[&str] = &[
     "/run/current-system/sw/bin",
 ];
 
-/// The absolute path of a program in a directory that only root can write.
+/// Returns the absolute path of a program in a directory that only root can write to.
 ///
 /// # Errors
 /// [`Error::NotInstalled`].
@@ -27,7 +27,7 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
     find_program_in(name, &[])
 }
 
-/// The same, with the person's own directories first; directories that another user can write are skipped.
+/// Searches the user's own directories first; directories that another user can write to are skipped.
 ///
 /// # Errors
 /// [`Error::NotInstalled`].
@@ -35,7 +35,7 @@ pub fn find_program_in(name: &str, own: &[PathBuf]) -> Result<PathBuf> {
     safe_programs(name, own).next().ok_or_else(|| Error::NotInstalled { program: name.to_owned() })
 }
 
-/// All programs of a name that [`find_program_in`] would accept, in its order.
+/// All programs of a name that [`find_program_in`] accepts, in its order.
 pub(crate) fn safe_programs<'a>(name: &'a str, own: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + 'a {
     let usual = DIRECTORIES.iter().map(Path::new);
     let candidates = own.iter().map(PathBuf::as_path).chain(usual).map(move |dir| dir.join(name));
@@ -50,7 +50,7 @@ pub(crate) fn search_path(own: &[PathBuf]) -> OsString {
     dirs.join(OsStr::new(":"))
 }
 
-/// No component can be written by another user: else that user decides what we start.
+/// Whether no other user can replace the program or one of its parent directories.
 fn is_safe(program: &Path) -> bool {
     let me = rustix::process::geteuid().as_raw();
     let safe =
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_others_can_write_is_not_safe() {
+    fn a_program_that_others_can_write_to_is_not_safe() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("docker");
         std::fs::write(&program, "").unwrap();
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_is_not_installed() {
+    fn a_missing_program_is_not_installed() {
         assert!(matches!(find_program("no-such-engine"), Err(Error::NotInstalled { .. })));
     }
 }

@@ -1,4 +1,4 @@
-//! Host paths, resolved once and then held open, atomic replacement of files, and their digests.
+//! Host paths that are resolved once and then held open, atomic replacement of files, and digests.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::temporary;
 
-/// A directory or regular file of the host: links resolved once, then held open so that it stays what it was.
+/// A directory or regular file of the host: links are resolved once, and the handle stays on the same file.
 #[derive(Clone, Debug)]
 pub struct HostPath {
     real: PathBuf,
@@ -20,10 +20,10 @@ pub struct HostPath {
     is_dir: bool,
 }
 
-/// What tells a file from every other one on this machine.
+/// Identifies a file on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InodeId {
-    /// Number of its device.
+    /// The number of its device.
     pub device: u64,
     /// Its number on that device.
     pub inode: u64,
@@ -128,34 +128,34 @@ impl HostPath {
         Ok(self.identity()? == InodeId::from_metadata(&std::fs::metadata(path)?))
     }
 
-    /// The directory itself, opened for reading through the held descriptor.
+    /// Opens the directory for reading through the held descriptor.
     ///
     /// # Errors
-    /// When it is no directory or may not be read.
+    /// If it is not a directory or cannot be read.
     pub fn dir(&self) -> io::Result<cap_std::fs::Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&*self.held, ".", flags, Mode::empty())?;
         Ok(cap_std::fs::Dir::from_std_file(File::from(fd)))
     }
 
-    /// The file's content, opened without following a link.
+    /// Opens the file's content without following a link.
     ///
     /// # Errors
-    /// When it is no file, may not be read, or was exchanged.
+    /// If it is not a file, cannot be read, or was replaced.
     pub fn file(&self) -> io::Result<File> {
         let file = File::from(open_for_reading(&self.real)?);
         if self.identity()? == InodeId::from_metadata(&file.metadata()?) {
             Ok(file)
         } else {
-            Err(io::Error::other("it was exchanged while it was opened"))
+            Err(io::Error::other("it was replaced while it was opened"))
         }
     }
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 ///
 /// # Errors
-/// When it is there and cannot be removed.
+/// If it exists and cannot be removed.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
@@ -163,11 +163,11 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a file atomically: the new content is written beside it, synced and renamed, and the directory is synced. A
-/// reader sees the old content or the new one, and a crash leaves one of the two. Only its owner may read it.
+/// Replaces a file atomically: the new content is written to a temporary file, synced and renamed, and the directory is
+/// synced. Readers and a crash leave the old content or the new one. Only its owner may read it.
 ///
 /// # Errors
-/// When it cannot be written; then the old file stays, and nothing is left of the new one.
+/// If it cannot be written; the old file then stays, and the temporary file is removed.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_as(path, content, Permissions::from_mode(0o600))
 }
@@ -175,7 +175,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 /// [`replace`], for a file with other permissions.
 ///
 /// # Errors
-/// As for [`replace`].
+/// Those of [`replace`].
 pub fn replace_as(path: &Path, content: &[u8], permissions: Permissions) -> io::Result<()> {
     let mut file = temporary::file_in(dir_of(path))?;
     file.write_all(content)?;
@@ -186,11 +186,10 @@ pub fn replace_as(path: &Path, content: &[u8], permissions: Permissions) -> io::
     sync_entry(path)
 }
 
-/// Writes the directory of a file to the disk, so that the file's name survives a loss of power. The file itself has to be
-/// synced before.
+/// Syncs the directory of a file, so that its name survives a loss of power. The file itself has to be synced before.
 ///
 /// # Errors
-/// When the directory cannot be opened, or its disk fails.
+/// If the directory cannot be opened, or its disk fails.
 pub fn sync_entry(path: &Path) -> io::Result<()> {
     File::open(dir_of(path))?.sync_all()
 }
@@ -208,10 +207,10 @@ pub struct ContentDigest {
     pub sha256: String,
 }
 
-/// Reads a file from its present offset to its end.
+/// Hashes a file from its current offset to its end.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn digest(mut file: &File) -> io::Result<ContentDigest> {
     let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 16]);
     loop {
@@ -225,7 +224,7 @@ pub fn digest(mut file: &File) -> io::Result<ContentDigest> {
     }
 }
 
-/// A descriptor that only names its file.
+/// Opens a descriptor that only refers to the file.
 #[cfg(target_os = "linux")]
 const HELD: OFlags = OFlags::PATH;
 #[cfg(not(target_os = "linux"))]
@@ -244,7 +243,7 @@ fn open_without_links(real: &Path, flags: OFlags) -> rustix::io::Result<rustix::
     rustix::fs::open(real, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Of what may be no regular file by now: a FIFO does not wait for who writes to it.
+/// Opens without blocking, since the path may be a FIFO by now.
 fn open_for_reading(real: &Path) -> rustix::io::Result<rustix::fd::OwnedFd> {
     open_without_links(real, OFlags::RDONLY | OFlags::NONBLOCK)
 }
@@ -256,7 +255,7 @@ mod tests {
     use super::{HostPath, HostPathError, replace};
 
     #[test]
-    fn a_replaced_file_is_whole_its_owners_alone_and_leaves_nothing_beside_it() {
+    fn a_replaced_file_is_complete_private_and_leaves_no_temporary_file() {
         let dir = tempfile::tempdir().unwrap();
         let (record, taken) = (dir.path().join("record.json"), dir.path().join("taken"));
         for content in ["{}", "{\"a\":1}"] {
@@ -264,7 +263,7 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&record).unwrap(), content);
         }
         assert_eq!(record.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-        // A directory gives way to no file.
+        // A file does not replace a directory.
         std::fs::create_dir(&taken).unwrap();
         assert!(replace(&taken, b"x").is_err() && taken.is_dir());
         let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name()).collect();
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_resolved_once_and_the_file_is_held() {
+    fn links_are_resolved_once_and_the_handle_stays_on_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         std::fs::create_dir(root.join("real")).unwrap();
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_name_is_of_the_very_file_that_was_opened() {
+    fn a_second_name_refers_to_the_opened_file() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let (file, name) = (root.join("file"), root.join("name"));
@@ -302,11 +301,11 @@ mod tests {
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink("moved", &file).unwrap();
         assert!(held.hard_link(&name).is_err() && !held.is_in_place());
-        assert!(name.symlink_metadata().is_err(), "no link to a path that others can write is left");
+        assert!(name.symlink_metadata().is_err(), "no link was created");
     }
 
     #[test]
-    fn what_is_missing_special_or_unprintable_is_refused() {
+    fn missing_special_or_unprintable_paths_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(HostPath::open(&dir.path().join("gone")), Err(HostPathError::NotFound(_))));
         assert!(matches!(HostPath::open("/dev/null".as_ref()), Err(HostPathError::Special(_))));

@@ -1,4 +1,4 @@
-//! The token that the person's own GitHub program holds.
+//! The token of the user's GitHub program.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,8 +12,7 @@ use zeroize::Zeroizing;
 
 use super::process::{Invocation, Stdin, exit_of, spawn};
 
-/// Variables of the person's environment that the program needs: the location of its sign-in, and tokens in place of
-/// one.
+/// Variables of the user's environment that the program needs: the location of its sign-in, or tokens instead.
 pub const VARIABLES: &[&str] = &[
     "HOME",
     "XDG_CONFIG_HOME",
@@ -30,17 +29,17 @@ pub const VARIABLES: &[&str] = &[
 const DEADLINE: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 4096;
 
-/// Why there is no token. The program's output may be one, and is not repeated.
+/// Why there is no token. The program's output may contain one, and is not repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum NoToken {
     /// The host's name is invalid.
     #[error("`{}` is not a name of a host", .0.escape_debug())]
     Host(String),
-    /// The person is not signed in to that host.
+    /// The user is not signed in to that host.
     #[error("`gh` is not signed in to `{0}`")]
     NotSignedIn(String),
-    /// Its output is no token.
-    #[error("what `gh` gave for `{0}` is no token")]
+    /// Its output is not a token.
+    #[error("the output of `gh` for `{0}` is not a token")]
     Odd(String),
     /// It did not end in time.
     #[error("`gh` gave no token within {} s", DEADLINE.as_secs())]
@@ -50,7 +49,7 @@ pub enum NoToken {
     Start(#[from] Error),
 }
 
-/// Asks the GitHub program for the token of a host. Of `env`, it is given [`VARIABLES`] and nothing else.
+/// Gets the token of a host from the GitHub program, which gets only [`VARIABLES`] of `env`.
 ///
 /// `program` is an absolute path, as `cli::detect::find_program("gh")` gives it.
 ///
@@ -81,17 +80,17 @@ pub async fn gh_token(program: &Path, host: &str, env: &BTreeMap<String, Secret>
     }
 }
 
-/// The first bytes of an output; the rest is read and forgotten. Room for them is taken at once, since a buffer that
-/// grows leaves copies behind.
+/// Reads the start of an output into a buffer of fixed size, since a growing one leaves copies in memory. The rest is
+/// read and discarded.
 pub(super) async fn beginning(pipe: Option<impl AsyncRead + Unpin>) -> Zeroizing<Vec<u8>> {
-    let mut kept = Zeroizing::new(Vec::with_capacity(MAX_BYTES));
+    let mut buffered = Zeroizing::new(Vec::with_capacity(MAX_BYTES));
     let mut buffer = Zeroizing::new([0; 1024]);
-    let Some(mut pipe) = pipe else { return kept };
+    let Some(mut pipe) = pipe else { return buffered };
     while let Ok(count @ 1..) = pipe.read(&mut buffer[..]).await {
-        let room = MAX_BYTES - kept.len();
-        kept.extend_from_slice(&buffer[..count.min(room)]);
+        let room = MAX_BYTES - buffered.len();
+        buffered.extend_from_slice(&buffer[..count.min(room)]);
     }
-    kept
+    buffered
 }
 
 #[cfg(test)]
@@ -100,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    async fn asked(script: &str, env: &[(&str, &str)]) -> Result<String, NoToken> {
+    async fn token_from(script: &str, env: &[(&str, &str)]) -> Result<String, NoToken> {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("gh");
         std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -111,25 +110,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_token_of_a_host_is_asked_for() {
-        assert_eq!(asked("echo \"$*\" | tr ' ' ,", &[]).await.unwrap(), "auth,token,--hostname=ghe.example.com");
-        assert_eq!(asked("printf '\\n gho_x \\n'", &[]).await.unwrap(), "gho_x");
+    async fn the_token_of_a_host_is_read() {
+        assert_eq!(token_from("echo \"$*\" | tr ' ' ,", &[]).await.unwrap(), "auth,token,--hostname=ghe.example.com");
+        assert_eq!(token_from("printf '\\n gho_x \\n'", &[]).await.unwrap(), "gho_x");
     }
 
     #[tokio::test]
-    async fn it_sees_what_its_sign_in_needs_and_nothing_else() {
+    async fn the_program_gets_only_the_variables_of_its_sign_in() {
         let env = [("HOME", "/h"), ("GH_TOKEN", "gho_x"), ("AWS_SECRET_ACCESS_KEY", "x"), ("GH_DEBUG", "api")];
-        let seen = asked("env | cut -d= -f1 | grep -v -e PWD -e SHLVL -e '^_$' | sort | tr '\\n' ,", &env).await;
+        let seen = token_from("env | cut -d= -f1 | grep -v -e PWD -e SHLVL -e '^_$' | sort | tr '\\n' ,", &env).await;
         assert_eq!(seen.unwrap(), "GH_NO_UPDATE_NOTIFIER,GH_PROMPT_DISABLED,GH_TOKEN,HOME,PATH,");
-        assert_eq!(asked("echo $GH_TOKEN", &env).await.unwrap(), "gho_x");
+        assert_eq!(token_from("echo $GH_TOKEN", &env).await.unwrap(), "gho_x");
     }
 
     #[tokio::test]
-    async fn what_is_no_token_is_none_and_is_not_told() {
-        assert!(matches!(asked("exit 1", &[]).await, Err(NoToken::NotSignedIn(_))));
-        assert!(matches!(asked("echo", &[]).await, Err(NoToken::NotSignedIn(_))));
+    async fn other_output_is_no_token_and_is_not_reported() {
+        assert!(matches!(token_from("exit 1", &[]).await, Err(NoToken::NotSignedIn(_))));
+        assert!(matches!(token_from("echo", &[]).await, Err(NoToken::NotSignedIn(_))));
         for odd in ["echo 'gho_x gho_y'", "printf 'gho_x\\ngho_y'", "head -c 100000 /dev/zero | tr '\\0' g"] {
-            let err = asked(odd, &[]).await.unwrap_err();
+            let err = token_from(odd, &[]).await.unwrap_err();
             assert!(matches!(err, NoToken::Odd(_)) && !format!("{err} {err:?}").contains("gho"), "{err}");
         }
         let missing = gh_token("/no/such/gh".as_ref(), "github.com", &BTreeMap::new()).await;

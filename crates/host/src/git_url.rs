@@ -16,8 +16,7 @@ pub struct GitRules {
     pub ssh: bool,
 }
 
-/// The location of a repository to clone: a URL that git takes for one, never for an option, a program or a path
-///.
+/// The URL of a repository to clone, which git cannot interpret as an option, a program or a path.
 ///
 /// Its grammar is narrower than that of URLs, so that git, curl, ssh and this type cannot read one text differently.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +34,7 @@ enum Scheme {
     Ssh,
 }
 
-/// Why a text is no URL to clone from. The text itself may hold a secret and is not repeated.
+/// Why a text is not a URL to clone from. The text may contain a secret and is not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGitUrl {
     /// It is empty or longer than 2048 bytes.
@@ -47,19 +46,19 @@ pub enum InvalidGitUrl {
     /// A local path, another protocol, a program, or an option.
     #[error("a URL to clone from begins with `https://`")]
     Scheme,
-    /// `ssh://` or `user@host:path`, where that is not on.
+    /// `ssh://` or `user@host:path`, which are not enabled.
     #[error("a URL to clone from begins with `https://`, since the ssh identity is not forwarded")]
     Ssh,
-    /// A user part of a web address, or one that is no plain name.
+    /// A user in a web URL, or an invalid user name.
     #[error("a URL to clone from has no user part")]
     User,
-    /// No host, or none as it is usually written.
+    /// No host, or an unusual spelling of one.
     #[error("the URL to clone from names no host")]
     Host,
-    /// A port that is no number from 1 to 65535.
+    /// A port that is not a number from 1 to 65535.
     #[error("the port of the URL to clone from is no number from 1 to 65535")]
     Port,
-    /// No repository, or a way with `.` and `..` in it.
+    /// No repository, or a path with `.` and `..`.
     #[error("the URL to clone from names no repository")]
     Path,
     /// Text after `?` or `#`.
@@ -74,7 +73,7 @@ pub enum InvalidGitUrl {
 }
 
 impl InvalidGitUrl {
-    /// The rule of the policy that is broken, if it is one. The person can lift it.
+    /// The violated rule of the policy, if it is one. The user can lift it.
     #[must_use]
     pub fn rule(self) -> Option<&'static str> {
         matches!(self, Self::Http | Self::Private).then_some("repo.private")
@@ -82,7 +81,7 @@ impl InvalidGitUrl {
 }
 
 impl GitUrl {
-    /// Reads a URL. Asks no name server.
+    /// Parses a URL. Contacts no name server.
     ///
     /// # Errors
     /// [`InvalidGitUrl`].
@@ -91,7 +90,7 @@ impl GitUrl {
         if text.is_empty() || text.len() > MAX_BYTES {
             return Err(E::Length);
         }
-        // An option is refused even if its characters are valid, with a message that calls it an option.
+        // Options are refused first, so that the message calls them options.
         if text.starts_with('-') {
             return Err(E::Scheme);
         }
@@ -130,7 +129,7 @@ impl GitUrl {
         Ok(Self { text: text.to_owned(), scheme, host, port })
     }
 
-    /// `user@host:path`. What has no user might be a path on this host, or `ext::program`.
+    /// Parses `user@host:path`. Without a user, it could be a path on this host, or `ext::program`.
     fn read_scp(text: &str) -> Result<Self, InvalidGitUrl> {
         use InvalidGitUrl as E;
         let (user, rest) = text.split_once('@').ok_or(E::Scheme)?;
@@ -142,7 +141,7 @@ impl GitUrl {
             return Err(E::Scheme);
         }
         let (host, _) = host_and_port(host)?;
-        // To the program at the other end a leading `-` is an option, and `host::path` another program's address.
+        // For the remote program a leading `-` is an option, and `host::path` is another program's address.
         if path.starts_with(['-', ':']) {
             return Err(E::Path);
         }
@@ -150,26 +149,26 @@ impl GitUrl {
         Ok(Self { text: text.to_owned(), scheme: Scheme::Ssh, host, port: None })
     }
 
-    /// The form for git's arguments.
+    /// The URL as an argument of git.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The last part of its path without `.git`, which a clone is named by.
+    /// The last part of its path without `.git`, which is the default name of a clone.
     #[must_use]
     pub fn repository(&self) -> &str {
         let last = self.text.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
         last.strip_suffix(".git").unwrap_or(last)
     }
 
-    /// The host that it names, without user, brackets and port.
+    /// The host, without user, brackets and port.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port that it names, or else its protocol's.
+    /// The port, or the default one of its protocol.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port.unwrap_or(match self.scheme {
@@ -191,13 +190,13 @@ impl GitUrl {
         self.scheme == Scheme::Ssh
     }
 
-    /// Whether an attacker on the network can read and change what is cloned.
+    /// Whether an attacker on the network can read and change the traffic.
     #[must_use]
     pub fn insecure(&self) -> bool {
         self.scheme == Scheme::Http
     }
 
-    /// Whether the host is private by its name or address alone, without a lookup.
+    /// Whether the host is private by its name or address, without a lookup.
     fn is_known_private(&self) -> bool {
         let host = self.host.to_ascii_lowercase();
         let local = host == "localhost" || host.ends_with(".localhost");
@@ -211,12 +210,12 @@ impl fmt::Display for GitUrl {
     }
 }
 
-/// Whether a URL may have the character; those that begin a query or a fragment are excluded.
+/// Whether the character is allowed in a URL; those that begin a query or a fragment are not.
 fn is_allowed(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"/.-_~:@%+,;=&!$'()*[]".contains(&byte)
 }
 
-/// A name of a user that no program takes for an option or for two words.
+/// Whether no program interprets a user name as an option or as two arguments.
 fn is_plain_name(user: &str) -> bool {
     let fits = |it: u8| it.is_ascii_alphanumeric() || b"._-".contains(&it);
     user.len() <= 64 && user.bytes().all(fits) && user.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_')
@@ -226,7 +225,7 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), InvalidGitUrl> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or(InvalidGitUrl::Host)?;
-            // A zone (`fe80::1%eth0`) is no part of what this reads.
+            // An address with a zone (`fe80::1%eth0`) is not accepted.
             host.parse::<Ipv6Addr>().map_err(|_| InvalidGitUrl::Host)?;
             match port.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
@@ -251,8 +250,8 @@ fn port_number(text: &str) -> Option<u16> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// A name, or an IPv4 address in its one usual spelling. Resolvers read `0x7f.1`, `127.1` and `2130706433` as
-/// addresses too: a name does not end in a number.
+/// Accepts a name, or an IPv4 address in its usual spelling. Resolvers interpret `0x7f.1`, `127.1` and `2130706433` as
+/// addresses too, so a name must not end in a number.
 pub(crate) fn is_host(host: &str) -> bool {
     let label = |it: &str| {
         let fits = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
@@ -265,7 +264,7 @@ pub(crate) fn is_host(host: &str) -> bool {
     host.len() <= 253 && host.split('.').all(label)
 }
 
-/// A path below the host that ends in a repository's name and has no parts to normalise.
+/// Checks a path that ends in a repository's name and has no parts to normalise.
 fn check_path(path: &str) -> Result<(), InvalidGitUrl> {
     let path = path.trim_end_matches('/');
     let name = path.rsplit(['/', ':']).next().unwrap_or_default();
@@ -280,9 +279,9 @@ fn check_path(path: &str) -> Result<(), InvalidGitUrl> {
     if bad { Err(InvalidGitUrl::Character) } else { Ok(()) }
 }
 
-/// Two hexadecimal digits that stand for no control character.
+/// Whether two hexadecimal digits encode no control character.
 fn is_escape(rest: &str) -> bool {
-    let digits = rest.get(..2).filter(|it| it.bytes().all(|it| it.is_ascii_hexdigit()));
+    let digits = rest.get(..2).filter(|digits| digits.bytes().all(|it| it.is_ascii_hexdigit()));
     let byte = digits.and_then(|it| u8::from_str_radix(it, 16).ok());
     byte.is_some_and(|it| !it.is_ascii_control())
 }

@@ -1,9 +1,9 @@
-//! How git is started, on the host and inside: without foreign configuration, and without any program of the repository
-//!. Pure.
+//! Settings for git on the host and in containers: without foreign configuration, and without any program of the
+//! repository. Pure.
 //!
-//! A repository's own configuration is still read, where there is one: settings that would start programs are overruled
-//! here, except filters, whose names are not known in advance ([`without_filters`]). That is why git on the host opens
-//! no repository that a container could write.
+//! Git still reads a repository's own configuration: settings that would start programs are overridden here, except
+//! filters, whose names are not known in advance ([`without_filters`]). So git on the host opens no repository that a
+//! container could write to.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 pub enum Side {
     /// On this host, without the environment of this process.
     Host,
-    /// In a container, beside the guest's variables of every command.
+    /// In a container, added to the guest's variables of every command.
     Inside,
 }
 
-/// The environment of every git. No protocol is allowed by default: a command that uses the network names its protocol.
+/// The environment of every git. No protocol is allowed by default: a command that uses the network allows its
+/// protocol.
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("HOME", "/nonexistent"),
     ("XDG_CONFIG_HOME", "/nonexistent"),
@@ -35,13 +36,13 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("GIT_LFS_SKIP_SMUDGE", "1"),
 ];
 
-/// The host's programs; inside, the image's own are found.
+/// System directories on the host; inside, the image's `PATH` is used.
 const ENVIRONMENT_OF_HOST: &[(&str, &str)] = &[("PATH", "/usr/bin:/bin")];
 
-/// Names come from a tree that may have any.
+/// Names come from a work tree and may contain any characters.
 const ENVIRONMENT_INSIDE: &[(&str, &str)] = &[("GIT_LITERAL_PATHSPECS", "1")];
 
-/// The author of our own commits.
+/// The author of Coracle's own commits.
 const OURSELVES: &[(&str, &str)] = &[
     ("GIT_AUTHOR_NAME", "coracle"),
     ("GIT_AUTHOR_EMAIL", "coracle@invalid"),
@@ -66,18 +67,18 @@ const SETTINGS: &[&str] = &[
     "maintenance.auto=false",
 ];
 
-/// Objects of servers and bundles are checked, and symbolic links of a stranger are not created.
+/// Objects of servers and bundles are checked, and symbolic links of untrusted repositories are not created.
 const SETTINGS_OF_HOST: &[&str] =
     &["core.symlinks=false", "http.followRedirects=false", "fetch.fsckObjects=true", "transfer.fsckObjects=true"];
 
-/// A work tree is read as it is, in a repository whose configuration is not trusted.
+/// A work tree is read unchanged, in a repository whose configuration is not trusted.
 const SETTINGS_INSIDE: &[&str] =
     &["core.untrackedCache=false", "core.alternateRefsCommand=", "diff.external=", "status.renames=false"];
 
-/// Filters that are overruled. A repository with more of them runs the others, as its owner could at any time.
+/// Maximum number of overridden filters. A repository with more runs the others, as its owner could at any time.
 const MAX_FILTERS: usize = 1000;
 
-/// The environment of a git. On the host it is complete.
+/// The environment of a git process. On the host it is complete.
 pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static str)> {
     let own = match side {
         Side::Host => ENVIRONMENT_OF_HOST,
@@ -86,12 +87,12 @@ pub fn environment(side: Side) -> impl Iterator<Item = (&'static str, &'static s
     ENVIRONMENT.iter().chain(own).copied()
 }
 
-/// Beside [`environment`], for a git that makes commits.
+/// Added to [`environment`] for a git that creates commits.
 pub fn as_ourselves() -> impl Iterator<Item = (&'static str, &'static str)> {
     OURSELVES.iter().copied()
 }
 
-/// Arguments of `-c`. More may follow: git takes the last of a key.
+/// Arguments of `-c`. More may follow: git uses the last value of a key.
 pub fn settings(side: Side) -> impl Iterator<Item = &'static str> {
     let own = match side {
         Side::Host => SETTINGS_OF_HOST,
@@ -104,10 +105,10 @@ pub fn settings(side: Side) -> impl Iterator<Item = &'static str> {
 pub const STASH: &str = "--glob=refs/stas[h]";
 
 /// Lists the keys of a repository's filters, before its work tree is read.
-pub const ASK_FILTERS: &[&str] = &["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
+pub const LIST_FILTERS: &[&str] = &["config", "-z", "--name-only", "--get-regexp", r"^filter\."];
 
-/// The environment that gives each of these filters nothing to run. By variables, since a filter's name may hold what no
-/// option can.
+/// The environment that overrides these filters with nothing. Uses variables, since a filter's name may contain
+/// characters that no option can.
 #[must_use]
 pub fn without_filters(keys: &[u8]) -> BTreeMap<String, String> {
     let keys = keys.split(|it| *it == 0).filter_map(|it| std::str::from_utf8(it).ok()).filter(|it| !it.is_empty());
@@ -130,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_are_given_nothing_to_run() {
+    fn filters_are_overridden_with_nothing() {
         let env = without_filters(b"filter.a=b.clean\0filter.a=b.required\0");
         let seen =
             ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0", "GIT_CONFIG_VALUE_1"].map(|it| &*env[it]);
@@ -139,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn the_host_says_all_that_security_asks_for() {
-        let asked = "HOME=/nonexistent LC_ALL=C.UTF-8 GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
+    fn the_settings_of_the_threat_model_are_set() {
+        let required = "HOME=/nonexistent LC_ALL=C.UTF-8 GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 \
                      GIT_ATTR_NOSYSTEM=1 GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=/bin/false SSH_ASKPASS=/bin/false \
                      GIT_OPTIONAL_LOCKS=0 GIT_PROTOCOL_FROM_USER=0 GIT_NO_LAZY_FETCH=1 GIT_LFS_SKIP_SMUDGE=1 \
                      core.hooksPath=/dev/null core.fsmonitor=false core.attributesFile=/dev/null credential.helper= \
@@ -149,12 +150,12 @@ mod tests {
                      maintenance.auto=false";
         let only_host = "PATH=/usr/bin:/bin core.symlinks=false http.followRedirects=false fetch.fsckObjects=true \
                          transfer.fsckObjects=true";
-        let said = |side| -> BTreeSet<String> {
+        let settings = |side| -> BTreeSet<String> {
             let env = environment(side).map(|(name, value)| format!("{name}={value}"));
             env.chain(settings(side).map(str::to_owned)).collect()
         };
-        let (host, inside) = (said(Side::Host), said(Side::Inside));
-        for word in asked.split_whitespace() {
+        let (host, inside) = (settings(Side::Host), settings(Side::Inside));
+        for word in required.split_whitespace() {
             assert!(host.contains(word) && inside.contains(word), "{word}");
         }
         for word in only_host.split_whitespace() {

@@ -1,20 +1,21 @@
-//! Submodules in git's index, which git enters by itself.
+//! Lists submodules in git's index, which git enters by itself.
 //!
-//! Git's `index-format`: a header (`DIRC`, version, count), then entries of 62 bytes and a name. Only mode and name are read.
+//! Git's `index-format`: a header (`DIRC`, version, count), then entries of 62 bytes and a name. Only mode and name are
+//! read.
 
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// A longer index is refused.
+/// Maximum size of an index.
 const MAX_INDEX: u64 = 64 << 20;
 
-/// No file has a longer name. In version 4 a name continues the one before it, so without this bound few bytes could
-/// stand for many long names.
+/// Maximum length of a file name. In version 4 a name extends the previous one, so without this limit a small file
+/// could expand to many long names.
 const MAX_NAME: usize = 4096;
 
-/// Fields before the name.
+/// Size of the fields before the name.
 const FIXED: usize = 62;
 const MODE: usize = 24;
 const FLAGS: usize = 60;
@@ -24,7 +25,7 @@ const EXTENDED: u16 = 0x4000;
 
 const GITLINK: u32 = 0o160_000;
 
-/// Paths of submodules, at most so many, and whether there are more; nothing when it is no index that we can read.
+/// Returns the paths of at most so many submodules, and whether there are more; nothing if the index cannot be parsed.
 #[must_use]
 pub fn submodules(index: impl Read, most: usize) -> Option<(Vec<PathBuf>, bool)> {
     let mut bytes = Vec::new();
@@ -72,7 +73,7 @@ fn parse(bytes: &[u8], most: usize) -> Option<(Vec<PathBuf>, bool)> {
     Some((found, false))
 }
 
-/// Git's own way to write a length: each byte but the first counts one more.
+/// Parses git's encoding of a length: each byte but the first adds one.
 fn varint(bytes: &[u8], mut at: usize) -> Option<(usize, usize)> {
     let mut byte = *bytes.get(at)?;
     let mut value = usize::from(byte & 0x7f);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_index_is_none_wherever_it_breaks_off() {
+    fn a_truncated_or_invalid_index_is_refused() {
         let whole = index(2, &[entry(GITLINK, "lib", 2, 0)]);
         assert_eq!(parse(&whole, 50).map(|it| it.0.len()), Some(1));
         for end in 0..12 + FIXED + 4 {
@@ -136,12 +137,12 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_cannot_say_many_names_or_long_ones() {
+    fn a_small_file_cannot_expand_to_many_or_long_names() {
         let of_length = |length: usize| entry(GITLINK, &"x".repeat(length), 4, 0);
         let same = || std::iter::repeat_n(entry(GITLINK, "", 4, 0), 1000);
         let crafted: Vec<_> = std::iter::once(of_length(1 << 20)).chain(same()).collect();
         assert_eq!(parse(&index(4, &crafted), 50), None);
-        // One that grows with every entry.
+        // A name that grows with every entry.
         let growing = vec![of_length(1000); 5];
         assert_eq!(parse(&index(4, &growing), 50), None);
         let many: Vec<_> = std::iter::once(of_length(MAX_NAME)).chain(same()).collect();

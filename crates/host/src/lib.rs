@@ -1,11 +1,11 @@
-//! The host's side: programs started, files held open and replaced, git.
+//! The host's side: starts programs, opens and replaces files, runs git.
 //!
-//! [`process`] starts programs, [`program`] runs one as a command. [`tree`] and [`fs`] hold files open, so that the
+//! [`process`] starts programs, [`program`] runs one as a command. [`tree`] and [`fs`] keep files open, so that the
 //! checked file is the used one, and [`lock`] locks them between processes. [`git`] is git on the host.
 //!
-//! **Invariant:** one file, `process.rs`, starts programs. They get an absolute path, an environment of their own, and no
-//! inherited input.
-//! **Invariant:** nothing here knows an engine or a guest.
+//! **Invariant:** only `process.rs` starts programs. They get an absolute path, their own environment, and no inherited
+//! input.
+//! **Invariant:** nothing here depends on an engine or a guest.
 
 #![warn(missing_docs)]
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How often a held lock is tried. `flock` has no waiting that an async task could abandon.
+/// Polling interval for a lock. A blocking `flock` could not be abandoned by an async task.
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A lock that is held until it is dropped, or its process ends.
@@ -23,10 +23,10 @@ impl Drop for Lock {
 }
 
 impl Lock {
-    /// Takes a lock that is free, at once.
+    /// Takes a lock at once, if it is free.
     ///
     /// # Errors
-    /// When the file cannot be opened, or its file system has no locks.
+    /// If the file cannot be opened, or its file system has no locks.
     pub fn try_take(path: &Path) -> io::Result<Option<Self>> {
         attempt(open(path)?, File::try_lock).map(Result::ok)
     }
@@ -39,7 +39,7 @@ impl Lock {
         wait(path, patience, File::try_lock).await
     }
 
-    /// Takes a lock that others may share, waiting for its only holder for at most that time.
+    /// Takes a shared lock, waiting for an exclusive holder for at most that time.
     ///
     /// # Errors
     /// Those of [`try_take`](Self::try_take).
@@ -62,7 +62,7 @@ async fn wait(path: &Path, patience: Duration, lock: TryLock) -> io::Result<Opti
     }
 }
 
-/// The lock, or the file again if it is held.
+/// Returns the lock, or the file if it is held by another.
 fn attempt(file: File, lock: TryLock) -> io::Result<Result<Lock, File>> {
     match lock(&file) {
         Ok(()) => Ok(Ok(Lock(file))),

@@ -1,7 +1,7 @@
-//! The one place that starts programs on the host.
+//! Starts programs on the host. No other module does.
 //!
-//! A program is an absolute path with a cleared environment, its own process group (a Ctrl-C at our terminal is ours to
-//! handle), and no inherited stdin. Both outputs are drained at the same time, each into a bounded capture.
+//! A program gets an absolute path, an explicit environment, its own process group (a Ctrl-C at the terminal is handled
+//! by Coracle), and no inherited stdin. Both outputs are read concurrently, each into a bounded capture.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -22,7 +22,7 @@ pub use crate::drain::exit_of;
 use crate::drain::{Drain, DrainOutcome, ProgramPipe, RunningProgram};
 use crate::process_group::ProcessGroup;
 
-/// A program to start: everything it gets to see.
+/// A program to start, with everything that it can see.
 #[derive(Clone, Debug)]
 pub struct Invocation {
     /// Absolute path.
@@ -42,19 +42,19 @@ impl Invocation {
         Self { program: program.into(), words, env: BTreeMap::new(), dir: None }
     }
 
-    /// Takes the place of the current process: for interactive programs, which need the person's terminal.
+    /// Replaces the current process: for interactive programs, which need the user's terminal.
     ///
     /// # Errors
-    /// Returns only when the program could not be started.
+    /// Returns only if the program could not be started.
     pub fn replace_this_process(self) -> io::Error {
         use std::os::unix::process::CommandExt;
         self.command().into_std().args(&self.words).env_clear().envs(&self.env).exec()
     }
 
-    /// Runs with the terminal of this process and waits: for programs that talk to the person.
+    /// Runs on the terminal of this process and waits: for programs that interact with the user.
     ///
     /// # Errors
-    /// When the program cannot be started.
+    /// If the program cannot be started.
     pub async fn run_on_terminal(self) -> Result<ExitStatus> {
         let mut command = self.command();
         command.args(&self.words).env_clear().envs(&self.env).kill_on_drop(true);
@@ -78,11 +78,11 @@ impl Invocation {
 /// The standard input of a program.
 #[derive(Debug)]
 pub enum Stdin {
-    /// Nothing: end of file at once.
+    /// Empty: end of file at once.
     Empty,
-    /// A file, from its present offset.
+    /// A file, from its current offset.
     File(File),
-    /// Bytes or a stream, fed while its output is read.
+    /// Bytes or a stream, written while the output is read.
     Input(Input),
     /// A pipe, which the caller finds in the handle.
     Open,
@@ -113,11 +113,11 @@ impl ProgramOutput {
     }
 }
 
-/// Starts a program whose outputs the caller reads. It is killed when the handle is dropped; what it started is killed by a
-/// [`ProcessGroup`].
+/// Starts a program whose outputs the caller reads. It is killed when the handle is dropped; a [`ProcessGroup`] kills
+/// what it started.
 ///
 /// # Errors
-/// When the program cannot be started.
+/// If the program cannot be started.
 pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start");
     let (reads, input) = match stdin {
@@ -146,11 +146,11 @@ pub fn spawn(invocation: &Invocation, stdin: Stdin) -> Result<Child> {
     Ok(child)
 }
 
-/// Starts a program that outlives this process: in a process group of its own, without outputs. Its standard input is the
-/// file, which may be a socket or a pipe. Returns its number.
+/// Starts a program that outlives this process: in its own process group, without outputs. Its standard input is the
+/// file, which may be a socket or a pipe. Returns its pid.
 ///
 /// # Errors
-/// When the program cannot be started.
+/// If the program cannot be started.
 pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
     tracing::debug!(program = %invocation.program.display(), words = ?invocation.words, "start detached");
     let child = invocation
@@ -167,7 +167,7 @@ pub fn spawn_detached(invocation: &Invocation, stdin: File) -> Result<u32> {
     child.id().ok_or_else(|| invocation.cannot_start(io::Error::other("it has no number")))
 }
 
-/// Files that a program gets as its standard streams.
+/// Files for a program's standard streams.
 #[derive(Debug)]
 pub struct ProgramFiles {
     /// Standard input.
@@ -178,11 +178,11 @@ pub struct ProgramFiles {
     pub stderr: File,
 }
 
-/// Runs a program to its end within `deadline`, for one that hands its streams on to a process that stays. Returns its exit
-/// status. At the deadline, its process group is ended.
+/// Runs a program to its end within `deadline`, for one that passes its streams on to a background process. Returns its
+/// exit status. At the deadline, its process group is killed.
 ///
 /// # Errors
-/// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
+/// [`Error::TimedOut`] with the name `verb`; [`Error::Spawn`].
 pub async fn run_with_files(
     verb: &'static str,
     invocation: &Invocation,
@@ -210,12 +210,12 @@ pub async fn run_with_files(
     status.map(exit_of).map_err(|source| Error::Host { what: format!("cannot wait for `{verb}`"), source })
 }
 
-/// Runs a program to its end within `deadline`, keeping `keep_bytes` of each output. At the deadline its process group is
-/// ended, by TERM and then by KILL; a caller that withdraws kills it. What it left in the background may hold its pipes: they
+/// Runs a program to its end within `deadline`, capturing `keep_bytes` of each output. At the deadline its process
+/// group is ended, by TERM and then by KILL; cancelling kills it. Background processes may hold its pipes open: they
 /// are read until they are silent.
 ///
 /// # Errors
-/// [`Error::TimedOut`] under the name `verb`; [`Error::Spawn`].
+/// [`Error::TimedOut`] with the name `verb`; [`Error::Spawn`].
 pub async fn run(
     verb: &'static str,
     invocation: &Invocation,
@@ -238,9 +238,9 @@ pub async fn run(
     }
 }
 
-/// A program, and the group that is ended with it.
+/// A program, and its process group.
 struct GroupLeader<'a> {
-    /// Dropped before the program is.
+    /// Dropped before the program.
     group: Option<ProcessGroup>,
     child: &'a mut Child,
 }
@@ -266,8 +266,8 @@ impl RunningProgram for GroupLeader<'_> {
     }
 }
 
-/// Writes all input to a program's pipe and closes it. A program may ignore the rest of its input, so a broken pipe is no
-/// error.
+/// Writes all input to a program's pipe and closes it. A program may ignore the rest of its input, so a broken pipe is
+/// not an error.
 pub async fn feed(mut pipe: impl AsyncWrite + Unpin, input: Input) {
     let fed = match input {
         Input::Bytes(bytes) => pipe.write_all(&bytes).await,
@@ -291,20 +291,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_sees_no_variable_and_no_input_of_ours() {
+    async fn a_program_inherits_no_variable_and_no_input() {
         let it = ran("env | grep -v -e ^PWD= -e ^SHLVL= -e ^_=; cat", Stdin::Empty).await;
         assert_eq!((it.stdout.text().as_str(), it.exit), ("", 0));
     }
 
     #[tokio::test]
-    async fn a_flood_on_both_outputs_is_drained_and_bounded() {
+    async fn a_flood_on_both_outputs_is_read_and_bounded() {
         let it = ran("head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2", Stdin::Empty).await;
         assert_eq!((it.stdout.total_bytes(), it.stderr.total_bytes()), (3_000_000, 3_000_000));
         assert_eq!(it.stdout.bytes().len(), 1000);
     }
 
     #[tokio::test]
-    async fn input_larger_than_a_pipe_is_fed_while_output_is_read() {
+    async fn input_larger_than_a_pipe_is_written_while_output_is_read() {
         let it = ran("cat | wc -c", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await;
         assert_eq!(it.stdout.text().trim(), "1048576");
         assert_eq!(ran("exit 3", Stdin::Input(Input::Bytes(vec![b'x'; 1 << 20]))).await.exit, 3);
@@ -328,13 +328,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_holds_the_pipes_does_not_hold_the_answer() {
+    async fn a_daemon_that_holds_the_pipes_does_not_delay_the_answer() {
         let it = ran("sleep 600 & echo started; exit 4", Stdin::Empty).await;
         assert_eq!((it.stdout.text().as_str(), it.exit), ("started\n", 4));
     }
 
     #[tokio::test]
-    async fn a_signal_reads_as_128_and_its_number() {
+    async fn a_signal_is_reported_as_128_and_its_number() {
         assert_eq!(ran("kill -9 $$", Stdin::Empty).await.exit, 137);
     }
 }

@@ -1,4 +1,4 @@
-//! The process group of a program that was started, to end the program with all that it started.
+//! The process group of a started program, for ending the program with everything that it started.
 
 use std::io;
 use std::process::ExitStatus;
@@ -12,25 +12,25 @@ use tokio::time::{Instant, sleep, timeout};
 /// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Limit of the time that a killed program takes to exit.
+/// How long a killed program may take to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// Each look takes some milliseconds where many processes run.
+/// Polling interval. A scan takes some milliseconds on a host with many processes.
 const MEMBERS_POLL: Duration = Duration::from_millis(50);
 
-/// A look at a program that leaves it to be waited for.
-const LOOK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
+/// Checks for the exit of a program without reaping it.
+const PEEK: WaitIdOptions = WaitIdOptions::EXITED.union(WaitIdOptions::NOHANG).union(WaitIdOptions::NOWAIT);
 
-/// The group of a program. It is killed when this is dropped, as when the task that runs the program is dropped, unless the
-/// program ended by itself.
+/// The process group of a program. Dropping it kills the group, for instance when the task that runs the program is
+/// dropped, unless the program ended by itself.
 #[derive(Debug)]
 pub struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
-    /// The group of a program that [`spawn`](crate::process::spawn) started. It is dropped before the program, which is killed
-    /// and waited for then.
+    /// Wraps a program that [`spawn`](crate::process::spawn) started. Dropped before the program, which is then killed
+    /// and reaped.
     #[must_use]
     pub fn new(child: &Child) -> Self {
         Self(child.id().and_then(|it| Pid::from_raw(it.cast_signed())))
@@ -39,25 +39,25 @@ impl ProcessGroup {
     /// Waits for the program's end. Safe to abandon.
     ///
     /// # Errors
-    /// When the system does not tell of its end.
+    /// If the system does not report its end.
     pub async fn wait(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
         let status = child.wait().await?;
         self.ended();
         Ok(status)
     }
 
-    /// The program ended by itself and was waited for: its number may soon be another's.
+    /// Called after the program ended by itself and was reaped: its pid may soon be reused.
     pub(crate) fn ended(&mut self) {
         self.0 = None;
     }
 
-    /// Ends a program that is out of time, unless it ended by itself: TERM to the group, and KILL to what is left of it after
-    /// two seconds.
+    /// Ends a program at its deadline, unless it ended by itself: TERM to the group, and KILL to the rest after two
+    /// seconds.
     pub async fn end(self, child: &mut Child) {
         let Some(leader) = self.leader() else { return };
         let _ = kill_process_group(leader, Signal::TERM);
         let until = Instant::now() + GRACE;
-        // The program is waited for after the group was killed: its number cannot be another's before.
+        // The program is reaped after the group was killed, so its pid cannot be reused before.
         while Instant::now() < until && !has_exited(leader) {
             sleep(POLL).await;
         }
@@ -68,9 +68,9 @@ impl ProcessGroup {
         let _ = timeout(KILL_TIMEOUT, child.wait()).await;
     }
 
-    /// The program, unless it was waited for: then its number may be another's.
+    /// The program's pid, unless it was reaped: then the pid may be reused.
     fn leader(&self) -> Option<Pid> {
-        self.0.filter(|it| !matches!(waitid(WaitId::Pid(*it), LOOK), Err(Errno::CHILD)))
+        self.0.filter(|it| !matches!(waitid(WaitId::Pid(*it), PEEK), Err(Errno::CHILD)))
     }
 }
 
@@ -82,9 +82,9 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Whether a program has exited, which stays to be waited for.
+/// Whether a program has exited and is not reaped yet.
 fn has_exited(program: Pid) -> bool {
-    !matches!(waitid(WaitId::Pid(program), LOOK), Ok(None))
+    !matches!(waitid(WaitId::Pid(program), PEEK), Ok(None))
 }
 
 /// Whether a process of the group has not exited. Systems without `/proc` show none.
@@ -95,7 +95,7 @@ fn has_members(group: Pid) -> bool {
     lines.any(|it| is_member(&it, group))
 }
 
-/// By its state and its group, fields 3 and 5 of its line of `/proc`.
+/// Checks state and group, fields 3 and 5 of the line in `/proc`.
 fn is_member(stat: &str, group: Pid) -> bool {
     let mut fields = stat.rsplit_once(')').map_or("", |it| it.1).split_whitespace();
     let is_alive = !matches!(fields.next(), None | Some("Z" | "X"));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_ends_what_the_program_started() {
+    async fn a_deadline_ends_child_processes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let within = (Duration::from_secs(2), 10);
         assert!(run("sh", &parent(file.path()), Stdin::Empty, within).await.is_err());
@@ -134,10 +134,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_program_started_gets_time_to_end_after_it() {
+    async fn child_processes_get_time_to_end_after_the_program() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let ends = format!("trap 'sleep 0.2; echo ended >{}; exit' TERM", file.path().display());
-        // A shell prints how its commands end, for which the pipe is closed by then.
+        // The shell prints how its commands end, but its pipe is closed by then.
         let script = format!("({ends}; while :; do sleep 0.05; done) 2>/dev/null & wait");
         let program = Invocation::new("/bin/sh", ["-c", script.as_str()]);
         assert!(run("sh", &program, Stdin::Empty, (Duration::from_secs(2), 10)).await.is_err());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_group_whose_program_was_waited_for_gets_no_signal() {
+    async fn a_group_whose_program_was_reaped_gets_no_signal() {
         let mut child = spawn(&Invocation::new("/bin/sh", ["-c", "exit 0"]), Stdin::Empty).unwrap();
         let group = ProcessGroup::new(&child);
         assert!(group.leader().is_some());
@@ -161,24 +161,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_program_started_ends_when_it_is_given_up() {
+    async fn child_processes_end_when_the_program_is_dropped() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let said = || std::fs::read_to_string(file.path()).unwrap();
-        let given_up = async {
-            while !said().ends_with('\n') {
+        let pid = || std::fs::read_to_string(file.path()).unwrap();
+        let waiting = async {
+            while !pid().ends_with('\n') {
                 sleep(POLL).await;
             }
         };
         let program = parent(file.path());
         tokio::select! {
             _ = run("sh", &program, Stdin::Empty, (Duration::from_secs(60), 10)) => panic!("it ended"),
-            () = given_up => {}
+            () = waiting => {}
         }
-        has_ended(&said()).await;
+        has_ended(&pid()).await;
     }
 
     #[tokio::test]
-    async fn what_a_program_leaves_behind_goes_on() {
+    async fn background_processes_of_an_ended_program_continue() {
         let script = "sleep 600 >/dev/null 2>&1 & echo $!";
         let program = Invocation::new("/bin/sh", ["-c", script]);
         let ended = run("sh", &program, Stdin::Empty, (Duration::from_secs(30), 100)).await.unwrap();

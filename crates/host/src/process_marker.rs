@@ -1,7 +1,7 @@
-//! Processes of this host that carry a mark in their environment, and so does what they start.
+//! Marks processes of this host, and everything that they start, with a variable in their environment.
 //!
-//! The mark leads to a program's whole tree in `/proc`, whatever group or session a part of it has moved to. A process
-//! that clears its environment escapes: this finds leftovers, and is no jail.
+//! The mark identifies a program's whole process tree in `/proc`, even if a process has changed its group or session. A
+//! process that clears its environment is not found: this is for cleanup, not for isolation.
 
 use std::fs;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-/// The variable that holds the mark.
+/// The variable with the mark.
 pub const MARK: &str = "CORACLE_MARK";
 
-/// Limit of the time that killed processes take to exit.
+/// How long killed processes may take to exit.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// Limit of the time that a process takes to execute another program; after that it counts as unmarked.
+/// How long a process may take to execute another program; after that it counts as unmarked.
 const EXEC_TIMEOUT: Duration = Duration::from_secs(1);
 
 const SHORTLY: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ const SHORTLY: Duration = Duration::from_millis(1);
 const EXITING: u32 = 0x4;
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// TERM, and KILL for what is there after `grace`. Whether nothing is left.
+/// Sends TERM, and KILL to the processes that remain after `grace`. Returns whether none is left.
 pub async fn end_marked(mark: &str, grace: Duration) -> bool {
     signal(&marked_at_rest(mark).await, Signal::TERM);
     if none_left(mark, grace, || {}).await {
@@ -39,7 +39,7 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     let (begun, mut before) = (Instant::now(), false);
     loop {
         act();
-        // What was started while one looked is not seen, so one look is not enough.
+        // A scan misses processes that are started meanwhile, so one is not enough.
         let none = marked_at_rest(mark).await.is_empty();
         if none && std::mem::replace(&mut before, none) {
             return true;
@@ -52,7 +52,7 @@ async fn none_left(mark: &str, patience: Duration, act: impl Fn()) -> bool {
     }
 }
 
-/// Processes whose mark begins so, including those that are just executing another program.
+/// Finds processes whose mark has this prefix, including those that are executing another program.
 pub async fn marked_at_rest(mark: &str) -> Vec<Pid> {
     let begun = Instant::now();
     loop {
@@ -72,7 +72,7 @@ pub fn signal(processes: &[Pid], signal: Signal) {
     }
 }
 
-/// Processes whose mark begins so, in a single scan.
+/// Finds processes whose mark has this prefix, in a single scan.
 pub fn marked(mark: &str) -> Vec<Pid> {
     scan(mark).carrying
 }
@@ -80,7 +80,7 @@ pub fn marked(mark: &str) -> Vec<Pid> {
 /// The result of one scan of all processes.
 struct MarkScan {
     carrying: Vec<Pid>,
-    /// Whether a process could not be read because it was just executing another program.
+    /// Whether a process could not be read because it was executing another program.
     unclear: bool,
 }
 
@@ -102,12 +102,13 @@ fn scan(mark: &str) -> MarkScan {
     found
 }
 
-/// Whether a process without an environment was executing another program: the kernel has not laid out the new
+/// Whether a process without an environment was executing another program: the kernel has not written the new
 /// environment yet, or has done so since.
 fn is_becoming_another(pid: Pid) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<_> = stat.rsplit_once(") ").map(|it| it.1.split_whitespace().collect()).unwrap_or_default();
-    // Counted from the state, which is the third field: flags are the ninth, the environment is from the 50th to the 51st.
+    // Counted from the state, which is the third field: flags are the ninth, the environment is from the 50th to the
+    // 51st.
     let (Some(state), Some(flags), Some([begin, end])) = (fields.first(), fields.get(6), fields.get(47..49)) else {
         return false;
     };

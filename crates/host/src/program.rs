@@ -1,4 +1,4 @@
-//! A program of this host that is run as a command in a container is: within limits, and ended with all that it started.
+//! Runs a program on the host like a command in a container: with limits, and ended with everything that it started.
 //!
 //! There is no other isolation: the program may use the host's files and network.
 
@@ -21,26 +21,26 @@ use super::process_marker::{MARK, end_marked, marked, marked_at_rest, signal};
 pub struct HostProgram {
     /// The program.
     pub invocation: Invocation,
-    /// Data for it; none is an end of file at once.
+    /// Its input; none is an end of file at once.
     pub stdin: Option<Input>,
     /// Limits of time and output.
     pub limits: ExecLimits,
-    /// Bytes kept of each stream: half from its start, half from its end.
+    /// Captured bytes of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
     /// Ends it when fired.
     pub cancel: CancellationToken,
-    /// Gets output as it comes.
+    /// Receives output while it is printed.
     pub live: Option<mpsc::Sender<Chunk>>,
 }
 
-/// Time between TERM and KILL for leftovers of a program.
+/// Time between TERM and KILL for leftover processes.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(100);
 
 impl HostProgram {
-    /// Runs it to its end. However it ends, no process of its tree remains; dropping the future kills the tree.
+    /// Runs it to its end. No process of its tree remains; dropping the future kills the tree.
     ///
     /// # Errors
-    /// [`Error::Spawn`](coracle_types::Error::Spawn) when it cannot be started.
+    /// [`Error::Spawn`](coracle_types::Error::Spawn) if it cannot be started.
     pub async fn run(mut self) -> Result<ExecOutput> {
         let (begun, tree) = (Instant::now(), MarkedTree(random_hex::<16>()));
         self.invocation.env.insert(MARK.into(), tree.0.clone().into());
@@ -50,10 +50,10 @@ impl HostProgram {
         let by_itself = matches!(exit, Exit::Code(_));
         let grace = if by_itself { LEFTOVER_GRACE } else { self.limits.grace };
         let left = u32::try_from(marked_at_rest(&tree.0).await.len()).unwrap_or(u32::MAX);
-        tell_group(&child, Signal::TERM);
-        // A program that waits for a reader would not hear of its end.
+        signal_group(&child, Signal::TERM);
+        // A program that waits for a reader of its output could not end.
         let ended = drain.while_reading(end_marked(&tree.0, grace)).await;
-        tell_group(&child, Signal::KILL);
+        signal_group(&child, Signal::KILL);
         let (stdout, stderr) = drain.finish(&mut child).await;
         let tree_ended = (!by_itself).then_some(ended);
         let output = ExecOutput::plain(exit, (stdout, stderr), tree_ended, begun.elapsed());
@@ -63,14 +63,14 @@ impl HostProgram {
     }
 }
 
-/// The group has the leader's id, which is valid only until the leader is reaped.
-fn tell_group(child: &Child, signal: Signal) {
+/// Signals the group. Its id is the leader's pid, which is valid only until the leader is reaped.
+fn signal_group(child: &Child, signal: Signal) {
     if let Some(pid) = child.id().and_then(|it| Pid::from_raw(it.cast_signed())) {
         let _ = kill_process_group(pid, signal);
     }
 }
 
-/// All processes with a mark; killed when this is dropped.
+/// All processes with a mark; dropping it kills them.
 struct MarkedTree(String);
 
 impl Drop for MarkedTree {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_exit_and_a_signal_are_told_with_what_was_printed() {
+    async fn an_exit_and_a_signal_are_reported_with_the_output() {
         let it = sh("cat; echo b >&2; exit 3");
         let it = HostProgram { stdin: Some(Input::Bytes(b"a".to_vec())), ..it }.run().await.unwrap();
         assert_eq!((it.exit, it.signal), (Exit::Code(3), None));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn at_a_limit_its_whole_tree_is_ended_and_what_it_printed_is_kept() {
+    async fn at_a_limit_its_process_tree_is_ended_and_its_output_returned() {
         let begun = Instant::now();
         let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & while :; do sleep 1; done";
         let it = within(500, sh(script)).run().await.unwrap();
@@ -128,27 +128,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_it_leaves_behind_does_not_go_on() {
+    async fn background_processes_are_ended() {
         let it = sh("setsid sleep 600 >/dev/null 2>&1 & echo $!").run().await.unwrap();
         assert_eq!((it.exit, it.left_running), (Exit::Code(0), 1));
         assert!(!is_there(&it.stdout.text()));
     }
 
     #[tokio::test]
-    async fn one_that_is_given_up_is_killed() {
+    async fn a_dropped_program_is_killed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let script = format!("sleep 600 & echo $! >{}; wait", file.path().display());
-        let said = || std::fs::read_to_string(file.path()).unwrap();
-        let given_up = async {
-            while said().is_empty() {
+        let pid = || std::fs::read_to_string(file.path()).unwrap();
+        let waiting = async {
+            while pid().is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::select! {
             _ = sh(&script).run() => panic!("it ended"),
-            () = given_up => {}
+            () = waiting => {}
         }
-        while is_there(&said()) {
+        while is_there(&pid()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,45 +1,46 @@
-//! A log of lines that several processes write at once, and that stays bounded.
+//! A bounded log of lines that several processes append to.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// A file that only its owner reads. When it is full it becomes `<name>.1`, what was there becomes `<name>.2`, and so on.
+/// A file that only its owner can read. When it is full it is renamed to `<name>.1`, the previous one to `<name>.2`,
+/// and so on.
 ///
-/// Each line is added under a lock of the file, so no line is lost, cut or mixed with another process's one.
+/// Each line is appended under a lock of the file, so no line is lost, truncated or mixed with that of another process.
 #[derive(Clone, Debug)]
 pub struct RotatingLog {
     path: PathBuf,
     max_bytes: u64,
-    kept: u32,
+    rotated: u32,
 }
 
 impl RotatingLog {
-    /// The log at that path: a file of more than `max_bytes` is put aside, and `kept` of those are retained.
+    /// A log at that path: a file of more than `max_bytes` is rotated, and `rotated` of those are retained.
     #[must_use]
-    pub fn new(path: PathBuf, max_bytes: u64, kept: u32) -> Self {
-        Self { path, max_bytes, kept }
+    pub fn new(path: PathBuf, max_bytes: u64, rotated: u32) -> Self {
+        Self { path, max_bytes, rotated }
     }
 
-    /// The file that is written now.
+    /// The current file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Opens the file, and creates it if there is none.
+    /// Opens the file, or creates it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn open(&self) -> io::Result<File> {
         OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)
     }
 
-    /// Adds a line, which ends with a line feed.
+    /// Appends a line, which ends with a line feed.
     ///
     /// # Errors
-    /// When it cannot be written; then no part of it is in the file.
+    /// If it cannot be written; then no part of it is in the file.
     pub fn append(&self, line: &[u8]) -> io::Result<()> {
         loop {
             let file = self.open()?;
@@ -53,7 +54,7 @@ impl RotatingLog {
         }
     }
 
-    /// `false` if this file is not the current one any more.
+    /// Appends under the lock. `false` if this file was rotated meanwhile.
     fn append_locked(&self, file: &File, line: &[u8]) -> io::Result<bool> {
         let held = file.metadata()?;
         let current = match self.path.metadata() {
@@ -64,20 +65,20 @@ impl RotatingLog {
             return Ok(false);
         }
         if held.len() > 0 && held.len() + line.len() as u64 > self.max_bytes {
-            self.put_aside()?;
+            self.rotate()?;
             return Ok(false);
         }
         append_whole(file, line).map(|()| true)
     }
 
-    /// Only the holder of the current file's lock does this.
-    fn put_aside(&self) -> io::Result<()> {
+    /// Rotates the files. Called only with the lock of the current file.
+    fn rotate(&self) -> io::Result<()> {
         let numbered = |number: u32| {
             let mut name = self.path.clone().into_os_string();
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
-        for number in (1..self.kept).rev() {
+        for number in (1..self.rotated).rev() {
             match std::fs::rename(numbered(number), numbered(number + 1)) {
                 Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
                 _ => {}
@@ -87,11 +88,11 @@ impl RotatingLog {
     }
 }
 
-/// Adds all of a text to the end of a file that no other process writes meanwhile, or nothing of it: a disk that is full
-/// leaves no half line.
+/// Appends a whole text to a file that no other process writes meanwhile, or none of it: a full disk leaves no partial
+/// line.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub fn append_whole(mut file: &File, text: &[u8]) -> io::Result<()> {
     let before = file.metadata()?.len();
     file.write_all(text).inspect_err(|_| {
@@ -113,11 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn writers_with_files_of_their_own_lose_no_line_and_put_each_file_aside_once() {
+    fn concurrent_writers_lose_no_line_and_rotate_each_file_once() {
         const LINES: u32 = 400;
         let dir = tempfile::tempdir().unwrap();
         let write = |writer: u32| {
-            // Locks belong to an open file, so two threads are to each other as two processes are.
+            // Locks belong to an open file, so two threads behave like two processes.
             let log = RotatingLog::new(dir.path().join("log"), 1 << 10, 100);
             for number in 0..LINES {
                 log.append(format!("{writer} {number} {}\n", "x".repeat(50)).as_bytes()).unwrap();
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_file_goes_when_there_are_as_many_as_are_kept() {
+    fn the_oldest_file_is_removed_when_the_maximum_is_reached() {
         let dir = tempfile::tempdir().unwrap();
         let log = RotatingLog::new(dir.path().join("log"), 4, 2);
         for line in ["a\n", "b\n", "cccc\n", "dddd\n", "eeee\n"] {

@@ -1,4 +1,4 @@
-//! Files of the state directory: written whole, read whole, locked between processes. Errors are [`Failure`]s.
+//! Files of the state directory: written and read as a whole, locked between processes. Errors are [`Failure`]s.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::fs::{self, replace};
 use crate::lock::Lock;
 
-/// Creates a directory and those above it, for the user alone.
+/// Creates a directory and its parents, accessible to the user only.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -22,27 +22,27 @@ pub fn own_directory(dir: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(Failure::internal)
 }
 
-/// Takes a lock, and waits for its holder for as long as `patience`.
+/// Takes a lock, waiting for its holder for at most `patience`.
 ///
 /// # Errors
-/// `busy` when it is held for longer.
+/// `busy` if it is held for longer.
 pub async fn lock(path: &Path, patience: Duration) -> Result<Lock> {
     taken(Lock::take(path, patience).await)
 }
 
-/// Takes a lock that others may share.
+/// Takes a shared lock.
 ///
 /// # Errors
-/// `busy` when it is held alone for longer.
+/// `busy` if it is held exclusively for longer.
 pub async fn lock_shared(path: &Path, patience: Duration) -> Result<Lock> {
     taken(Lock::share(path, patience).await)
 }
 
 fn taken(lock: io::Result<Option<Lock>>) -> Result<Lock> {
-    lock.map_err(Failure::internal)?.ok_or_else(|| Failure::new(Code::Busy, "Another call is at work there."))
+    lock.map_err(Failure::internal)?.ok_or_else(|| Failure::new(Code::Busy, "Another call is working there."))
 }
 
-/// The paths of what is in a directory; none if it is missing.
+/// Lists the paths in a directory; empty if it is missing.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -71,14 +71,14 @@ fn unreadable(err: StoredFileError) -> Failure {
     }
 }
 
-/// The failure for a file that a newer version wrote, which stays as it is.
+/// The failure for a file that a newer version wrote.
 #[must_use]
 pub fn newer(message: String) -> Failure {
     Failure::new(Code::NewerVersion, message)
         .hint("use that version for it, or update this one; its record is left as it is")
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 ///
 /// # Errors
 /// Errors of the file system.
@@ -89,7 +89,7 @@ pub fn remove(path: &Path) -> Result<()> {
 /// Replaces a file atomically, and syncs it.
 ///
 /// # Errors
-/// Errors of the file system, and values that JSON cannot hold.
+/// Errors of the file system, and values that cannot be serialised.
 pub fn write(path: &Path, it: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec_pretty(it).map_err(Failure::internal)?;
     replace(path, &text).map_err(Failure::internal)

@@ -1,7 +1,7 @@
-//! Files and directories that stand beside their target until they are complete.
+//! Temporary files and directories that are created beside their target until they are complete.
 //!
-//! Their process holds a lock on each. One that a killed process left has no lock, and
-//! [`sweep`](super::tree_sweep::sweep) removes it.
+//! Their process locks each of them. One of a killed process is not locked, and [`sweep`](super::tree_sweep::sweep)
+//! removes it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ use coracle_types::random_hex;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::NamedTempFile;
 
-/// A name for something unfinished, which nothing else has.
+/// Generates a unique name for a temporary file.
 #[must_use]
 pub fn name() -> String {
     format!(".coracle-{}.tmp", random_hex::<8>())
@@ -27,29 +27,29 @@ pub fn is_name(name: &OsStr) -> bool {
     digits.is_some_and(|digits| digits.len() == 16 && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// The same in a directory of Coracle's own, where earlier versions used other names.
+/// Whether it is such a name, in a directory of Coracle's own, where earlier versions used other names.
 #[must_use]
 pub fn is_own_name(entry: &OsStr) -> bool {
     is_name(entry) || entry.as_bytes().starts_with(b".tmp")
 }
 
-/// A file that only its owner reads, beside the place that it is for.
+/// Creates a file that only its owner can read, in the directory of its target.
 ///
 /// # Errors
-/// When the directory cannot be written.
+/// If the directory cannot be written to.
 pub fn file_in(dir: &Path) -> io::Result<NamedTempFile> {
     let file = tempfile::Builder::new().prefix(&name()).rand_bytes(0).tempfile_in(dir)?;
     mark_in_use(file.as_file());
     Ok(file)
 }
 
-/// Marks something unfinished as in use, until it is closed or [`unmark`]ed.
+/// Marks a temporary file as in use, until it is closed or [`unmark`]ed.
 pub fn mark_in_use(open: impl AsFd) {
-    // Where a file system has no locks, nothing is removed either.
+    // On a file system without locks, the sweep removes nothing either.
     let _ = flock(open, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// Takes the mark off what is finished, so that other programs can lock it.
+/// Unmarks a finished file, so that other programs can lock it.
 pub fn unmark(open: impl AsFd) {
     let _ = flock(open, FlockOperation::Unlock);
 }

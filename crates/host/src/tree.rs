@@ -1,4 +1,4 @@
-//! Directories of the host, traversed by descriptors: no link on the way is followed, whatever is swapped concurrently.
+//! Directories of the host, traversed by descriptors: no link is followed, even if entries are replaced concurrently.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::fs::HostPath;
 use super::temporary;
 
-/// A directory that is held open.
+/// An open directory.
 #[derive(Clone, Debug)]
 pub struct DirHandle(Arc<OwnedFd>);
 
@@ -42,15 +42,15 @@ pub enum Node {
 pub struct OpenFile {
     /// Its content.
     pub file: File,
-    /// Bytes.
+    /// Its size.
     pub size: u64,
-    /// Permission bits, with those for set-id.
+    /// Permission bits, including set-id bits.
     pub mode: u32,
     /// The identity of the file, and its last change.
     pub stamp: FileIdentity,
 }
 
-/// Differs after a file was written or replaced.
+/// Identifies a version of a file: it changes when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
     device: u64,
@@ -60,28 +60,28 @@ pub struct FileIdentity {
     status_changed: (i64, i64),
 }
 
-/// Directories that a removal has open within each other. What lies deeper is taken up first: names can be nested without
-/// an end.
+/// Maximum number of nested directories that a removal has open. Deeper ones are moved up first, since names can be
+/// nested without limit.
 const DEEPEST: usize = 64;
 
-/// Looks of a removal, each of which goes that deep.
+/// Maximum number of passes of a removal, each to that depth.
 const MAX_ATTEMPTS: usize = 4096;
 
 const DIR: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl DirHandle {
-    /// A directory that was opened before.
+    /// Opens the directory of a path that was opened before.
     ///
     /// # Errors
-    /// When it is no directory or may not be read.
+    /// If it is not a directory or cannot be read.
     pub fn from_path(path: &HostPath) -> io::Result<Self> {
         Ok(Self::from(path.dir()?.into_std_file()))
     }
 
-    /// Its entries, sorted by name.
+    /// Lists its entries, sorted by name.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn entries(&self) -> io::Result<Vec<(OsString, Node)>> {
         let mut found = Vec::new();
         self.visit(|name, node| {
@@ -92,11 +92,10 @@ impl DirHandle {
         Ok(found)
     }
 
-    /// Gives each entry to `each` as it is read, in no order, until `each` fails: for directories that others fill, and
-    /// which may be too large for memory.
+    /// Calls `each` for each entry as it is read, in no order, until `each` fails: for untrusted directories, which may
+    /// be too large for memory.
     ///
-    /// # Errors
-    /// When it cannot be read, and those of `each`.
+    /// If it cannot be read, and errors of `each`. When it cannot be read, and those of `each`.
     pub fn visit(&self, mut each: impl FnMut(OsString, Node) -> io::Result<()>) -> io::Result<()> {
         for entry in Dir::new(openat(&*self.0, ".", DIR, Mode::empty())?)? {
             let entry = entry?;
@@ -116,10 +115,10 @@ impl DirHandle {
         Ok(())
     }
 
-    /// The entry of a name; `None` for a free name.
+    /// The kind of an entry; `None` for a free name.
     ///
     /// # Errors
-    /// When that cannot be determined.
+    /// If that cannot be determined.
     pub fn entry_kind(&self, name: &OsStr) -> io::Result<Option<Node>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(node(FileType::from_raw_mode(stat.st_mode)))),
@@ -128,27 +127,27 @@ impl DirHandle {
         }
     }
 
-    /// A directory in it.
+    /// Opens a subdirectory.
     ///
     /// # Errors
-    /// When there is no directory of that name; a link is not followed.
+    /// If there is no directory of that name; a link is not followed.
     pub fn enter(&self, name: &OsStr) -> io::Result<Self> {
         plain(name)?;
         Ok(Self(Arc::new(openat(&*self.0, name, DIR, Mode::empty())?)))
     }
 
-    /// A directory below it, part by part.
+    /// Opens a subdirectory by several names.
     ///
     /// # Errors
-    /// As for [`enter`](Self::enter).
+    /// Those of [`enter`](Self::enter).
     pub fn descend<'a>(&self, parts: impl IntoIterator<Item = &'a OsStr>) -> io::Result<Self> {
         parts.into_iter().try_fold(self.clone(), |here, part| here.enter(part))
     }
 
-    /// A directory in it, made when the name is free.
+    /// Opens a subdirectory, which is created if the name is free.
     ///
     /// # Errors
-    /// When something else has the name.
+    /// If something else has the name.
     pub fn enter_or_make(&self, name: &OsStr) -> io::Result<Self> {
         plain(name)?;
         match mkdirat(&*self.0, name, Mode::from_raw_mode(0o777)) {
@@ -157,23 +156,23 @@ impl DirHandle {
         }
     }
 
-    /// A directory in it that is new.
+    /// Creates a subdirectory.
     ///
     /// # Errors
-    /// `AlreadyExists` when something has the name; when something else had it as soon as it was made.
+    /// `AlreadyExists` if the name is taken; if it was replaced just after it was created.
     pub fn create_dir(&self, name: &OsStr) -> io::Result<Self> {
         plain(name)?;
         mkdirat(&*self.0, name, Mode::from_raw_mode(0o777))?;
         let made = self.enter(name)?;
         let is_mine = fstat(made.0.as_fd())?.st_uid == rustix::process::geteuid().as_raw();
-        // The directory that is given away next must not be one that another process moved there.
-        if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was exchanged")) }
+        // It may be given to another user next, so it must not be one that another process moved there.
+        if is_mine && made.entries()?.is_empty() { Ok(made) } else { Err(io::Error::other("it was replaced")) }
     }
 
-    /// A regular file in it, for reading. Never blocks: a pipe is refused at once.
+    /// Opens a regular file for reading. Never blocks: a pipe is refused at once.
     ///
     /// # Errors
-    /// When there is no regular file of that name.
+    /// If there is no regular file of that name.
     pub fn open(&self, name: &OsStr) -> io::Result<OpenFile> {
         plain(name)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -186,10 +185,10 @@ impl DirHandle {
         Ok(OpenFile { file, size, mode: stat.st_mode as u32 & 0o7777, stamp: FileIdentity::from_stat(&stat) })
     }
 
-    /// Bytes of a regular file in it.
+    /// The size of a regular file.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is none of that name.
     pub fn size(&self, name: &OsStr) -> io::Result<u64> {
         let stat = statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if node(FileType::from_raw_mode(stat.st_mode)) != Node::File {
@@ -198,10 +197,10 @@ impl DirHandle {
         Ok(u64::try_from(stat.st_size).unwrap_or_default())
     }
 
-    /// The identity of a name's file; `None` for a free name.
+    /// The identity of a file; `None` for a free name.
     ///
     /// # Errors
-    /// When that cannot be determined.
+    /// If that cannot be determined.
     pub fn stamp(&self, name: &OsStr) -> io::Result<Option<FileIdentity>> {
         match statat(&*self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(FileIdentity::from_stat(&stat))),
@@ -210,36 +209,36 @@ impl DirHandle {
         }
     }
 
-    /// The target of a link, as it is written.
+    /// The target of a link, as written.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// If there is none of that name.
     pub fn link(&self, name: &OsStr) -> io::Result<OsString> {
         Ok(OsString::from_vec(readlinkat(&*self.0, name, Vec::new())?.into_bytes()))
     }
 
-    /// Makes a symbolic link that is new.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// `AlreadyExists` when something has the name.
+    /// `AlreadyExists` if the name is taken.
     pub fn create_link(&self, name: &OsStr, target: &OsStr) -> io::Result<()> {
         plain(name)?;
         Ok(symlinkat(target, &*self.0, name)?)
     }
 
-    /// Replaces a file atomically: a reader sees its old content or its new one. It is on the disk, with its name, when
+    /// Replaces a file atomically: readers see its old content or its new one. File and name are synced to disk when
     /// this returns.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing is left of it.
+    /// If it cannot be written; then the temporary file is removed.
     pub fn replace(&self, name: &OsStr, mode: u32, content: &mut dyn io::Read) -> io::Result<()> {
         self.replace_as(name, (mode, None), content)
     }
 
-    /// The same with a file that belongs to `owner` before it has its name, so that no other file can be taken for it.
+    /// Replaces a file that belongs to `owner` before it gets its name, so that no other file can be mistaken for it.
     ///
     /// # Errors
-    /// As for [`replace`](Self::replace); when it may not be given away.
+    /// Those of [`replace`](Self::replace); if its owner cannot be changed.
     pub fn replace_as(
         &self,
         name: &OsStr,
@@ -267,18 +266,18 @@ impl DirHandle {
         done.and_then(|()| self.sync())
     }
 
-    /// Writes the names of its entries to the disk.
+    /// Syncs the names of its entries to disk.
     ///
     /// # Errors
-    /// When its disk fails.
+    /// If its disk fails.
     pub fn sync(&self) -> io::Result<()> {
         Ok(fsync(&*self.0)?)
     }
 
-    /// Writes a small file that is new. It is on the disk, with its name, when this returns.
+    /// Writes a small new file. File and name are synced to disk when this returns.
     ///
     /// # Errors
-    /// `AlreadyExists` when something has the name; when it cannot be written, and then nothing is left of it.
+    /// `AlreadyExists` if the name is taken; if it cannot be written, and then it is removed.
     pub fn write_new(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         plain(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -289,11 +288,11 @@ impl DirHandle {
         self.sync()
     }
 
-    /// Overwrites a file in place, for processes that hold it open, if its content is still `was`. For small files,
-    /// because a reader may see half of it. Returns whether it was overwritten; then it is on the disk.
+    /// Overwrites a file in place, for processes that have it open, if its content is still `was`. For small files,
+    /// since a reader may see part of it. Returns whether it was overwritten and synced to disk.
     ///
     /// # Errors
-    /// When there is no regular file of that name, or it cannot be written; then it has its old content.
+    /// If there is no regular file of that name, or it cannot be written; then it has its old content.
     pub fn write_over(&self, name: &OsStr, was: &[u8], content: &[u8]) -> io::Result<bool> {
         plain(name)?;
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -314,42 +313,41 @@ impl DirHandle {
         };
         let done = overwrite(content);
         if done.is_err() {
-            // The room of the old content is still there.
+            // The disk space of the old content is still allocated.
             let _ = overwrite(was);
         }
         done.map(|()| true)
     }
 
-    /// Gives the directory to a user, if it belongs to another.
+    /// Changes the owner of the directory, if necessary.
     ///
     /// # Errors
-    /// When that may not be.
+    /// If that is not permitted.
     pub fn set_owner(&self, to: Ids) -> io::Result<()> {
         set_owner(&*self.0, to)
     }
 
-    /// Identifies the file of a name beyond earlier and later files of that name: its inode, and when that was created,
-    /// since inode numbers are reused.
+    /// Distinguishes a file from earlier and later ones of its name: its inode, and when that was created, since inode
+    /// numbers are reused.
     ///
     /// # Errors
-    /// When nothing has it.
+    /// If there is no file of that name.
     pub fn birth(&self, name: &OsStr) -> io::Result<(u64, i64, u32)> {
         birth(&self.0, name)
     }
 
     /// Removes a file.
     ///
-    /// # Errors
-    /// When it cannot be removed.
+    /// If it cannot be removed. When it cannot be removed.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         plain(name)?;
         Ok(unlinkat(&*self.0, name, AtFlags::empty())?)
     }
 
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// When it is not, or cannot be removed.
+    /// If it is not empty, or cannot be removed.
     pub fn remove_dir(&self, name: &OsStr) -> io::Result<()> {
         plain(name)?;
         Ok(unlinkat(&*self.0, name, AtFlags::REMOVEDIR)?)
@@ -359,7 +357,7 @@ impl DirHandle {
     /// removal.
     ///
     /// # Errors
-    /// When there is none of that name, or something of it cannot be removed.
+    /// If there is none of that name, or part of it cannot be removed.
     pub fn remove_all(&self, name: &OsStr) -> io::Result<()> {
         let top = self.enter(name)?;
         for _ in 0..MAX_ATTEMPTS {
@@ -394,7 +392,7 @@ impl DirHandle {
         Ok(())
     }
 
-    /// Whether a file or directory of this user was last changed so long ago, and has no lock of a process.
+    /// Whether a file or directory of this user has not changed for so long, and is not locked by a process.
     pub(crate) fn is_abandoned(&self, name: &OsStr, age: Duration) -> io::Result<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(openat(&*self.0, name, flags, Mode::empty())?);
@@ -405,10 +403,10 @@ impl DirHandle {
         Ok(is_own && is_old && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
     }
 
-    /// Gives something in it another name in it, which nothing has.
+    /// Renames an entry to a free name.
     ///
     /// # Errors
-    /// `AlreadyExists` when something has it; when there is nothing to rename.
+    /// `AlreadyExists` if the name is taken; if there is nothing to rename.
     pub fn rename(&self, name: &OsStr, to: &OsStr) -> io::Result<()> {
         plain(name)?;
         plain(to)?;
@@ -422,10 +420,10 @@ impl DirHandle {
         }
     }
 
-    /// Device and inode: the same for the same directory.
+    /// Device and inode, which identify the directory.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn identity(&self) -> io::Result<(u64, u64)> {
         let stat = fstat(self.0.as_fd())?;
         Ok((stat.st_dev as u64, stat.st_ino))
@@ -464,7 +462,7 @@ fn birth(dir: &OwnedFd, name: &OsStr) -> io::Result<(u64, i64, u32)> {
     Ok((it.st_ino, it.st_birthtime, u32::try_from(it.st_birthtime_nsec).unwrap_or(0)))
 }
 
-/// Gives an open file to a user, if it belongs to another.
+/// Changes the owner of an open file, if necessary.
 fn set_owner(open: impl AsFd, to: Ids) -> io::Result<()> {
     let stat = fstat(&open)?;
     if (stat.st_uid, stat.st_gid) == (to.uid, to.gid) {
@@ -482,7 +480,7 @@ fn node(kind: FileType) -> Node {
     }
 }
 
-/// A single name, so that no call leads outside.
+/// Accepts only a single name, so that no call leaves the directory.
 fn plain(name: &OsStr) -> io::Result<()> {
     let bytes = name.as_bytes();
     let odd = bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|it| matches!(it, b'/' | 0));
@@ -509,7 +507,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         let tree = tree(dir.path());
         assert!(tree.enter("dir".as_ref()).is_err() && tree.open("file".as_ref()).is_err());
-        assert!(tree.open("pipe".as_ref()).is_err(), "nobody waits for a writer");
+        assert!(tree.open("pipe".as_ref()).is_err(), "it does not wait for a writer");
         assert!(tree.enter("..".as_ref()).is_err() && tree.open("dir/secret".as_ref()).is_err());
         assert!(tree.enter_or_make("dir".as_ref()).is_err());
         let found: Vec<_> = tree.entries().unwrap().into_iter().map(|it| it.1).collect();
@@ -517,14 +515,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_whole_and_a_link_gives_way_itself() {
+    fn a_file_is_replaced_atomically_and_a_link_itself_is_replaced() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        std::fs::write(other.path().join("kept"), "kept").unwrap();
-        symlink(other.path().join("kept"), dir.path().join("a")).unwrap();
+        std::fs::write(other.path().join("target"), "unchanged").unwrap();
+        symlink(other.path().join("target"), dir.path().join("a")).unwrap();
         tree(dir.path()).replace("a".as_ref(), 0o6755, &mut "new".as_bytes()).unwrap();
         let made = dir.path().join("a").symlink_metadata().unwrap();
         assert!(made.is_file() && made.permissions().mode() & 0o7777 == 0o755, "{made:?}");
-        assert_eq!(std::fs::read(other.path().join("kept")).unwrap(), b"kept");
+        assert_eq!(std::fs::read(other.path().join("target")).unwrap(), b"unchanged");
         struct Fails;
         impl io::Read for Fails {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -533,28 +531,28 @@ mod tests {
         }
         assert!(tree(dir.path()).replace("a".as_ref(), 0o644, &mut Fails).is_err());
         assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"new");
-        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "nothing is left over");
+        assert_eq!(dir.path().read_dir().unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
-    fn what_is_held_is_removed_and_not_what_has_its_name_by_then() {
+    fn the_opened_directory_is_removed_and_not_one_that_gets_its_name() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir_all(dir.path().join("here/old/a")).unwrap();
         std::fs::create_dir_all(other.path().join("old")).unwrap();
-        std::fs::write(other.path().join("old/kept"), "").unwrap();
+        std::fs::write(other.path().join("old/file"), "").unwrap();
         let held = tree(&dir.path().join("here"));
-        // A link in what is removed goes, and not what it leads to.
+        // A link in the removed directory is removed, and not its target.
         symlink(other.path(), dir.path().join("here/old/a/link")).unwrap();
         std::fs::rename(dir.path().join("here"), dir.path().join("away")).unwrap();
         symlink(other.path(), dir.path().join("here")).unwrap();
         held.remove_all("old".as_ref()).unwrap();
-        assert!(!dir.path().join("away/old").exists() && other.path().join("old/kept").exists());
+        assert!(!dir.path().join("away/old").exists() && other.path().join("old/file").exists());
         assert!(tree(dir.path()).remove_all("here".as_ref()).is_err(), "a link is no directory");
         assert!(held.remove_all("..".as_ref()).is_err());
     }
 
     #[test]
-    fn a_directory_is_removed_however_deep_it_is() {
+    fn a_directory_is_removed_at_any_depth() {
         let dir = tempfile::tempdir().unwrap();
         let top = tree(dir.path());
         let mut here = top.create_dir("deep".as_ref()).unwrap();
@@ -567,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_stays_what_it_is() {
+    fn a_taken_name_is_not_changed() {
         let dir = tempfile::tempdir().unwrap();
         let top = tree(dir.path());
         top.create_dir("a".as_ref()).unwrap();
@@ -580,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_says_something_else_is_not_written_over() {
+    fn a_file_with_other_content_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let (file, top) = (dir.path().join("a"), tree(dir.path()));
         std::fs::write(&file, "was, and more").unwrap();

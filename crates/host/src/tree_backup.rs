@@ -1,4 +1,4 @@
-//! Copies of the files of a directory that are about to change, to put all of them back if one cannot be written.
+//! Backs up files of a directory that are about to change, to restore all of them if one cannot be written.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -19,12 +19,12 @@ pub struct TreeBackup {
     entries: Vec<BackupEntry>,
 }
 
-/// A file that cannot be copied or put back.
+/// A file that cannot be copied or restored.
 #[derive(Debug)]
 pub struct BackupError {
     /// Its path in the tree.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub source: io::Error,
 }
 
@@ -32,12 +32,12 @@ pub struct BackupError {
 #[derive(Debug)]
 struct BackupEntry {
     path: PathBuf,
-    /// Directories above it that existed.
+    /// Number of its parent directories that existed.
     dirs: usize,
     was: PriorState,
 }
 
-/// What had a name.
+/// What existed under a name.
 #[derive(Debug)]
 enum PriorState {
     Absent,
@@ -47,14 +47,14 @@ enum PriorState {
 }
 
 impl TreeBackup {
-    /// Copies the files that exist into a new directory that only this user can read.
+    /// Copies the existing files into a new directory that only this user can read.
     ///
     /// # Errors
     /// For a file that cannot be copied; then there are no copies.
     pub fn create(tree: DirHandle, mut paths: Vec<PathBuf>, copies: PathBuf) -> Result<Self, BackupError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&copies);
         made.map_err(|source| BackupError { path: copies.clone(), source })?;
-        // Directories stand before their files. A file that becomes a link is named twice.
+        // Directories precede their files. A file that becomes a link is listed twice.
         paths.sort();
         paths.dedup();
         let mut backup = Self { tree, copies, entries: Vec::new() };
@@ -79,17 +79,17 @@ impl TreeBackup {
     /// Removes the copies.
     pub fn discard(&self) {
         if let Err(err) = std::fs::remove_dir_all(&self.copies) {
-            tracing::warn!(%err, copies = %self.copies.display(), "copies of files stay");
+            tracing::warn!(%err, copies = %self.copies.display(), "cannot remove copies of files");
         }
     }
 
-    /// Puts all files back that `may_differ`, and removes the copies. Returns those that cannot be put back; then the copies
-    /// stay.
+    /// Restores all files that `may_differ`, and removes the copies. Returns those that cannot be restored; then the
+    /// copies stay.
     #[must_use]
     pub fn restore(&self, may_differ: impl Fn(&Path) -> bool) -> Vec<BackupError> {
         let is_new = |entry: &&BackupEntry| matches!(entry.was, PriorState::Absent);
         let (new, old): (Vec<_>, Vec<_>) = self.entries.iter().partition(is_new);
-        // New files first: one may have the name of a directory that was there.
+        // New files first: one may have the name of a directory that existed.
         let order = new.into_iter().rev().chain(old).filter(|entry| may_differ(&entry.path));
         let put_back = |entry: &BackupEntry| {
             self.put_back(entry).err().map(|source| BackupError { path: entry.path.clone(), source })
@@ -155,13 +155,13 @@ impl TreeBackup {
                 clear(&dir, name)?;
                 dir.create_link(name, target)
             }
-            // It was not reached, or its directory cannot be written.
+            // It was not reached, or its directory cannot be written to.
             PriorState::File { stamp, .. } if dir.stamp(name)?.as_ref() == Some(stamp) => Ok(()),
             PriorState::File { mode, owner, .. } => {
                 clear(&dir, name)?;
                 let copy = || File::open(self.copies.join(&entry.path));
                 let as_owned = dir.replace_as(name, (*mode, Some(*owner)), &mut copy()?);
-                // Only root can give a file to another user.
+                // Only root can change the owner of a file.
                 as_owned.or_else(|_| dir.replace(name, *mode, &mut copy()?))
             }
         }
@@ -189,7 +189,7 @@ impl TreeBackup {
     }
 }
 
-/// The directories of a path, and its last part.
+/// Splits a path into its directories and its last part.
 fn split(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
     let parts = path.components().map(|it| match it {
         Component::Normal(part) => Some(part),
@@ -200,7 +200,7 @@ fn split(path: &Path) -> io::Result<(Vec<&OsStr>, &OsStr)> {
     Ok((above, name))
 }
 
-/// Frees a name.
+/// Removes what has the name.
 fn clear(dir: &DirHandle, name: &OsStr) -> io::Result<()> {
     match dir.entry_kind(name)? {
         None => Ok(()),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_touched_is_as_it_was() {
+    fn all_changed_files_are_restored() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = |name: &str| checkout.path().join(name);
         std::fs::create_dir_all(at("d/e")).unwrap();
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn copies_stay_where_a_file_cannot_be_put_back() {
+    fn copies_stay_if_a_file_cannot_be_restored() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let file = checkout.path().join("d/a");
         std::fs::create_dir(checkout.path().join("d")).unwrap();
         std::fs::write(&file, "mine").unwrap();
         let backup = backup(checkout.path(), state.path(), &["d/a"]).unwrap();
-        // A file has the place of its directory.
+        // A file replaced its directory.
         std::fs::remove_dir_all(checkout.path().join("d")).unwrap();
         std::fs::write(checkout.path().join("d"), "").unwrap();
         let failed = backup.restore(|_| true);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_copied_is_reported_before_anything_changes() {
+    fn a_file_that_cannot_be_copied_is_reported_before_anything_changes() {
         let (checkout, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for odd in ["../a", "/a", ""] {
             assert!(backup(checkout.path(), state.path(), &[odd]).is_err(), "{odd}");

@@ -1,4 +1,4 @@
-//! Removes what killed processes left beside files of the host.
+//! Removes temporary files of killed processes.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,20 +10,20 @@ use std::time::Duration;
 use super::temporary::is_name;
 use super::tree::{DirHandle, Node};
 
-/// The lock comes just after the name, and earlier versions took none: something new is never taken for a leftover.
+/// A file is locked just after it is created, and earlier versions did not lock: new files are never removed.
 const MIN_AGE: Duration = Duration::from_secs(3600);
 
-/// Entries of a directory that are checked, so that writing one file never waits long.
+/// Maximum number of checked entries, so that writing one file never waits long.
 const MAX_ENTRIES: usize = 10_000;
 
-/// [`sweep`] for a path; nothing is done for one that cannot be opened.
+/// Like [`sweep`], for a path; does nothing if it cannot be opened.
 pub fn sweep_path(dir: &Path) {
     if let Ok(open) = File::open(dir) {
         sweep(&DirHandle::from(open));
     }
 }
 
-/// Removes what killed processes of this user left in a directory, once in each process. What cannot be removed stays.
+/// Removes temporary files of this user's killed processes from a directory, once per process. Errors are only logged.
 pub fn sweep(dir: &DirHandle) {
     static SWEPT: LazyLock<Mutex<HashSet<(u64, u64)>>> = LazyLock::new(Mutex::default);
     let Ok(identity) = dir.identity() else { return };
@@ -35,7 +35,7 @@ pub fn sweep(dir: &DirHandle) {
 fn sweep_older(dir: &DirHandle, age: Duration) {
     let mut left = MAX_ENTRIES;
     let mut found = Vec::new();
-    // The end of the budget ends the visit.
+    // The visit ends when the maximum is reached.
     let _ = dir.visit(|name, node| {
         left = left.checked_sub(1).ok_or(io::ErrorKind::Other)?;
         if is_name(&name) && matches!(node, Node::File | Node::Dir) {
@@ -47,7 +47,7 @@ fn sweep_older(dir: &DirHandle, age: Duration) {
         if dir.is_abandoned(&name, age).unwrap_or(false) {
             let removed = if node == Node::Dir { dir.remove_all(&name) } else { dir.remove(&name) };
             if let Err(err) = removed {
-                tracing::debug!(%err, "a temporary file that a killed process left cannot be removed");
+                tracing::debug!(%err, "cannot remove a temporary file of a killed process");
             }
         }
     }
@@ -61,7 +61,7 @@ mod tests {
     use crate::temporary::{file_in, mark_in_use};
 
     #[test]
-    fn what_a_killed_process_left_is_removed_and_nothing_else() {
+    fn only_files_of_killed_processes_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         for left in [".coracle-0123456789abcdef.tmp", ".coracle-0123456789abcdeg.tmp", "user.tmp"] {

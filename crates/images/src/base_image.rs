@@ -12,41 +12,41 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageOrigin {
-    /// It was here.
+    /// It was local.
     Local,
-    /// From its registry.
+    /// Pulled from its registry.
     Pulled,
-    /// Made here, because no registry answered.
+    /// Built on this host, because no registry answered.
     Bootstrap,
 }
 
-/// An image to make containers from.
+/// An image to create containers from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// As the engine has it.
+    /// The engine's description of it.
     pub image: Image,
-    /// The name it was found or made under.
+    /// The name under which it was found or built.
     pub reference: ImageRef,
     /// Where it came from.
     pub source: ImageOrigin,
-    /// Of a bootstrapped one: which way it was made, from what, and which versions.
+    /// Of a bootstrapped one: the method, the source and the versions.
     pub note: Option<String>,
 }
 
 impl Base {
-    /// The digest that its registry gave it, or its id.
+    /// The registry's digest, or the id.
     pub(crate) fn digest(&self) -> &str {
         digest(&self.image)
     }
 }
 
-/// The digest that its registry gave an image, or its id.
+/// Returns the registry's digest of an image, or its id.
 #[must_use]
 pub fn digest(image: &Image) -> &str {
     image.digest.as_deref().unwrap_or(image.id.as_str())
 }
 
-/// Names of containers, by the image that they were created from.
+/// Lists the names of containers by the image that they were created from.
 pub(crate) async fn users(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<ImageId, Vec<String>>, Error> {
     let mut users: BTreeMap<ImageId, Vec<String>> = BTreeMap::new();
     for container in runtime.list(&LabelFilter::default()).await? {
@@ -55,7 +55,7 @@ pub(crate) async fn users(runtime: &dyn ContainerRuntime) -> Result<BTreeMap<Ima
     Ok(users)
 }
 
-/// The local image of that name, and the name that led to it. Asks no registry.
+/// Finds the local image of that name, and the name that led to it. Contacts no registry.
 ///
 /// # Errors
 /// [`Error::Engine`].
@@ -68,7 +68,7 @@ pub async fn find(runtime: &dyn ContainerRuntime, image: &ImageRef) -> Result<Op
     }))
 }
 
-/// The name that an archive has to give an image, so that the engine finds it by the name without a registry.
+/// Returns the name for an image in an archive with which the engine finds it without a registry.
 pub(crate) fn local_name(engine: EngineKind, image: &ImageRef) -> ImageRef {
     match names(engine, image).pop() {
         Some(local) if engine == EngineKind::Podman => local,
@@ -76,7 +76,7 @@ pub(crate) fn local_name(engine: EngineKind, image: &ImageRef) -> ImageRef {
     }
 }
 
-/// As given, as engines complete it, and on Podman as it keeps what has no registry.
+/// Returns the name as given, as engines complete it, and as Podman stores images of no registry.
 pub(crate) fn names(engine: EngineKind, image: &ImageRef) -> Vec<ImageRef> {
     let mut names = vec![image.clone(), image.completed()];
     if engine == EngineKind::Podman && image.registry().is_none() {

@@ -1,4 +1,4 @@
-//! The one way to an image with a recipe on it: a cached one, else its base with the recipe run in a build container, which
+//! Gets an image with a recipe applied: a cached one, else its base with the recipe run in a build container, which
 //! is then committed.
 
 mod installed_packages;
@@ -22,23 +22,23 @@ use crate::ensure::{BaseRequest, FetchSettings, Pull, ensure};
 use crate::recipe::{BuildOptions, OnFailure};
 use crate::{Base, Error, ImageOrigin, ImageRequest, Progress, Recipe, stand_in};
 
-/// A running container of a base, whose link is to a guest that may act as root.
+/// A running container of a base. Its guest may act as root.
 #[derive(Debug)]
 pub struct BuildContainer {
     /// Its id.
     pub id: ContainerId,
     /// Its guest.
     pub link: Link,
-    /// The whole environment of a recipe's commands in it.
+    /// The complete environment of a recipe's commands.
     pub env: BTreeMap<String, String>,
 }
 
-/// Creates the containers that recipes run in. The caller removes them, also after an error or a cancel.
+/// Creates the containers that recipes run in. The caller removes them, also after an error or a cancellation.
 pub trait BuildContainers {
     /// Why none could be created.
     type Error: From<Error>;
 
-    /// Creates one that is ready for that recipe; none if it would have no guest.
+    /// Creates a container for that recipe; none if it would have no guest.
     fn create(
         &mut self,
         base: &Base,
@@ -46,32 +46,32 @@ pub trait BuildContainers {
     ) -> impl Future<Output = Result<Option<BuildContainer>, Self::Error>> + Send;
 }
 
-/// Gets images. Everything that comes from configuration or host is given.
+/// Builds images. All values from configuration and host are passed in.
 pub struct ImageBuilder<'a> {
     /// The engine.
     pub runtime: &'a dyn ContainerRuntime,
-    /// Where images are kept.
+    /// The cache of images.
     pub cache: &'a Cache,
     /// How bases are fetched.
     pub fetch: &'a FetchSettings,
-    /// For a whole recipe (`images.build_timeout`).
+    /// Time limit of a recipe (`images.build_timeout`).
     pub timeout: Duration,
-    /// The size of all cached images together (`images.cache_max_bytes`).
+    /// Maximum size of all cached images together (`images.cache_max_bytes`).
     pub max_bytes: ByteSize,
-    /// Ends a recipe.
+    /// Cancels a recipe.
     pub cancel: CancellationToken,
-    /// Reports what takes long.
+    /// Receives progress messages.
     pub progress: &'a Progress<'a>,
 }
 
-/// How an image was got.
+/// The result of a build.
 #[derive(Debug)]
 pub enum BuildOutcome {
-    /// The base as it is: there is nothing to put on it.
+    /// The base unchanged: the recipe is empty.
     Base(Base),
     /// It was in the cache.
     Cached(CachedImage),
-    /// It was in the cache and is stale, but its base cannot be had for a newer one.
+    /// It was in the cache and is stale, but its base could not be fetched for a newer one.
     Stale(CachedImage, Error),
     /// It was built, on a base from that source.
     Built(CachedImage, ImageOrigin),
@@ -79,7 +79,7 @@ pub enum BuildOutcome {
     Failed(Base, BuildFailure),
 }
 
-/// Why no image was built, and the end of the output of the command that failed.
+/// Why no image was built, with the end of the failed command's output.
 #[derive(Debug)]
 pub struct BuildFailure {
     /// The reason.
@@ -89,7 +89,7 @@ pub struct BuildFailure {
 }
 
 impl BuildOutcome {
-    /// The image, and its name; of a recipe that failed, the base.
+    /// Returns the image and its name; the base if the recipe failed.
     #[must_use]
     pub fn image(&self) -> (&Image, &ImageRef) {
         match self {
@@ -98,7 +98,7 @@ impl BuildOutcome {
         }
     }
 
-    /// The same outcome with the image as another engine has it.
+    /// Replaces the image by the same one on another engine.
     #[must_use]
     pub fn with_image(mut self, image: Image) -> Self {
         match &mut self {
@@ -108,10 +108,10 @@ impl BuildOutcome {
         self
     }
 
-    /// The image and its name, unless the recipe failed.
+    /// Returns the image and its name, unless the recipe failed.
     ///
     /// # Errors
-    /// Why the recipe failed.
+    /// The failure of the recipe.
     pub fn into_image(self) -> Result<(Image, ImageRef), BuildFailure> {
         match self {
             Self::Base(it) => Ok((it.image, it.reference)),
@@ -122,10 +122,10 @@ impl BuildOutcome {
 }
 
 impl ImageBuilder<'_> {
-    /// Gets an image with a recipe on it. Of calls that need the same one at once, one builds it.
+    /// Builds an image with a recipe applied. Of concurrent calls for the same image, one builds it.
     ///
     /// # Errors
-    /// No base can be had, or a container or the engine failed.
+    /// If no base is available, or a container or the engine failed.
     pub async fn build<C: BuildContainers>(
         &self,
         request: &ImageRequest,
@@ -148,7 +148,7 @@ impl ImageBuilder<'_> {
             return Ok(BuildOutcome::Base(base));
         }
         let _lock = self.cache.lock(&request.key_on(&base, self.runtime.kind()), self.progress).await?;
-        // The holder before may have built it.
+        // The previous holder of the lock may have built it.
         if !request.is_fresh()
             && let CacheLookup::Hit(cached) = self.cache.find_on(self.runtime, request, &base).await?
         {
@@ -160,10 +160,10 @@ impl ImageBuilder<'_> {
         }
     }
 
-    /// The base alone.
+    /// Returns only the base.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// If it is not available.
     pub async fn base(&self, request: &ImageRequest) -> Result<Base, Error> {
         let base = BaseRequest { image: &request.image, explicit: request.explicit, pull: request.pull };
         if request.rebuild && request.pull == Pull::Missing {
@@ -176,10 +176,10 @@ impl ImageBuilder<'_> {
         ensure(self.runtime, base, self.fetch, self.progress).await
     }
 
-    /// Runs a recipe in a build container; nothing if it would have no guest.
+    /// Runs a recipe in a build container; none if it would have no guest.
     ///
     /// # Errors
-    /// The container or the link to it is lost.
+    /// If the container or the link to it is lost.
     pub async fn run<C: BuildContainers>(
         &self,
         base: &Base,
@@ -198,9 +198,9 @@ impl ImageBuilder<'_> {
         containers: &mut C,
     ) -> Result<Result<CachedImage, BuildFailure>, C::Error> {
         let of = request.purpose.as_ref().map_or_else(|| request.image.to_string(), ToString::to_string);
-        (self.progress)(&format!("making the image of `{of}`"));
+        (self.progress)(&format!("building the image of `{of}`"));
         let Some((container, report)) = self.run(base, &request.recipe_on(base), containers).await? else {
-            return Ok(Err(BuildFailure::new("this container has no guest, and recipes are cooked by one")));
+            return Ok(Err(BuildFailure::new("a recipe needs the guest, and this container has none")));
         };
         if let Some(why) = report.failure() {
             return Ok(Err(BuildFailure { why, log: report.log().map(str::to_owned) }));
@@ -209,7 +209,7 @@ impl ImageBuilder<'_> {
             true => Some(stand_in::probe(&container.link, &self.options(&container)).await?),
             false => None,
         };
-        (self.progress)("keeping the image");
+        (self.progress)("committing the image");
         let contents = contents.as_ref();
         let built = Built { container: &container.id, base, request, contents, max_bytes: Some(self.max_bytes) };
         match self.cache.commit(self.runtime, &built).await {

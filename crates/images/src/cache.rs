@@ -1,10 +1,10 @@
-//! Images with a recipe on them, kept so that the next container has them at once.
+//! The cache of images with a recipe applied.
 //!
-//! [`ImageBuilder`](crate::ImageBuilder) looks here first, which costs one engine call or two, and commits here what it
+//! [`ImageBuilder`](crate::ImageBuilder) looks here first, which costs one or two engine calls, and commits what it
 //! builds.
 //!
-//! **Invariant:** an image without our signature, or of another kind, is not used, whatever its name and its key.
-//! **Invariant:** a cached image has the environment, the volumes and the start of its base.
+//! **Invariant:** an image without Coracle's signature, or of another kind, is not used, whatever its name and key.
+//! **Invariant:** a cached image has the environment, the volumes and the command of its base.
 
 mod clear;
 mod commit;
@@ -29,12 +29,12 @@ use crate::profile::Purpose;
 use crate::stand_in::Contents;
 use crate::{Base, Error, ImageRequest, Progress, Recipe, base_image, lock};
 
-/// Where cached images are remembered, and what signs them. Everything that comes from configuration or host is given.
+/// The cache's directories and signer. All values from configuration and host are passed in.
 #[derive(Clone, Debug)]
 pub struct Cache {
     /// Signs the labels of images.
     pub signer: Signer,
-    /// A directory of ours: which image was found for a request, and when it was last used.
+    /// Records which image was found for a request, and when it was last used.
     pub dir: PathBuf,
     /// The directory of locks.
     pub locks: PathBuf,
@@ -47,14 +47,14 @@ pub struct Cache {
 pub enum CacheLookup {
     /// The requested image.
     Hit(CachedImage),
-    /// The same, but too old or made by another version: used if no newer one can be made.
+    /// The requested image, but too old or built by another version: used if no newer one can be built.
     Stale(CachedImage),
-    /// None.
+    /// No usable image.
     Miss,
 }
 
 impl Cache {
-    /// Looks for the requested image on this engine, whether its base is local or not. Asks no registry.
+    /// Looks for the requested image on this engine, whether its base is local or not. Contacts no registry.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -82,7 +82,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Looks for the requested image on a base that is local: after waiting for [`lock`](Self::lock), say.
+    /// Looks for the requested image on a local base, for instance after waiting for [`lock`](Self::lock).
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -123,14 +123,14 @@ impl Cache {
         Ok(best(here.iter().map(|it| self.rate(runtime.kind(), request, it, None))))
     }
 
-    /// Decides whether an image is what was requested, and whether it is stale. Without a key, its base is not local: then
-    /// the base that its labels name counts.
+    /// Decides whether an image is the requested one, and whether it is stale. Without a key, its base is not local:
+    /// then the base in its labels counts.
     fn rate(&self, engine: EngineKind, request: &ImageRequest, image: &Image, key: Option<&Sha256Hex>) -> CacheLookup {
         let Some(it) = self.read(engine, image) else { return CacheLookup::Miss };
         if it.base != request.image || it.recipe != request.recipe.sum().as_str() {
             return CacheLookup::Miss;
         }
-        // An image without the label is of a version that did not record what stands in.
+        // An image without this label was built by a version that did not record its contents.
         let may_stand_in = it.contents.is_some() || !image.labels.contains_key(&self.signer.key(CONTENTS));
         if request.explicit && may_stand_in {
             return CacheLookup::Miss;
@@ -147,8 +147,9 @@ impl Cache {
         if current && age <= request.max_age { CacheLookup::Hit(it) } else { CacheLookup::Stale(it) }
     }
 
-    /// The local image of a fixed name, unless another state directory signed it, or this cache made it by another recipe. What a
-    /// person made of one of ours inherits its labels and has no name of the cache: it is used.
+    /// Returns the local image of a fixed name, unless another state directory signed it, or this cache built it from
+    /// another recipe. An image that a user built on one of Coracle's inherits its labels but has no name in the cache:
+    /// it is used.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -172,7 +173,7 @@ impl Cache {
         made_by.is_none_or(|it| it == recipe.sum().as_str()) || !image.tags.iter().any(|it| it.contains(&cache))
     }
 
-    /// A cached image of ours, if the signature over its labels says so.
+    /// Reads a cached image, if its signature is valid.
     fn read(&self, engine: EngineKind, image: &Image) -> Option<CachedImage> {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).map(String::as_str);
         if label("kind") != Some(KIND) || !self.signer.verify(engine, &image.labels) {
@@ -194,7 +195,7 @@ impl Cache {
         })
     }
 
-    /// The contents that were recorded when an image was made, if it stands in for another.
+    /// Returns the recorded contents of an image that replaces another.
     #[must_use]
     pub fn contents(&self, image: &Image) -> Option<Contents> {
         serde_json::from_str(image.labels.get(&self.signer.key(CONTENTS))?).ok()
@@ -202,15 +203,15 @@ impl Cache {
 
     fn tag(&self, purpose: Option<&Purpose>, key: &Sha256Hex) -> ImageRef {
         let purpose = purpose.map_or("custom", Purpose::as_str);
-        // Each state directory has its own names: with shared ones, another's image would lose its name to ours, and be
-        // removed when ours is cleared.
+        // Each state directory has its own names: with shared names, one would take the name from an image of the
+        // other, and remove it when the cache is cleared.
         let (namespace, owner) = (self.signer.namespace(), self.signer.fingerprint());
         let tag = format!("{namespace}-cache:{purpose}-{}-{owner}", key.short());
         ImageRef::parse(tag).expect("namespace, purpose and hex digits are fit for a name")
     }
 }
 
-/// A hit before a stale one, and of two alike the newer.
+/// Prefers a hit to a stale image, and then the newer one.
 fn best(all: impl Iterator<Item = CacheLookup>) -> CacheLookup {
     let rank = |it: &CacheLookup| match it {
         CacheLookup::Hit(it) => (2, it.created),

@@ -1,6 +1,6 @@
-//! Texts with a grammar.
+//! Text types that are validated when parsed.
 
-/// What all of them have in common: they are read by `parse`, also from configuration, and written as they are.
+/// Defines such a type: it is created by `parse`, also when deserialised, and serialised as text.
 macro_rules! checked_text {
     ($name:ident) => {
         impl $name {

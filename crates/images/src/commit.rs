@@ -1,4 +1,4 @@
-//! From a container to an image: it gets the environment, the volumes and the start of its base, and our signed labels.
+//! Commits a container as an image with the environment, the volumes and the command of its base, and signed labels.
 
 use std::collections::BTreeSet;
 
@@ -8,17 +8,17 @@ use coracle_types::{ImageRef, RecordId};
 
 use crate::Error;
 
-/// Labels about the committed container and its caller, which an image must not repeat.
+/// Labels about the committed container and its caller, which an image must not inherit.
 const OF_ONE_CONTAINER: [&str; 9] =
     ["role", "name", "purpose", "persistent", "session", "exec_user", "workdir", "guest", "compose_project"];
 
 /// Variables that an engine gives each container. A base that was committed may have them too; they carry no information.
 const OF_THE_ENGINE: [&str; 4] = ["HOME", "HOSTNAME", "TERM", "container"];
 
-/// What Podman gives each container whose image names none.
+/// The `PATH` that Podman sets if the image sets none.
 const USUAL_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A container whose files become an image of ours.
+/// A container to commit.
 pub(crate) struct Commit<'a> {
     pub(crate) signer: &'a Signer,
     pub(crate) container: &'a Container,
@@ -27,17 +27,17 @@ pub(crate) struct Commit<'a> {
     pub(crate) tag: ImageRef,
     /// The value of the label `kind`.
     pub(crate) kind: &'static str,
-    /// When it is made (RFC 3339).
+    /// When it is created (RFC 3339).
     pub(crate) created: String,
     /// Coracle's version.
     pub(crate) version: &'a str,
 }
 
 impl Commit<'_> {
-    /// Makes the image, with more labels, and reads it back. An image that `read` does not accept, or that differs from
-    /// its base in more than files, is removed.
+    /// Commits the image with further labels, and reads it back. An image that `read` does not accept, or that differs
+    /// from its base in more than files and labels, is removed.
     ///
-    /// Not safe to abandon: an engine's program that is ended may leave the container paused.
+    /// Not safe to abandon: the container may stay paused if an engine's program is killed.
     pub(crate) async fn run<T>(
         self,
         runtime: &dyn ContainerRuntime,
@@ -54,7 +54,7 @@ impl Commit<'_> {
         let image = runtime.commit_image(&commit).await?;
         let checked = match read(&image) {
             Some(read) => check_image(&image, self.base).map(|()| read),
-            None => unfit("its labels or its name are not those it was given"),
+            None => unfit("its labels or its name differ from the requested ones"),
         };
         if checked.is_err() {
             runtime.remove_image(&image.id).await?;
@@ -62,8 +62,8 @@ impl Commit<'_> {
         checked
     }
 
-    /// Labels of the container are inherited and cannot be removed: ours are emptied where they describe that container,
-    /// and signed again.
+    /// Returns the labels of the image. Inherited labels cannot be removed, so Coracle's labels about the container are
+    /// set to an empty value, and the rest is signed again.
     fn labels(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -88,16 +88,16 @@ impl Commit<'_> {
     }
 }
 
-/// It starts as its base does, with the same environment and volumes.
+/// Checks that command, environment and volumes are those of the base.
 fn check_image(image: &Image, base: &Image) -> Result<(), Error> {
     check_env(&image.env, base)?;
     if image.config != base.config {
-        return unfit("it does not start as its base does");
+        return unfit("its command differs from that of its base");
     }
-    if image.volumes != base.volumes { unfit("it has volumes that its base has not") } else { Ok(()) }
+    if image.volumes != base.volumes { unfit("it has volumes that its base does not have") } else { Ok(()) }
 }
 
-/// The environment is that of the base.
+/// Checks that the environment is that of the base.
 fn check_env(env: &[String], base: &Image) -> Result<(), Error> {
     let has_path = base.env.iter().any(|it| it.starts_with("PATH="));
     let of_engine = |it: &str| {
@@ -106,7 +106,7 @@ fn check_env(env: &[String], base: &Image) -> Result<(), Error> {
     };
     let listed = |env: &[String]| -> BTreeSet<String> { env.iter().filter(|it| !of_engine(it)).cloned().collect() };
     let (actual, expected) = (listed(env), listed(&base.env));
-    // Names alone: a value may be a secret.
+    // Only names: a value may be a secret.
     let differs = actual.symmetric_difference(&expected).next().and_then(|it| it.split_once('=')).map(|it| it.0);
     match differs {
         Some(name) => unfit(format!("its environment differs from its base's in `{name}`")),

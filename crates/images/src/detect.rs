@@ -1,4 +1,4 @@
-//! What a repository needs, by the file names in its top directory. Pure.
+//! Detects the purpose of a repository by the file names in its top directory. Pure.
 
 use std::collections::BTreeSet;
 
@@ -6,25 +6,25 @@ use coracle_types::ContainerPath;
 
 use crate::profile::Purpose;
 
-/// What the names say.
+/// The detected profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectedProfile {
-    /// The profile that fits.
+    /// The purpose.
     pub purpose: Purpose,
     /// The file that decided it.
     pub marker: Option<&'static str>,
-    /// Commands to be run in the clone, as the exec user, in order.
+    /// Commands to run in the clone, as the exec user, in order.
     pub commands: Vec<Hint>,
-    /// The environment that they make for Python, below the clone.
+    /// The Python environment that the commands create, relative to the clone.
     pub venv: Option<&'static str>,
 }
 
-/// A command that probably makes the repository ready.
+/// A command that probably prepares the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// The command.
     pub argv: &'static [&'static str],
-    /// What to try when it fails.
+    /// The command to try if it fails.
     pub otherwise: Option<&'static [&'static str]>,
 }
 
@@ -38,7 +38,7 @@ const EDITABLE: Hint =
 const REQUIREMENTS: Hint = hint(&["uv", "pip", "install", "-r", "requirements.txt"]);
 const MAKE: Hint = hint(&["make"]);
 
-/// The first file that is there wins.
+/// The first file that exists decides.
 const MARKERS: [(&str, &str, &[Hint]); 8] = [
     ("Cargo.toml", "rust", &[hint(&["cargo", "build"])]),
     ("pyproject.toml", "python", &[UV_VENV, EDITABLE]),
@@ -76,7 +76,7 @@ pub fn detect<'a>(names: impl IntoIterator<Item = &'a str>) -> DetectedProfile {
 }
 
 impl DetectedProfile {
-    /// `VIRTUAL_ENV`, and what comes first in `PATH`, for a session on the clone that lies there.
+    /// Returns `VIRTUAL_ENV` and the directory to prepend to `PATH`, for a session on the clone.
     #[must_use]
     pub fn python_env(&self, clone: &ContainerPath) -> Option<(String, String)> {
         let venv = format!("{}/{}", clone.as_str().trim_end_matches('/'), self.venv?);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_marker_wins_and_the_rest_follows_from_it() {
+    fn the_first_marker_decides() {
         for (names, expected) in [
             ("", "general (-): "),
             ("README.md src", "general (-): "),

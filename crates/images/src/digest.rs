@@ -1,4 +1,4 @@
-//! SHA-256 of what can be written as JSON. Pure.
+//! SHA-256 of JSON values. Pure.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use sha2::{Digest, Sha256};
 pub struct Sha256Hex(String);
 
 impl Sha256Hex {
-    /// All of it.
+    /// The complete digest.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The sixteen digits that names have room for.
+    /// The first sixteen digits, for names.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.0[..16]
@@ -30,7 +30,7 @@ impl fmt::Display for Sha256Hex {
     }
 }
 
-/// The sum of anything that can be written as JSON.
+/// Hashes a value as JSON.
 pub(crate) fn sum_of(it: &impl Serialize) -> Sha256Hex {
     hashed(&canonical(it))
 }

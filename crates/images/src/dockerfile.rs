@@ -1,6 +1,7 @@
-//! Images that an engine builds of a Dockerfile, each once, by a key of all that decides what it holds.
+//! Images that an engine builds from a Dockerfile, cached by a key of their whole input.
 //!
-//! **Invariant:** a built image is used again only under the id that this host recorded: anybody may tag an image.
+//! **Invariant:** a built image is used again only under the id that this host recorded, since anybody may tag an
+//! image.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -15,16 +16,16 @@ use crate::key::SCHEMA;
 use crate::lock::{lock, make_private_dir};
 use crate::{Error, Progress, find};
 
-/// Where builds are recorded. Everything that comes from configuration or host is given.
+/// The directories of build records. All values from configuration and host are passed in.
 #[derive(Clone, Debug)]
 pub struct DockerfileImages {
-    /// A directory of ours: the id of each built image, under its name.
+    /// Stores the id of each built image under its name.
     pub dir: PathBuf,
     /// The directory of locks.
     pub locks: PathBuf,
 }
 
-/// The lock and the name of a build.
+/// A build that is locked, with the name of its image.
 #[derive(Debug)]
 pub struct DockerfileBuild {
     /// The name of the image.
@@ -34,7 +35,7 @@ pub struct DockerfileBuild {
 }
 
 impl DockerfileImages {
-    /// The image of that content and its name; if there is none, its name, locked for the build.
+    /// Returns the image of that content and its name; if it does not exist, its name, locked for the build.
     ///
     /// # Errors
     /// [`Error::State`], [`Error::Engine`].
@@ -53,7 +54,7 @@ impl DockerfileImages {
         Ok(found.ok_or_else(|| DockerfileBuild { record: self.record(&tag), tag, _lock: lock }))
     }
 
-    /// The local image of a name, if it is the one that was built here.
+    /// Returns the local image of a name, if it is the one that was built here.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -66,7 +67,7 @@ impl DockerfileImages {
         Ok(find(runtime, reference).await?.filter(|(image, _)| image.id.as_str() == recorded))
     }
 
-    /// The same for a name as given and as an engine completes it.
+    /// Returns the same path for a name as given and as an engine completes it.
     fn record(&self, reference: &ImageRef) -> PathBuf {
         let name = reference.as_str().rsplit('/').next().unwrap_or_default();
         self.dir.join(name.replace(':', "-"))
@@ -77,7 +78,7 @@ impl DockerfileBuild {
     /// Builds the image and records its id.
     ///
     /// # Errors
-    /// [`Error::Engine`] with the engine's words; [`Error::State`].
+    /// [`Error::Engine`] with the engine's output; [`Error::State`].
     pub async fn run(self, runtime: &dyn ContainerRuntime, build: &ImageBuild) -> Result<(Image, ImageRef), Error> {
         let image = runtime.build_image(build).await?;
         let dir = self.record.parent().unwrap_or(&self.record);

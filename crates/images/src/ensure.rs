@@ -1,4 +1,4 @@
-//! The base of an image: local, pulled, or made here.
+//! Gets the base of an image: local, pulled, or built on this host.
 
 use std::time::Duration;
 
@@ -12,50 +12,50 @@ use crate::error::Error;
 use crate::progress::Progress;
 use crate::registry;
 
-/// For a pull by an engine on another machine, from a registry that does not answer here.
+/// Timeout of a pull by an engine on another host, from a registry that does not answer here.
 const UNPROBED_PULL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The image that containers are to be created from, or a recipe is to be put on.
+/// The base to get.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseRequest<'a> {
     /// Its name.
     pub image: &'a ImageRef,
-    /// The caller named it, so no other image may stand in for it.
+    /// The caller chose it, so no other image may replace it.
     pub explicit: bool,
-    /// When to fetch it.
+    /// When to pull it.
     pub pull: Pull,
 }
 
 /// How images are fetched.
 #[derive(Clone, Debug)]
 pub struct FetchSettings {
-    /// The engine fetches through a proxy, so asking the registry directly proves nothing.
+    /// The engine uses a proxy, so a direct probe of the registry proves nothing.
     pub proxy: bool,
-    /// For the whole fetch (`images.pull_timeout`).
+    /// Timeout of the whole pull (`images.pull_timeout`).
     pub pull_timeout: Duration,
-    /// For the registry's first answer (`images.probe_timeout`). Zero: the registry is not asked before a pull.
+    /// Timeout of the registry's first answer (`images.probe_timeout`). Zero skips the probe before a pull.
     pub probe_timeout: Duration,
-    /// The base that stands in if no registry answers (`images.fallback`).
+    /// How to build a base if no registry answers (`images.fallback`).
     pub fallback: Option<Box<Bootstrap>>,
 }
 
-/// When to fetch an image.
+/// When to pull an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
-    /// When it is not here.
+    /// If it is not local.
     Missing,
-    /// Even if it is here.
+    /// Even if it is local.
     Always,
-    /// Not at all.
+    /// Never.
     Never,
 }
 
-/// Gets an image: the local one, else the registry's, else, unless the caller named it, a base made here.
+/// Returns the local image, else the registry's, else, unless the caller chose the image, a base built here.
 ///
 /// # Errors
-/// [`Error::NotFound`] when it was not to be fetched; [`Error::PullFailed`] and [`Error::PullTimeout`] when it could not
-/// be and nothing stands in; [`Error::BaseBuildFailed`] when what should stand in could not be made.
+/// [`Error::NotFound`] if it was not to be pulled; [`Error::PullFailed`] and [`Error::PullTimeout`] if the pull failed
+/// without a replacement; [`Error::BaseBuildFailed`] if the replacement could not be built.
 pub async fn ensure(
     runtime: &dyn ContainerRuntime,
     request: BaseRequest<'_>,
@@ -71,7 +71,7 @@ pub async fn ensure(
     if pull == Pull::Never || image.as_str().starts_with("sha256:") {
         return Err(Error::NotFound(image.clone()));
     }
-    // An image that was named, or is wanted fresh, is not replaced by another.
+    // An explicit image, or one that has to be fresh, is not replaced by another.
     let may_stand_in = !explicit && pull == Pull::Missing;
     match (fetch(runtime, image, settings, progress).await, &settings.fallback) {
         (Err(FetchFailure::Unreachable(why)), Some(recipe)) if may_stand_in => {
@@ -89,7 +89,8 @@ enum FetchFailure {
     Refused(Error),
 }
 
-/// The time for the pull, by whether the registry answers here: an engine tries long before it gives up.
+/// Returns the timeout of the pull. It depends on whether the registry answers here, since an engine tries for a long
+/// time.
 async fn probe(
     runtime: &dyn ContainerRuntime,
     image: &ImageRef,
@@ -108,7 +109,7 @@ async fn probe(
     }
 }
 
-/// Whether an engine is on another machine, which may reach a registry that does not answer here.
+/// Whether an engine is on another host, which may reach a registry that does not answer here.
 fn is_elsewhere(address: &str) -> bool {
     ["ssh://", "tcp://"].iter().any(|it| address.starts_with(it))
 }
@@ -123,7 +124,7 @@ async fn fetch(
     progress(&format!("pulling {image}"));
     match runtime.pull_image(image, within).await {
         Ok(pulled) => Ok(Base { image: pulled, reference: image.clone(), source: ImageOrigin::Pulled, note: None }),
-        // The engine pulled it and lists nothing under its name. Any other answer that cannot be read is the engine's fault.
+        // The engine pulled it, but lists no image of its name. Any other unreadable answer is the engine's fault.
         Err(EngineError::Unreadable { verb: "pull", .. }) => Err(FetchFailure::Refused(Error::NotFound(image.clone()))),
         Err(EngineError::TimedOut { after, .. }) => {
             Err(FetchFailure::Unreachable(Error::PullTimeout { image: image.clone(), after }))

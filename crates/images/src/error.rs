@@ -1,4 +1,4 @@
-//! What can go wrong on the way to an image.
+//! Errors of getting an image.
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -9,72 +9,72 @@ use coracle_types::{Excerpt, ImageId, ImageRef};
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not here, and was not to be fetched.
+    /// It is not local, and was not to be pulled.
     #[error("no image `{0}` on this engine")]
     NotFound(ImageRef),
     /// The registry refused it, or no registry answers.
     #[error("image `{image}` could not be pulled: {excerpt}")]
     PullFailed {
-        /// Which image.
+        /// The image.
         image: ImageRef,
-        /// The engine's words, or ours.
+        /// The output of the engine, or Coracle's reason.
         excerpt: Excerpt,
     },
     /// The registry answered too slowly.
     #[error("image `{image}` was not pulled within {} s", after.as_secs())]
     PullTimeout {
-        /// Which image.
+        /// The image.
         image: ImageRef,
         /// The deadline.
         after: Duration,
     },
-    /// No registry answers, and no base could be made in its place.
+    /// No registry answers, and no base could be built instead.
     #[error("no base image could be made (while {stage})")]
     BaseBuildFailed {
-        /// How far it came.
+        /// The stage that failed.
         stage: BaseStage,
-        /// Why it broke off.
+        /// The reason.
         #[source]
         source: BaseError,
     },
-    /// What was built holds more than it may, and is not kept.
-    #[error("the image that was built is not kept: {what}")]
+    /// The built image contains more than it may, and was removed.
+    #[error("the built image was discarded: {what}")]
     Unfit {
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// The name belongs to another image than the one that is meant by it.
+    /// The name belongs to another image than the pinned one.
     #[error("`{image}` is another image than before: {found} in place of {pinned}")]
     Changed {
         /// The name.
         image: ImageRef,
-        /// The image that is meant.
+        /// The pinned image.
         pinned: ImageId,
-        /// The one that has the name.
+        /// The image with the name.
         found: ImageId,
     },
-    /// A file of ours could not be used.
+    /// A file of Coracle could not be used.
     #[error("cannot {what}")]
     State {
-        /// What was tried.
+        /// The action.
         what: String,
-        /// Why it failed.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The engine failed otherwise.
+    /// Another failure of the engine.
     #[error(transparent)]
     Engine(#[from] coracle_types::Error),
 }
 
-/// A stage of making a base.
+/// A stage of building a base.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseStage {
-    /// Choosing how.
+    /// Choosing the method.
     Choose,
-    /// Waiting for another process that makes the same base.
+    /// Waiting for another process that builds the same base.
     Lock,
-    /// Packing installed packages of this host.
+    /// Packing packages that are installed on the host.
     Pack,
     /// Downloading and unpacking packages from a mirror.
     Mirror,
@@ -83,7 +83,7 @@ pub enum BaseStage {
 }
 
 impl BaseStage {
-    /// The word for answers.
+    /// The name of the stage in answers.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -108,42 +108,42 @@ impl fmt::Display for BaseStage {
     }
 }
 
-/// Why making a base broke off.
+/// Why building a base failed.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum BaseError {
-    /// The host's packages will not do, and neither program that could fetch others is there.
+    /// The host's packages are unsuitable, and no program that could download others is installed.
     #[error("{why}, and neither `mmdebstrap` nor `debootstrap` is installed")]
     NoWay {
-        /// What the host's packages lack.
+        /// Why the host's packages are unsuitable.
         why: String,
     },
     /// A configured value cannot be used.
     #[error("{setting} `{}` cannot be used: {why}", value.escape_debug())]
     Setting {
-        /// Which: `mirror` or `suite`.
+        /// `mirror` or `suite`.
         setting: &'static str,
-        /// What it is.
+        /// The value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// A program of the host failed.
     #[error("`{program}` failed (exit {exit}): {excerpt}")]
     Program {
-        /// Which.
+        /// The program.
         program: &'static str,
         /// Its exit status.
         exit: i32,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
     /// A file could not be read or written.
     #[error("cannot {what}")]
     Io {
-        /// What was tried.
+        /// The action.
         what: String,
-        /// Why it failed.
+        /// The reason.
         #[source]
         source: io::Error,
     },

@@ -1,4 +1,4 @@
-//! What tells one cached image from another. Pure.
+//! The key of a cached image. Pure.
 
 use coracle_types::EngineKind;
 use serde::Serialize;
@@ -8,28 +8,28 @@ pub use crate::digest::Sha256Hex;
 use crate::digest::{canonical, hashed};
 use crate::recipe::Recipe;
 
-/// Goes up when a key of before must not be found any longer.
+/// Increased if images with earlier keys must not be found any longer.
 pub(crate) const SCHEMA: u32 = 1;
 
-/// Everything that decides what a cached image holds.
+/// Everything that determines the content of a cached image.
 #[derive(Clone, Debug, Serialize)]
 pub struct KeyOf<'a> {
-    /// What was put on, all of it.
+    /// The complete recipe.
     pub recipe: &'a Recipe,
     /// The registry's digest of the base, or its image id.
     pub base_digest: &'a str,
-    /// The hash of the certificates that were put in.
+    /// The hash of the installed certificates.
     pub ca: Option<&'a str>,
-    /// Architecture in OCI's words.
+    /// OCI's name of the architecture.
     pub arch: &'a str,
-    /// The engine that holds it.
+    /// The engine that stores it.
     pub engine: EngineKind,
-    /// Our own version, `major.minor`.
+    /// Coracle's version, `major.minor`.
     pub tool: &'a str,
 }
 
 impl KeyOf<'_> {
-    /// The key.
+    /// Computes the key.
     #[must_use]
     pub fn sum(&self) -> Sha256Hex {
         let mut parts = canonical(self);
@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_same_has_the_same_key_and_anything_else_another(
+        fn equal_inputs_have_equal_keys_and_others_have_others(
             a in any_recipe(), b in any_recipe(), digests in ("[ab]", "[ab]"),
             cas in (proptest::option::of("[ab]"), proptest::option::of("[ab]")),
         ) {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_makes_another_key() {
+    fn every_part_changes_the_key() {
         let plain = Recipe::default();
         let jq = recipe(&["jq".into()], vec![], vec![]);
         let setup = recipe(&[], vec!["jq".into()], vec![]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_read_is_no_part_of_a_recipe_and_the_order_of_packages_neither() {
+    fn descriptions_and_the_order_of_packages_do_not_change_a_recipe() {
         let named = |what| Recipe { setup: vec![Setup::fixed(what, "x", &[], &[])], ..Recipe::default() };
         assert_eq!(named("a").sum(), named("b").sum());
         let listed = |names: [&str; 2]| recipe(&names.map(str::to_owned), vec![], vec![]).sum();

@@ -1,16 +1,17 @@
-//! Images to create containers from: local, pulled, or made where no registry answers.
+//! Images to create containers from: local, pulled, or built on this host if no registry answers.
 //!
-//! [`ensure`] gets a [`Base`]; a [`Bootstrap`] says how one is made without a registry: from the packages that are
-//! installed on this host, else from a Debian mirror. A [`profile`] is a base and a [`Recipe`] for it. [`ImageBuilder`] gets
-//! the image of an [`ImageRequest`]: from the [`cache`], or by running the recipe in a container of [`BuildContainers`],
-//! which is then committed. On a base that was made here a [`stand_in`] installs what the registry's image would have, and
-//! names what differs. [`DockerfileImages`] are built by the engine itself. A [`snapshot`] keeps the files of a container.
+//! [`ensure`] gets a [`Base`]; a [`Bootstrap`] has the settings to build one without a registry: from packages that are
+//! installed on the host, else from a Debian mirror. A [`profile`] is a base and a [`Recipe`] for it. [`ImageBuilder`]
+//! gets the image of an [`ImageRequest`]: from the [`cache`], or by running the recipe in a container of
+//! [`BuildContainers`], which is then committed. On a base that was built here, a [`stand_in`] installs the programs of
+//! the registry's image and reports differences. The engine itself builds [`DockerfileImages`]. A [`snapshot`] stores
+//! the files of a container.
 //!
-//! **Invariant:** an image that the caller named is never replaced by another.
-//! **Invariant:** of the host, only package files, public certificates and the addresses of Debian mirrors get into a base:
-//! no account, no changed configuration, no file of a person.
+//! **Invariant:** an image that the caller chose is never replaced by another.
+//! **Invariant:** only the host's package files, public certificates and addresses of Debian mirrors enter a base:
+//! no account, no changed configuration, no file of a user.
 //! **Invariant:** an image with Coracle's name, but without its signature, is not used.
-//! **Invariant:** nothing in this crate reads the environment, the clock or the home directory.
+//! **Invariant:** no code in this crate reads the environment, the clock or the home directory.
 
 #![warn(missing_docs)]
 

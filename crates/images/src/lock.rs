@@ -1,4 +1,4 @@
-//! Locks between processes; waiting for one is reported.
+//! Locks between processes. Waiting for one is reported.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use crate::{Error, Progress};
 
 /// Reported while another process builds the image of the same key.
-pub(crate) const SAME_IMAGE: &str = "another call makes the same image; waiting for it";
+pub(crate) const SAME_IMAGE: &str = "another call builds the same image; waiting for it";
 
-/// Asks again and again rather than waiting in the kernel: a call that is cancelled must not leave a thread behind.
+/// Polling interval. A blocking wait in the kernel would leave a thread behind when the call is cancelled.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// Locks a file until the result is dropped. The first failed attempt is reported as `waiting`.
@@ -20,7 +20,7 @@ pub(crate) async fn lock(path: &Path, waiting: &str, progress: &Progress<'_>) ->
     locked.map_err(|source| Error::State { what: format!("lock `{}`", path.display()), source })
 }
 
-/// As [`lock`], for a caller with an error of its own.
+/// Like [`lock`], for a caller with its own error type.
 pub(crate) async fn take(path: &Path, waiting: &str, progress: &Progress<'_>) -> io::Result<File> {
     let file = open(path)?;
     let mut reported = false;
@@ -54,17 +54,17 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_is_told_once_and_gets_it_when_it_is_free() {
+    async fn a_waiting_call_is_reported_once_and_gets_the_lock_when_it_is_free() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, said) = (dir.path().join("locks/x"), Mutex::new(Vec::new()));
-        let tell = |it: &str| said.lock().unwrap().push(it.to_owned());
-        let first = take(&path, "unused", &tell).await.unwrap();
+        let (path, messages) = (dir.path().join("locks/x"), Mutex::new(Vec::new()));
+        let report = |it: &str| messages.lock().unwrap().push(it.to_owned());
+        let first = take(&path, "unused", &report).await.unwrap();
         let release = async {
             tokio::time::sleep(Duration::from_secs(5)).await;
             drop(first);
         };
-        let (second, ()) = tokio::join!(take(&path, "waiting", &tell), release);
+        let (second, ()) = tokio::join!(take(&path, "waiting", &report), release);
         assert!(second.is_ok());
-        assert_eq!(*said.lock().unwrap(), ["waiting"]);
+        assert_eq!(*messages.lock().unwrap(), ["waiting"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Names of packages for the manager that an image has, and the words that install them. Pure, but for the look inside.
+//! Names of packages for each package manager, and the commands that install them. Pure, except for finding the
+//! manager.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +8,16 @@ use coracle_protocol::{FileRef, UserSpec};
 use coracle_types::{Error, InvalidName};
 use serde::{Deserialize, Serialize};
 
-/// A package by its name at Debian, and elsewhere where it is the same.
+/// Debian's name of a package, which is also the name elsewhere unless the table lists another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PackageName(String);
 
 impl PackageName {
-    /// Checks a text: no option of a package manager can be one.
+    /// Validates a text: it cannot be an option of a package manager.
     ///
     /// # Errors
-    /// [`InvalidName`], which says the grammar.
+    /// [`InvalidName`], with the grammar.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
         let text = text.as_ref();
         let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
@@ -32,14 +33,14 @@ impl PackageName {
     }
 }
 
-/// The packages of a text that has blanks between them.
+/// Parses package names separated by blanks.
 pub(crate) fn listed(packages: &str) -> BTreeSet<PackageName> {
     packages.split_whitespace().filter_map(|it| PackageName::parse(it).ok()).collect()
 }
 
 checked_text!(PackageName);
 
-/// A package manager that we know how to drive.
+/// A supported package manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
     /// Debian's and Ubuntu's.
@@ -48,11 +49,11 @@ pub enum Manager {
     Apk,
     /// Fedora's and its relatives'.
     Dnf,
-    /// The same, of small images.
+    /// Fedora's, in small images.
     Microdnf,
 }
 
-/// Where each is found. A `dnf` beside a `microdnf` is the better one.
+/// The path of each manager. `dnf` is preferred to `microdnf`.
 const PLACES: [(Manager, &str); 5] = [
     (Manager::Apt, "/usr/bin/apt-get"),
     (Manager::Apk, "/sbin/apk"),
@@ -61,7 +62,7 @@ const PLACES: [(Manager, &str); 5] = [
     (Manager::Microdnf, "/usr/bin/microdnf"),
 ];
 
-/// Debian's name, Alpine's, and Fedora's. What is not here is called the same everywhere, or is not there.
+/// Names at Debian, Alpine and Fedora. A package that is not listed has the same name everywhere, or does not exist.
 const NAMES: &[(&str, &[&str], &[&str])] = &[
     ("build-essential", &["build-base"], &["gcc", "gcc-c++", "make"]),
     ("libssl-dev", &["openssl-dev"], &["openssl-devel"]),
@@ -88,7 +89,7 @@ const NAMES: &[(&str, &[&str], &[&str])] = &[
     ("default-jdk", &["openjdk17-jdk"], &["java-17-openjdk-devel"]),
 ];
 
-/// The commands that a package brings, for the probe.
+/// The commands of a package, for the probe.
 const COMMANDS: &[(&str, &[&str])] = &[
     ("git", &["git"]),
     ("curl", &["curl"]),
@@ -116,7 +117,7 @@ const APT_OPTIONS: &[&str] = &[
     "--yes",
     "--no-install-recommends",
     "--option=Dpkg::Use-Pty=0",
-    // The container is committed as a whole or thrown away: every single file need not be on the disk first.
+    // The container is committed as a whole or removed, so single files need not be synced to disk.
     "--option=DPkg::Options::=--force-unsafe-io",
     "--option=DPkg::Options::=--force-confold",
     "--option=DPkg::Options::=--path-exclude=/usr/share/doc/*",
@@ -125,10 +126,10 @@ const APT_OPTIONS: &[&str] = &[
 ];
 
 impl Manager {
-    /// The one that the container has.
+    /// Finds the manager of a container.
     ///
     /// # Errors
-    /// Those of the link. That there is none is `None`.
+    /// Those of the link. `None` if there is no manager.
     pub async fn found(link: &Link) -> Result<Option<Self>, Error> {
         for (manager, path) in PLACES {
             let at = FileRef { user: UserSpec::Ids { uid: 0, gid: Some(0) }, path: path.to_owned(), follow: true };
@@ -141,7 +142,7 @@ impl Manager {
         Ok(None)
     }
 
-    /// What it calls these packages, each once.
+    /// Returns the manager's names of these packages, without duplicates.
     #[must_use]
     pub fn names<'a>(self, packages: impl IntoIterator<Item = &'a PackageName>) -> Vec<&'a str> {
         let mut names = Vec::new();
@@ -160,25 +161,25 @@ impl Manager {
         names
     }
 
-    /// Fetches the lists of what there is, where that is a step of its own.
+    /// Returns the command that updates the lists of packages, if that is a separate step.
     pub(crate) fn update(self) -> Option<Vec<String>> {
         matches!(self, Self::Apt).then(|| words(&["apt-get", "--quiet=2", "--option=Acquire::Retries=3", "update"]))
     }
 
-    /// Installs packages by the names it has for them.
+    /// Returns the command that installs packages.
     pub(crate) fn install(self, names: &[&str]) -> Vec<String> {
         let dnf = ["install", "--assumeyes", "--nodocs", "--setopt=install_weak_deps=0"];
         let begin = match self {
             Self::Apt => [&["apt-get"][..], APT_OPTIONS, &["install", "--"]].concat(),
             Self::Apk => vec!["apk", "--no-progress", "--no-cache", "add", "--"],
             Self::Dnf => [&["dnf"], &dnf[..], &["--"]].concat(),
-            // Its parser of options takes no `--`; a package's name cannot begin with one.
+            // microdnf does not accept `--`; the name of a package cannot begin with a dash.
             Self::Microdnf => [&["microdnf"], &dnf[..]].concat(),
         };
         words(&[&begin[..], names].concat())
     }
 
-    /// Lets go of lists and of packages that were fetched.
+    /// Returns the command that removes lists and downloaded packages.
     pub(crate) fn clean(self) -> Option<Vec<String>> {
         match self {
             Self::Apt => {
@@ -191,7 +192,7 @@ impl Manager {
     }
 }
 
-/// Commands that are there once these packages are.
+/// Lists commands that exist once these packages are installed.
 pub(crate) fn commands<'a>(packages: impl IntoIterator<Item = &'a PackageName>) -> Vec<&'static str> {
     let of = |it: &PackageName| COMMANDS.iter().find(|known| known.0 == it.as_str()).map_or(&[][..], |it| it.1);
     packages.into_iter().flat_map(|it| of(it).iter().copied()).collect()
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_has_the_name_that_the_manager_knows() {
+    fn a_package_has_the_managers_name() {
         let wanted = packages("git build-essential libssl-dev make python3 python3-venv");
         for (manager, expected) in [
             (Manager::Apt, "git build-essential libssl-dev make python3 python3-venv"),

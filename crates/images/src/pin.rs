@@ -1,7 +1,7 @@
-//! Which image is meant by a name that anybody may give to another one.
+//! Pins names of images, which anybody may give to another image.
 //!
-//! The id that a name had when it was first used is kept in a file of ours. From then on another image under that name is
-//! an error, until a person says that it is meant.
+//! The id of a name at its first use is stored in a file. From then on another image under that name is
+//! an error, until the user trusts it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -14,25 +14,25 @@ use crate::Error;
 use crate::digest::sum_of;
 use crate::lock::make_private_dir;
 
-/// No file of ours is larger.
+/// Maximum size of such a file.
 const MAX_BYTES: u64 = 256;
 
-/// Ids that names are to have on one engine.
+/// The pinned ids of names on one engine.
 #[derive(Clone, Debug)]
 pub struct Pins {
-    /// A directory of ours.
+    /// The directory of the files.
     pub dir: PathBuf,
-    /// The engine, since each has images of its own,
+    /// The engine, since each has its own images.
     pub engine: EngineKind,
-    /// and where it listens.
+    /// The address of the engine.
     pub endpoint: String,
 }
 
 impl Pins {
-    /// The image that is meant by a name, if it was ever used.
+    /// Returns the pinned image of a name, if the name was ever used.
     ///
     /// # Errors
-    /// [`Error::State`] when what is kept cannot be read, or is damaged.
+    /// [`Error::State`] if the record cannot be read, or is damaged.
     pub fn pinned(&self, image: &ImageRef) -> Result<Option<ImageId>, Error> {
         let file = self.file(image);
         let text = match fs::metadata(&file) {
@@ -44,15 +44,15 @@ impl Pins {
         id.map(Some).map_err(|source| unusable("read", &file, source))
     }
 
-    /// Makes sure that the image which has a name now is the one that is meant. At the first use it is.
+    /// Checks that the current image of a name is the pinned one. The first use pins it.
     ///
     /// # Errors
-    /// [`Error::Changed`] when another one is meant; [`Error::State`].
+    /// [`Error::Changed`] if another one is pinned; [`Error::State`].
     pub fn check(&self, image: &ImageRef, found: &ImageId) -> Result<(), Error> {
         let pinned = match self.pinned(image)? {
             Some(pinned) => pinned,
             None if self.write(image, found, false)? => return Ok(()),
-            // Another process was first.
+            // Another process pinned it first.
             None => self.pinned(image)?.unwrap_or_else(|| found.clone()),
         };
         if pinned == *found {
@@ -61,7 +61,7 @@ impl Pins {
         Err(Error::Changed { image: image.clone(), pinned, found: found.clone() })
     }
 
-    /// From now on that image is meant.
+    /// Pins a name to an image.
     ///
     /// # Errors
     /// [`Error::State`].
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn r04_the_first_image_of_a_name_is_meant_until_a_person_means_another() {
+    fn r04_the_first_image_of_a_name_is_pinned_until_the_user_trusts_another() {
         let dir = tempfile::tempdir().unwrap();
         let (pins, image) = (pins(dir.path()), ImageRef::parse("base").unwrap());
         assert_eq!(pins.pinned(&image).unwrap(), None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_engines_are_told_apart() {
+    fn names_and_engines_are_separate() {
         let dir = tempfile::tempdir().unwrap();
         let (pins, image) = (pins(dir.path()), ImageRef::parse("base").unwrap());
         pins.check(&image, &id("a")).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_no_reason_to_trust_anything() {
+    fn a_damaged_record_trusts_no_image() {
         let dir = tempfile::tempdir().unwrap();
         let (pins, image) = (pins(dir.path()), ImageRef::parse("base").unwrap());
         pins.check(&image, &id("a")).unwrap();

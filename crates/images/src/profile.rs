@@ -1,4 +1,4 @@
-//! What a purpose stands for: an image, what is put on it, and what of the person's it gets.
+//! Profiles: the image of a purpose, its recipe, and its settings for the user's data.
 
 mod definition;
 mod error;
@@ -19,7 +19,8 @@ pub use self::purpose::Purpose;
 use crate::recipe::Recipe;
 use crate::stand_in;
 
-/// The profile of a purpose, with what the person configured. `version` is that of `amplifier`, and has no meaning for others.
+/// Resolves the profile of a purpose, with the user's configuration. `version` is that of `amplifier`; others ignore
+/// it.
 ///
 /// # Errors
 /// [`ProfileError`].
@@ -39,11 +40,11 @@ pub fn resolve(
     };
     if let Some(own) = own.cloned() {
         if let Some(image) = own.image {
-            // Of an image whose name says nothing, what the built-in one would bring is the best guess.
+            // For an image with an unknown name, the built-in profile's toolchain is the best guess.
             profile.bootstrap = stand_in::bootstrap(&image).unwrap_or(profile.bootstrap);
             profile.image = image;
         }
-        // What starts the server is a part of the setup.
+        // The setup installs the start script of the server.
         profile.server = own.server.or(profile.server.filter(|_| own.setup.is_none()));
         profile.recipe = Recipe {
             packages: own.packages.map_or(profile.recipe.packages, |it| it.into_iter().collect()),
@@ -60,19 +61,19 @@ pub fn resolve(
     Ok(profile)
 }
 
-/// Nothing on an image, and everything as it is configured for all.
+/// A profile of an image, without a recipe or settings of its own.
 #[must_use]
 pub fn bare(image: ImageRef) -> Profile {
     table::blank(image)
 }
 
-/// Whether it is nothing that is built in.
+/// Whether it differs from the built-in profiles.
 #[must_use]
 pub fn is_new(purpose: &Purpose) -> bool {
     !table::names().any(|it| it == *purpose)
 }
 
-/// Every purpose there is, built in or configured, in order.
+/// Lists all purposes, built in or configured, in order.
 #[must_use]
 pub fn known(settings: &BTreeMap<Purpose, ProfileSettings>) -> Vec<Purpose> {
     let mut all: Vec<_> = table::names().chain(settings.keys().cloned()).collect();

@@ -1,4 +1,4 @@
 //! Progress of long operations.
 
-/// Called with what is being done, for people.
+/// Called with a description of the current step, for users.
 pub type Progress<'a> = dyn Fn(&str) + Send + Sync + 'a;

@@ -1,4 +1,4 @@
-//! What is put on a base, as data.
+//! Recipes: what is installed in a base, as data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,26 +9,26 @@ use tokio_util::sync::CancellationToken;
 use crate::digest::{Sha256Hex, sum_of};
 use crate::packages::{self, PackageName};
 
-/// What is put on a base: packages, then commands. Serialised it is what makes two recipes the same.
+/// A recipe: packages, then commands. Two recipes are equal if they are serialised equally.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recipe {
-    /// Installed first, all at once, in whatever order.
+    /// Installed first, all together, in any order.
     pub packages: BTreeSet<PackageName>,
-    /// Run one after the other as root.
+    /// Run in order as root.
     pub setup: Vec<Setup>,
-    /// The profile's variables, as configured. They are no part of the image, but commands see them.
+    /// The profile's variables, as configured. They are set for commands, but are not part of the image.
     pub env: BTreeMap<String, String>,
-    /// Directories that belong to users, made at last.
+    /// Directories of users, created last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owned: Vec<OwnedDirectory>,
 }
 
-/// A directory and who it belongs to: a user that the image knows from then on, with a home.
+/// A directory and its owner, who is added to the accounts of the image, with a home.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnedDirectory {
-    /// The user.
+    /// The uid of the owner.
     pub uid: u32,
-    /// Its group.
+    /// The gid of the owner.
     pub gid: u32,
     /// The directory.
     pub path: String,
@@ -42,10 +42,10 @@ pub struct Setup {
     pub script: String,
     /// Its arguments, from `$1` on.
     pub args: Vec<String>,
-    /// What it does, for people.
+    /// Its description, for users.
     #[serde(skip)]
     pub what: String,
-    /// Commands that are there afterwards.
+    /// Commands that it installs.
     #[serde(skip)]
     pub brings: Vec<String>,
 }
@@ -67,20 +67,20 @@ impl Setup {
 }
 
 impl Recipe {
-    /// Nothing is put on: the base is used as it is.
+    /// Whether it is empty: the base is then used unchanged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packages.is_empty() && self.setup.is_empty() && self.owned.is_empty()
     }
 
-    /// With packages that the caller asks for besides.
+    /// Adds packages that the caller requests.
     #[must_use]
     pub fn with(mut self, packages: impl IntoIterator<Item = PackageName>) -> Self {
         self.packages.extend(packages);
         self
     }
 
-    /// Behind what has to come first.
+    /// Prepends a recipe.
     #[must_use]
     pub fn after(&self, first: &Self) -> Self {
         let (mut packages, mut env) = (first.packages.clone(), first.env.clone());
@@ -90,13 +90,13 @@ impl Recipe {
         Self { packages, setup, env, owned: [first.owned.clone(), self.owned.clone()].concat() }
     }
 
-    /// Tells it from every other.
+    /// Identifies the recipe.
     #[must_use]
     pub fn sum(&self) -> Sha256Hex {
         sum_of(self)
     }
 
-    /// Commands that exist once it was run, as far as that is known.
+    /// Lists commands that exist after it ran, as far as they are known.
     #[must_use]
     pub fn commands(&self) -> BTreeSet<String> {
         let packaged = packages::commands(&self.packages).into_iter().map(str::to_owned);
@@ -107,22 +107,22 @@ impl Recipe {
 /// How a recipe is run. The link is to a guest that may act as root.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The whole environment of every command: certificates, proxies without a user part, the profile's values. It is not
-    /// part of the image.
+    /// The complete environment of every command: certificates, proxies without credentials, the profile's values. It
+    /// is not part of the image.
     pub env: BTreeMap<String, String>,
-    /// For all commands together (`images.build_timeout`).
+    /// Time limit for all commands together (`images.build_timeout`).
     pub limit: Duration,
     /// What happens after a failed command.
     pub on_failure: OnFailure,
-    /// Ends the running command and the rest of the recipe.
+    /// Cancels the running command and the rest of the recipe.
     pub cancel: CancellationToken,
 }
 
 /// What happens after a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The rest is not run: an image is complete or not built.
+    /// Stops: an image is complete or not built.
     Stop,
-    /// The rest is run, and packages are installed one by one: a running container gets what is available.
+    /// Continues, and installs packages one by one: a running container gets what is available.
     Continue,
 }

@@ -1,4 +1,4 @@
-//! Whether a registry can be reached at all.
+//! Tests whether a registry is reachable.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) fn host(image: &ImageRef) -> String {
     }
 }
 
-/// Connects to it in time, or says in words why that is not possible.
+/// Connects within a time limit, or returns why that failed.
 pub(crate) async fn reach(image: &ImageRef, within: Duration) -> Result<(), String> {
     let host = host(image);
     match tokio::time::timeout(within, TcpStream::connect(&host)).await {
@@ -24,9 +24,9 @@ pub(crate) async fn reach(image: &ImageRef, within: Duration) -> Result<(), Stri
     }
 }
 
-/// Whether an engine's words tell of the way to a registry and not of the registry's answer. Reading prose is a last
-/// resort: no engine tells the two apart by its exit status. The words are those of Go's network library, which all
-/// engines share; when none fits, the failure counts as the registry's answer and nothing is put in its place.
+/// Whether an engine's output describes a network error and not the registry's answer. Matching text is a last resort:
+/// no engine distinguishes them by its exit status. The phrases are those of Go's network library, which all engines
+/// use. If none matches, the failure counts as the registry's answer, and no image is built instead.
 pub(crate) fn is_transport(excerpt: &str) -> bool {
     const WORDS: [&str; 14] = [
         "no such host",
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_not_taken_for_a_broken_way() {
+    fn a_refusal_is_no_network_error() {
         for (excerpt, expected) in [
             ("dial tcp: lookup registry-1.docker.io on 1.1.1.1:53: no such host", true),
             ("dial tcp: lookup registry-1.docker.io: Temporary failure in name resolution", true),

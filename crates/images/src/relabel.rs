@@ -1,4 +1,4 @@
-//! Writes archives of images anew, under other labels.
+//! Rewrites archives of images with other labels.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,10 +9,10 @@ use coracle_archive::image::ImageArchive;
 use coracle_archive::oci::ImageError;
 use coracle_types::ImageRef;
 
-/// Writes the image of an engine's archive under a name and with these labels in place of its own.
+/// Writes the image of an engine's archive under a name and with these labels instead of its own.
 ///
 /// # Errors
-/// When it cannot be read or written, and for a layer of another digest.
+/// If it cannot be read or written, and for a layer whose digest does not match.
 pub async fn relabel(
     saved: File,
     name: &ImageRef,
@@ -28,7 +28,7 @@ pub async fn relabel(
     .await
 }
 
-/// Runs what blocks. A caller that stops waiting ends it.
+/// Runs blocking work on another thread. It ends if the caller stops waiting.
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {

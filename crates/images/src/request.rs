@@ -14,24 +14,24 @@ use crate::key::KeyOf;
 use crate::profile::Purpose;
 use crate::{Base, ImageOrigin, Recipe};
 
-/// A request for an image with a recipe on it, every default decided.
+/// A request for an image with a recipe applied, with all defaults resolved.
 #[derive(Clone, Debug)]
 pub struct ImageRequest {
-    /// The profile, for the name of the image; none for packages on an image of the caller's.
+    /// The profile, for the name of the image; none for packages in an image of the caller.
     pub purpose: Option<Purpose>,
     /// The base, as the profile or the caller names it.
     pub image: ImageRef,
-    /// The caller named the base, so no other image may stand in for it.
+    /// The caller chose the base, so no other image may replace it.
     pub explicit: bool,
-    /// When the base is fetched.
+    /// When to pull the base.
     pub pull: Pull,
-    /// A cached image is ignored, and replaced by the new one (`cache_bust`).
+    /// Ignore a cached image and replace it (`cache_bust`).
     pub rebuild: bool,
-    /// The result stands in for an image that no registry gives, so its versions are recorded.
+    /// The result replaces an image that no registry provides, so its versions are recorded.
     pub stands_in: bool,
-    /// What is put on the base.
+    /// What is installed in the base.
     pub recipe: Recipe,
-    /// What comes before that on a base that was made without a registry.
+    /// What is installed first in a base that was built without a registry.
     pub bootstrap: Recipe,
     /// The hash of the certificates that are installed first.
     pub ca: Option<String>,
@@ -44,35 +44,35 @@ pub struct ImageRequest {
 }
 
 impl ImageRequest {
-    /// The whole recipe on that base.
+    /// Returns the complete recipe for that base.
     #[must_use]
     pub fn recipe_on(&self, base: &Base) -> Recipe {
         if base.source == ImageOrigin::Bootstrap { self.bootstrapped() } else { self.recipe.clone() }
     }
 
-    /// The key of the image on that base.
+    /// Returns the key of the image on that base.
     #[must_use]
     pub fn key_on(&self, base: &Base, engine: EngineKind) -> Sha256Hex {
         self.key(&self.recipe_on(base), base.digest(), &base.image.arch, engine)
     }
 
-    /// Whether any base is used as it is.
+    /// Whether any base is used unchanged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.recipe.is_empty() && self.bootstrap.is_empty()
     }
 
-    /// Ignores the cache and fetches the base again.
+    /// Whether to ignore the cache and fetch the base again.
     pub(crate) fn is_fresh(&self) -> bool {
         self.rebuild || self.pull == Pull::Always
     }
 
-    /// The key on a local image of the base's name.
+    /// Returns the key on a local image of the base's name.
     pub(crate) fn key_on_local(&self, base: &Image, engine: EngineKind) -> Sha256Hex {
         self.key(&self.recipe, digest(base), &base.arch, engine)
     }
 
-    /// The keys that a cached image of these labels may have: its base came from a registry, or was made here.
+    /// Returns the keys that a cached image of these labels may have: its base came from a registry, or was built here.
     pub(crate) fn possible_keys(&self, base_digest: &str, arch: &str, engine: EngineKind) -> [Sha256Hex; 2] {
         [&self.recipe, &self.bootstrapped()].map(|recipe| self.key(recipe, base_digest, arch, engine))
     }
@@ -85,7 +85,7 @@ impl ImageRequest {
         KeyOf { recipe, base_digest, ca: self.ca.as_deref(), arch, engine, tool: &self.tool }.sum()
     }
 
-    /// Identifies the request in the file that remembers the last result.
+    /// Identifies the request in the file with the last result.
     pub(crate) fn slot(&self, engine: EngineKind) -> Sha256Hex {
         #[derive(Serialize)]
         struct Slot<'a>(EngineKind, &'a Recipe, &'a ImageRef);

@@ -1,14 +1,14 @@
-//! The files of a container, kept as an image.
+//! Snapshots: the files of a container, stored as an image.
 //!
-//! [`Snapshots::place`] makes sure of the name, [`SnapshotReservation::take`] makes the image; [`Snapshots::find`], [`list`],
-//! [`export`] and [`delete`] are about those that there are.
+//! [`Snapshots::place`] reserves the name, [`SnapshotReservation::take`] commits the image; [`Snapshots::find`],
+//! [`list`], [`export`] and [`delete`] operate on existing snapshots.
 //!
 //! [`list`]: Snapshots::list
 //! [`delete`]: Snapshots::delete
 //! [`export`]: Snapshots::export
 //!
-//! **Invariant:** an image without our signature, or of another kind or name, is no snapshot, whatever its tag.
-//! **Invariant:** a snapshot has the environment, the volumes and the start of what its container was made from.
+//! **Invariant:** an image without Coracle's signature, or of another kind or name, is no snapshot, whatever its tag.
+//! **Invariant:** a snapshot has the environment, the volumes and the command of its container's image.
 
 mod archive;
 mod error;
@@ -30,7 +30,7 @@ pub use self::take::SnapshotReservation;
 use crate::base_image;
 use crate::profile::Purpose;
 
-/// What signs and locks snapshots. Everything that comes from configuration or host is given.
+/// Signs and locks snapshots. All values from configuration and host are passed in.
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     /// Signs the labels of images.
@@ -41,7 +41,7 @@ pub struct Snapshots {
     pub version: String,
 }
 
-/// A snapshot, and the containers that are made of it.
+/// A snapshot, and the containers that were created from it.
 #[derive(Clone, Debug)]
 pub struct SnapshotUse {
     /// The snapshot.
@@ -51,17 +51,17 @@ pub struct SnapshotUse {
 }
 
 impl Snapshots {
-    /// Its name as that of an image.
+    /// Returns the image name of a snapshot.
     #[must_use]
     pub fn reference(&self, name: &SnapshotName) -> ImageRef {
         let reference = format!("{}-snapshot:{name}", self.signer.namespace());
         ImageRef::parse(reference).expect("a namespace and a snapshot's name are fit for an image's")
     }
 
-    /// The snapshot of that name.
+    /// Finds the snapshot of that name.
     ///
     /// # Errors
-    /// [`Error::NotFound`] with names that are alike; [`Error::NotManaged`] when the image is not ours;
+    /// [`Error::NotFound`] with similar names; [`Error::NotManaged`] if the image is not Coracle's;
     /// [`Error::Engine`].
     pub async fn find(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<SnapshotImage, Error> {
         let Some(image) = self.image(runtime, name).await? else {
@@ -72,7 +72,7 @@ impl Snapshots {
         self.read(runtime.kind(), &image, Some(name)).ok_or_else(|| Error::NotManaged(name.clone()))
     }
 
-    /// All that are ours, the newest first.
+    /// Lists all snapshots from newest to oldest.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -90,10 +90,10 @@ impl Snapshots {
         Ok(all.into_iter().map(used).collect())
     }
 
-    /// Removes one, by id.
+    /// Removes a snapshot, by id.
     ///
     /// # Errors
-    /// [`Error::InUse`] while a container is made of it; as for [`find`](Self::find).
+    /// [`Error::InUse`] while a container of it exists; those of [`find`](Self::find).
     pub async fn delete(&self, runtime: &dyn ContainerRuntime, snapshot: &SnapshotImage) -> Result<(), Error> {
         let by = base_image::users(runtime).await?.remove(&snapshot.image.id).unwrap_or_default();
         if !by.is_empty() {
@@ -103,11 +103,11 @@ impl Snapshots {
         Ok(())
     }
 
-    /// The image that has the name, ours or not.
+    /// Returns the image with the name, whether it is a snapshot or not.
     async fn image(&self, runtime: &dyn ContainerRuntime, name: &SnapshotName) -> Result<Option<Image>, Error> {
         let names = base_image::names(runtime.kind(), &self.reference(name));
         let mut here = runtime.find_images(&names).await?;
-        // A name without a registry means more than one image: one of ours comes first.
+        // A name without a registry may match several images: a snapshot is preferred.
         here.sort_by_key(|it| self.read(runtime.kind(), it, Some(name)).is_none());
         Ok(here.into_iter().next())
     }
@@ -118,8 +118,8 @@ impl Snapshots {
         Ok(here.iter().filter_map(|it| self.read(runtime.kind(), it, None)).collect())
     }
 
-    /// A snapshot of ours, or none: a right signature over the right labels says so. What lost its name to a newer one is
-    /// none any more.
+    /// Reads a snapshot, if its signature and labels are valid. An image that lost its name to a newer snapshot is
+    /// none.
     fn read(&self, engine: EngineKind, image: &Image, name: Option<&SnapshotName>) -> Option<SnapshotImage> {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).map(String::as_str);
         if label("kind") != Some(SNAPSHOT) || !self.signer.verify(engine, &image.labels) {

@@ -1,8 +1,8 @@
-//! What stands in for the image of a registry: the toolchain that the image would bring, got on a Debian from where it can
-//! be had, and what differs in the end.
+//! Replaces an image of a registry: installs its toolchain in a Debian from other sources, and reports the
+//! differences.
 //!
-//! `ImageExpectation` reads the name of an image, `bootstrap` is the recipe for its toolchain, `probe` asks the image that was
-//! built which versions it has, and [`Contents::gaps`] compares the two.
+//! `ImageExpectation` parses the name of an image, `bootstrap` is the recipe for its toolchain, `probe` reads the
+//! versions of the built image, and [`Contents::gaps`] compares the two.
 
 mod contents;
 mod expected;
@@ -17,7 +17,7 @@ pub(crate) use self::probe::probe;
 pub(crate) use self::recipe::{open_python, uv};
 use crate::recipe::Recipe;
 
-/// What makes a Debian stand in for an image, if the name says which toolchain that brings.
+/// Returns the recipe that makes a Debian replace an image, if the image's name implies a toolchain.
 pub(crate) fn bootstrap(image: &ImageRef) -> Option<Recipe> {
     let ImageExpectation { toolchain, version, .. } = ImageExpectation::from_reference(image);
     toolchain.map(|it| recipe::recipe(it, &version))

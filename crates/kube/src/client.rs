@@ -1,4 +1,4 @@
-//! The connection to an API server: its address from a file or the Pod we are in, and a client that sends without delay.
+//! The connection to an API server: its address from a file or the current Pod, and a client without TCP delays.
 
 use std::path::Path;
 
@@ -13,18 +13,18 @@ use tower::{BoxError, ServiceBuilder};
 
 use crate::settings::KubeSettings;
 
-/// Time for a connection to the API server.
+/// Timeout of a connection to the API server.
 const CONNECT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// A connection without a byte is tried after this time.
+/// Interval of TCP keepalives.
 const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(15);
 
-/// Where a cluster is, and how to log in there.
+/// The address of a cluster, and the login.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     /// URL of the API server.
     pub(crate) server: String,
-    /// Namespace of our Pods.
+    /// Namespace of the Pods.
     pub(crate) namespace: String,
     login: Login,
 }
@@ -33,15 +33,15 @@ pub(crate) struct Address {
 enum Login {
     /// A file's context.
     File { file: Box<Kubeconfig>, context: String },
-    /// The service account of the Pod that we are in.
+    /// The service account of the current Pod.
     InCluster(Box<Config>),
 }
 
 impl Address {
-    /// Reads the file and asks nothing.
+    /// Reads the file without contacting the cluster.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], which says what is wrong with it.
+    /// [`Error::Unavailable`], with what is wrong in the file.
     pub(crate) fn read(settings: &KubeSettings) -> Result<Self> {
         match &settings.kubeconfig {
             Some(path) => Self::of_file(path, settings),
@@ -77,7 +77,7 @@ impl Address {
         })
     }
 
-    /// A client, which has connected to nothing yet.
+    /// Creates a client, which connects at the first request.
     pub(crate) async fn client(&self) -> Result<Client> {
         let config = match &self.login {
             Login::InCluster(config) => (**config).clone(),
@@ -91,13 +91,13 @@ impl Address {
     }
 }
 
-/// The library's own client leaves TCP's delay on: each request then waits 40 ms for an acknowledgement.
+/// The library's own client does not set TCP_NODELAY: each request then waits 40 ms for an acknowledgement.
 fn without_delay(config: &Config) -> kube::Result<Client> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT));
-    // A link may be silent for hours. A server that is gone would never be noticed.
+    // A link may be silent for hours, so only keepalives notice a dead server.
     connector.set_keepalive(Some(KEEPALIVE));
     connector.set_keepalive_interval(Some(KEEPALIVE));
     connector.set_keepalive_retries(Some(3));
@@ -152,7 +152,7 @@ users:
     }
 
     #[test]
-    fn what_is_missing_in_the_file_is_named() {
+    fn a_missing_entry_in_the_file_is_reported() {
         let why = |it: Result<Address>| it.unwrap_err().to_string();
         assert!(why(read(Some("c"), None)).contains("no context `c`"));
         assert!(why(read(Some("b"), None)).contains("cluster `two`"));

@@ -1,4 +1,4 @@
-//! What all operations share: the client, the namespace and the settings.
+//! State that all operations share: the client, the namespace and the settings.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,9 +21,9 @@ pub(crate) struct Cluster {
     pub(crate) registry: Registry,
     pub(crate) lost_nodes: LostNodes,
     client: OnceCell<Client>,
-    /// Names of Pods, by their container's id. A hint: each use looks whether the Pod still has that id.
+    /// Names of Pods, by their container's id. Only a hint: each use checks that the Pod still has that id.
     pods: Mutex<BTreeMap<ContainerId, String>>,
-    /// Images that were looked up, by id: Kubernetes fetches an image by a name, and a container names an id.
+    /// Images that were looked up, by id: Kubernetes pulls an image by a name, and a container refers to it by id.
     images: Mutex<BTreeMap<ImageId, (String, Image)>>,
 }
 
@@ -49,7 +49,7 @@ impl Cluster {
         self.client.get_or_try_init(|| self.address.client()).await.cloned()
     }
 
-    /// Objects of one kind in our namespace.
+    /// Accesses objects of one kind in the namespace.
     pub(crate) async fn api<K>(&self) -> Result<Api<K>>
     where
         K: Resource<Scope = NamespaceResourceScope>,
@@ -70,20 +70,20 @@ impl Cluster {
         self.pods.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 
-    /// Remembers an image under the name by which nodes fetch it.
+    /// Caches an image with the name by which nodes pull it.
     pub(crate) fn remember_image(&self, name: &str, image: &Image) {
         let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
         images.insert(image.id.clone(), (name.to_owned(), image.clone()));
     }
 
-    /// The image of that id, and the name by which nodes fetch it.
+    /// Returns the cached image of that id, and the name by which nodes pull it.
     pub(crate) fn known_image(&self, id: &ImageId) -> Option<(String, Image)> {
         self.images.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
     }
 }
 
 impl Cluster {
-    /// The address by which records name this cluster and namespace.
+    /// The address of this cluster and namespace in records.
     pub(crate) fn endpoint(&self) -> String {
         format!("{}/namespaces/{}", self.address.server, self.address.namespace)
     }

@@ -1,4 +1,4 @@
-//! Makes the Pod of a container.
+//! Creates the Pod of a container.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use crate::remove::delete_pod;
 use crate::retry::{WRITE, retry};
 use crate::warm_pool::{ClaimOutcome, claim};
 
-/// Time for the end of a Pod of the same name that is being deleted.
+/// How long to wait for a Pod of the same name that is being deleted.
 const PREDECESSOR: Duration = Duration::from_secs(30);
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-/// Makes it. The cluster starts it as soon as it can; it counts as created until `start`.
+/// Creates the Pod. The cluster starts it as soon as it can; its status is created until `start`.
 pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<ContainerId> {
     let id = random_hex::<32>();
     let (pull_name, image) = to_run(cluster, placed.image()).await?;
@@ -36,12 +36,12 @@ pub(crate) async fn create(cluster: &Cluster, placed: &Placed) -> Result<Contain
         match claim(cluster, pool, request, &pod).await? {
             ClaimOutcome::Bound(id) => return Ok(id),
             ClaimOutcome::Unfit(why) => {
-                tracing::info!(pool, %why, "the container gets a Pod of its own");
+                tracing::info!(pool, %why, "creating a separate Pod for the container");
                 pod.metadata.annotations.get_or_insert_default().insert(NO_POOL.to_owned(), why);
             }
         }
     }
-    // A Pod of the pool has its node, and is compared with ours without this.
+    // Pods of the pool already have a node, so they are compared without the affinity.
     pod.spec.get_or_insert_default().affinity = cluster.lost_nodes.affinity();
     let id = ContainerId::parse(&id).map_err(|err| Error::Unreadable { verb: "create", detail: err.to_string() })?;
     let name = object_name(placed.spec().name.as_str());
@@ -68,7 +68,7 @@ async fn post(cluster: &Cluster, pod: &Pod) -> Result<Result<Pod, kube::Error>> 
     retry("create", WRITE, || pods.create(&params, pod)).await
 }
 
-/// What has the name already.
+/// The Pod that has the name.
 enum NameHolder {
     /// The Pod of this call: an answer of the server was lost.
     Ours,

@@ -1,4 +1,4 @@
-//! Copies a path of a container out, as an archive.
+//! Copies a path out of a container, as an archive.
 
 use std::fs::File;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::find::find_pod;
 /// Packs the entry `$2` of the directory `$1`.
 const PACK: &str = r#"cd -- "$1" && exec tar -c -f - -- "$2""#;
 
-/// The same with a name that begins with `-`, which not every `tar` takes behind `--`.
+/// The prefix for a name that begins with `-`, since not every `tar` supports `--`.
 const CURRENT: &str = "./";
 
-/// Time without a byte.
+/// Timeout without any data.
 const SILENCE: Duration = Duration::from_secs(120);
 
 const MAX_STDERR: u64 = 16 << 10;
@@ -48,7 +48,7 @@ pub(crate) async fn download(
     }
 }
 
-/// The directory above, and the entry's name. That of the root is the root.
+/// Splits a path into its parent and its name. The root has the root as its parent.
 fn split(path: &ContainerPath) -> (&str, String) {
     let (above, name) = path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()));
     let above = if above.is_empty() { "/" } else { above };

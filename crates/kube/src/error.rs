@@ -1,4 +1,4 @@
-//! Answers of an API server as errors of ours.
+//! Converts answers of an API server to errors.
 
 use std::error::Error as _;
 
@@ -7,7 +7,7 @@ use kube::core::Status;
 
 const ENGINE: EngineKind = EngineKind::Kubernetes;
 
-/// An error of a request that is about no single object.
+/// Converts an error of a request that concerns no single object.
 pub(crate) fn api_error(verb: &'static str, err: kube::Error) -> Error {
     match err {
         kube::Error::Api(status) => of_status(verb, &status),
@@ -16,7 +16,7 @@ pub(crate) fn api_error(verb: &'static str, err: kube::Error) -> Error {
     }
 }
 
-/// Kubernetes has one code for all that an administrator forbids: which of them it is, only the message tells.
+/// Kubernetes has one code for everything that is forbidden; only the message distinguishes the reasons.
 fn of_status(verb: &'static str, status: &Status) -> Error {
     let excerpt = Excerpt::from_bytes(status.message.as_bytes());
     match status.code {
@@ -38,7 +38,7 @@ fn is_missing_right(message: &str) -> bool {
     message.contains("cannot ") && (message.contains("User \"") || message.contains("user \""))
 }
 
-/// A refusal of ours, of what a cluster would do and other engines refuse.
+/// A refusal by Coracle of something that other engines refuse.
 pub(crate) fn refusal(verb: &'static str, why: &str) -> Error {
     Error::Engine { verb, exit: 1, excerpt: Excerpt::from_bytes(why.as_bytes()) }
 }
@@ -64,7 +64,7 @@ pub(crate) fn is_transient(err: &kube::Error) -> bool {
     }
 }
 
-/// All causes, since the last of them is the one that helps.
+/// Formats all causes, since the last one is the most helpful.
 fn chain(err: &kube::Error) -> Excerpt {
     let mut text = err.to_string();
     let mut cause = err.source();

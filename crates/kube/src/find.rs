@@ -1,4 +1,4 @@
-//! The Pod of a container, by its name, its id or the first digits of that.
+//! Finds the Pod of a container, by name, id or the first digits of the id.
 
 use coracle_types::{ContainerId, Error, Handle, Result};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,16 +10,16 @@ use crate::names::{CLAIM_LABEL, CORACLE, ID_LABEL, MANAGED_BY, NAME, id_label, o
 use crate::pod::container_id;
 use crate::retry::{READ, retry};
 
-/// Pods of one page.
+/// Number of Pods per page.
 pub(crate) const PAGE: u32 = 500;
 
-/// The digits of an id that its label has.
+/// Number of digits of an id in its label.
 const LABEL_DIGITS: usize = 32;
 
-/// The Pod of a container.
+/// Returns the Pod of a container.
 ///
 /// # Errors
-/// [`Error::NoSuchContainer`], also for a Pod that is being deleted or is not ours.
+/// [`Error::NoSuchContainer`], also for a Pod that is being deleted or is not Coracle's.
 pub(crate) async fn find_pod(cluster: &Cluster, handle: &Handle) -> Result<Pod> {
     let found = match handle {
         Handle::Name(name) => by_name(cluster, name.as_str()).await?,
@@ -32,7 +32,7 @@ pub(crate) async fn find_pod(cluster: &Cluster, handle: &Handle) -> Result<Pod> 
     Ok(pod)
 }
 
-/// Its own Pod, else one of a warm pool.
+/// Finds its own Pod, else one of a warm pool.
 async fn by_name(cluster: &Cluster, name: &str) -> Result<Option<Pod>> {
     let object = object_name(name);
     let has_name = |it: &Pod| it.metadata.annotations.as_ref().and_then(|it| it.get(NAME)).is_some_and(|it| it == name);
@@ -43,7 +43,7 @@ async fn by_name(cluster: &Cluster, name: &str) -> Result<Option<Pod>> {
     Ok(claimed.into_iter().find(|it| has_name(it) && is_present(it)))
 }
 
-/// One that is being deleted counts as gone: its end takes seconds, and nothing can be done with it.
+/// A Pod that is being deleted counts as removed: its end takes seconds, and it can no longer be used.
 pub(crate) fn is_present(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     pod.metadata.deletion_timestamp.is_none()
@@ -71,7 +71,7 @@ async fn by_digits(cluster: &Cluster, digits: &str) -> Result<Option<Pod>> {
     Ok(list_pods(cluster, &selector).await?.into_iter().find(|it| has_digits(it) && is_present(it)))
 }
 
-/// All Pods of a selector, page by page. A list that changes too much meanwhile is begun anew.
+/// Lists all Pods of a selector, page by page. Starts again if the list changes too much meanwhile.
 pub(crate) async fn list_pods(cluster: &Cluster, selector: &str) -> Result<Vec<Pod>> {
     let pods = cluster.api::<Pod>().await?;
     let first = ListParams::default().labels(selector).limit(PAGE);

@@ -1,4 +1,4 @@
-//! Sends the guest, and what comes with it, to the init container that waits for it.
+//! Sends the guest and its files to the init container that waits for them.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,20 +18,20 @@ use crate::error::is_transient;
 use crate::exec::{PodProcess, refused};
 use crate::names::GUEST;
 use crate::pod::{DELIVERY_END, PodState, is_guest_waiting, is_starting_guest_done, main_state};
-use crate::start::judge;
+use crate::start::check_running;
 use crate::wait::{PodWait, wait_for};
 
-/// Time until the image is there and the init container runs.
+/// Timeout until the image is pulled and the init container runs.
 const STARTUP: Duration = Duration::from_secs(300);
 
-/// Time of a delivery.
+/// Timeout of a delivery.
 const DELIVERY: Duration = Duration::from_secs(120);
 
 /// Pauses between attempts to attach.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Bytes under way.
+/// Size of the buffer.
 const BUFFER: usize = 256 << 10;
 
 /// A file for the directory of the guest.
@@ -47,10 +47,10 @@ pub(crate) fn waits_for_guest(pod: &Pod) -> bool {
     has_guest && on_its_way && !is_starting_guest_done(pod)
 }
 
-/// Sends the files of an archive that lie in the guest's directory.
+/// Sends the files of an archive that are in the guest's directory.
 ///
 /// # Errors
-/// [`Error::GuestFailed`] when the init container does not take them.
+/// [`Error::GuestFailed`] if the init container does not accept them.
 pub(crate) async fn deliver(cluster: &Cluster, pod: &Pod, tar: File) -> Result<()> {
     let files = tokio::task::spawn_blocking(move || read(tar)).await;
     let files = files.map_err(|err| cannot_read(err.into()))??;
@@ -61,7 +61,7 @@ pub(crate) async fn deliver(cluster: &Cluster, pod: &Pod, tar: File) -> Result<(
     }
 }
 
-/// Attaches as soon as the node lets us: its report that the container runs comes up to a second later.
+/// Attaches as soon as the node allows it: its report that the container runs may be a second late.
 async fn attach(cluster: &Cluster, pod: &Pod) -> Result<PodProcess> {
     let name = pod.metadata.name.clone().unwrap_or_default();
     let pods = cluster.api::<Pod>().await?;
@@ -71,7 +71,7 @@ async fn attach(cluster: &Cluster, pod: &Pod) -> Result<PodProcess> {
     loop {
         let left = STARTUP.saturating_sub(begun.elapsed());
         let wait = PodWait { verb: "upload", pod: &name, uid: pod.metadata.uid.as_deref(), within: left };
-        let is_running = wait_for(cluster, wait, |pod| match judge(pod, begun.elapsed())? {
+        let is_running = wait_for(cluster, wait, |pod| match check_running(pod, begun.elapsed())? {
             Some(()) => Err(failed("it ended without it")),
             None if main_state(pod) == PodState::Starting => Ok(Some(is_guest_waiting(pod))),
             None => Ok(None),
@@ -128,11 +128,11 @@ async fn collect(pipe: ProgramPipe) -> String {
 }
 
 fn failed(why: &str) -> Error {
-    let why = if why.is_empty() { "it gave no reason" } else { why };
-    Error::GuestFailed { reason: format!("the init container did not take the guest: {why}") }
+    let why = if why.is_empty() { "it reported no reason" } else { why };
+    Error::GuestFailed { reason: format!("the init container did not accept the guest: {why}") }
 }
 
-/// What lies elsewhere would be lost: only volumes of the Pod are shared by its containers.
+/// Accepts only files for volumes of the Pod, which its containers share: others would be lost.
 fn read(tar: File) -> Result<Vec<DeliveredFile>> {
     let mut archive = Reader::open(tar).map_err(cannot_read)?;
     let mut files = Vec::new();

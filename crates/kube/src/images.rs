@@ -1,4 +1,4 @@
-//! Images by name and by id: a cluster's nodes have theirs from registries, and what can be said of one is what its registry says.
+//! Finds images by name and by id. Nodes pull them from registries, which also provide their descriptions.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::find::list_pods;
 use crate::names::{CORACLE, IMAGE_ID, MAIN, MANAGED_BY};
 use crate::settings::KubeSettings;
 
-/// Time of a look at a registry.
+/// Timeout of a request to a registry.
 pub(crate) const LOOK: Duration = Duration::from_secs(60);
 
-/// The image of that name, or of that id.
+/// Finds the image of that name, or of that id.
 pub(crate) async fn find_image(cluster: &Cluster, name: &ImageRef, within: Duration) -> Result<Option<Image>> {
     if let Ok(id) = ImageId::parse(name.as_str()) {
         return Ok(by_id(cluster, &id).await?.map(|(_, image)| image));
@@ -26,14 +26,14 @@ pub(crate) async fn find_image(cluster: &Cluster, name: &ImageRef, within: Durat
     if completed == name.completed() { Ok(None) } else { look_up(cluster, &name.completed(), within).await }
 }
 
-/// The name in the configured registry of an image that has no registry's name: those that were built here.
+/// Returns the name in the configured registry of an image that was built here.
 ///
 /// # Errors
-/// [`Error::PullFailed`] for a registry of the configuration that is no part of a name.
+/// [`Error::PullFailed`] if the configured registry is not valid in a name.
 pub(crate) fn built_name(settings: &KubeSettings, name: &ImageRef) -> Result<Option<ImageRef>> {
     let local = match name.registry() {
         None => name.as_str(),
-        // Podman's name for images that come from no registry.
+        // Podman's name for images without a registry.
         Some(_) => match name.as_str().strip_prefix("localhost/") {
             Some(local) => local,
             None => return Ok(None),
@@ -57,10 +57,10 @@ async fn look_up(cluster: &Cluster, completed: &ImageRef, within: Duration) -> R
     Ok(Some(image))
 }
 
-/// An image, and the name by which nodes fetch it.
+/// Returns an image, and the name by which nodes pull it.
 ///
 /// # Errors
-/// [`Error::PullFailed`] for one that is known neither here nor by a Pod.
+/// [`Error::PullFailed`] for an unknown image that no Pod runs.
 pub(crate) async fn to_run(cluster: &Cluster, id: &ImageId) -> Result<(String, Image)> {
     match by_id(cluster, id).await? {
         Some(found) => Ok(found),
@@ -71,7 +71,7 @@ pub(crate) async fn to_run(cluster: &Cluster, id: &ImageId) -> Result<(String, I
     }
 }
 
-/// An image that was looked up before, or that a Pod of ours runs.
+/// Finds an image that was looked up before, or that a Pod of Coracle runs.
 async fn by_id(cluster: &Cluster, id: &ImageId) -> Result<Option<(String, Image)>> {
     if let Some(known) = cluster.known_image(id) {
         return Ok(Some(known));

@@ -1,4 +1,4 @@
-//! What a cluster tells of itself.
+//! Reads the version of a cluster.
 
 use coracle_runtime::EngineInfo;
 use coracle_types::{EngineKind, Error, Result};
@@ -7,16 +7,16 @@ use crate::cluster::Cluster;
 use crate::error::api_error;
 use crate::retry::{READ, retry};
 
-/// Oldest minor version of 1 that is taken.
+/// The oldest supported minor version of 1.
 const OLDEST_MINOR: u32 = 20;
 
-/// Its version, by a request that every account may make. Nodes are not asked: an account of a namespace may not.
+/// Requests the version, which every account may do. Nodes are not listed: an account of a namespace may not.
 pub(crate) async fn info(cluster: &Cluster) -> Result<EngineInfo> {
     let client = cluster.client().await?;
     let version = retry("version", READ, || client.apiserver_version()).await?;
     let version = version.map_err(|err| api_error("version", err))?;
     let found = version.git_version.trim_start_matches('v').to_owned();
-    // Some add a `+`.
+    // Some versions end in `+`.
     let digits = |text: &str| text.trim_end_matches(|it: char| !it.is_ascii_digit()).parse::<u32>().unwrap_or(0);
     if (digits(&version.major), digits(&version.minor)) < (1, OLDEST_MINOR) {
         return Err(Error::TooOld { engine: EngineKind::Kubernetes, found, needed: "1.20" });

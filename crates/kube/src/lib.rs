@@ -1,12 +1,12 @@
 //! Pods of a Kubernetes cluster as containers: [`KubeRuntime`] is the `ContainerRuntime` over a cluster's API server.
 //!
-//! A container is one Pod with one container, `main`, which is never started anew. Its guest is sent to an init container
+//! A container is one Pod with one container, `main`, which is never restarted. Its guest is sent to an init container
 //! over `attach`, and is reached by one `exec` that stays open.
 //!
-//! **Invariant:** no secret is in a Pod, in an annotation or in the address of a request. They go over the link.
-//! **Invariant:** all that is known of a container is in its Pod; two processes with the same configuration see the same.
-//! **Invariant:** a Pod that is being deleted is gone. No call waits for the end of a deletion.
-//! **Invariant:** what is sent to a command names its own end, since servers before 1.30 close no single stream.
+//! **Invariant:** no secret is in a Pod, in an annotation or in the URL of a request. Secrets are sent over the link.
+//! **Invariant:** all state of a container is in its Pod; two processes with the same configuration see the same.
+//! **Invariant:** a Pod that is being deleted counts as removed. No call waits for the end of a deletion.
+//! **Invariant:** data for a command contains its own end, since servers before 1.30 cannot close a single stream.
 //! **Invariant:** no type of the client library is in the public interface.
 
 #![warn(missing_docs)]

@@ -1,4 +1,4 @@
-//! The way to a container's guest: `connect`, run by one exec that stays open.
+//! The connection to a container's guest: `connect`, run by one exec that stays open.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::cluster::Cluster;
 use crate::exec::spawn;
 use crate::find::find_pod;
 use crate::pod::{PodState, container_of, main_state, node_lost};
-use crate::wait::{BETWEEN_LOOKS, END_TOLD_WITHIN};
+use crate::wait::{END_REPORT_TIMEOUT, POLL_INTERVAL};
 use crate::watchdog::WatchedProcess;
 
-/// Bytes of error output that are kept; its end is reported.
+/// Captured bytes of error output; its end is reported.
 const MAX_STDERR: usize = 64 << 10;
 
 pub(crate) fn link(cluster: &Arc<Cluster>, id: &ContainerId, settings: LinkSettings) -> Link {
@@ -43,7 +43,7 @@ impl Dial for ExecDial {
         }
         let argv = [paths::PROGRAM, "connect"].map(str::to_owned);
         let mut process = match spawn(&self.cluster, &pod, &argv, true).await {
-            // A node refuses a command in a container that has just ended before it tells of the end.
+            // A node refuses a command in a container that has just ended before it reports the end.
             Err(err @ Error::Engine { .. }) => return Err(self.diagnose(err).await),
             started => started?,
         };
@@ -64,7 +64,7 @@ impl Dial for ExecDial {
         {
             return Error::FilesRemoved { missing: "the socket of the guest is gone".into() };
         }
-        let deadline = Instant::now() + END_TOLD_WITHIN;
+        let deadline = Instant::now() + END_REPORT_TIMEOUT;
         loop {
             if let Some(cause) = self.cause().await {
                 return cause;
@@ -72,7 +72,7 @@ impl Dial for ExecDial {
             if Instant::now() >= deadline {
                 return failure;
             }
-            tokio::time::sleep(BETWEEN_LOOKS).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -81,7 +81,7 @@ impl Dial for ExecDial {
     }
 }
 
-/// A Pod has no directory of this host.
+/// A Pod mounts no directory of this host.
 #[async_trait]
 impl Mounts for ExecDial {
     async fn expected(&self) -> Result<Vec<MountIdentity>> {
@@ -92,7 +92,7 @@ impl Mounts for ExecDial {
 }
 
 impl ExecDial {
-    /// What the cluster says of a container whose guest does not answer; nothing if it runs.
+    /// Returns the state of a container whose guest does not answer; none if it runs.
     async fn cause(&self) -> Option<Error> {
         match find_pod(&self.cluster, &(&self.id).into()).await {
             Err(err @ (Error::NoSuchContainer(_) | Error::Unavailable { .. })) => Some(err),
@@ -111,9 +111,9 @@ fn ended(pod: &Pod) -> Error {
 }
 
 async fn complaints(mut pipe: ProgramPipe) -> String {
-    let (mut kept, mut buffer) = (Capture::new(MAX_STDERR), vec![0; 4 << 10]);
+    let (mut capture, mut buffer) = (Capture::new(MAX_STDERR), vec![0; 4 << 10]);
     while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-        kept.push(&buffer[..count]);
+        capture.push(&buffer[..count]);
     }
-    Excerpt::from_bytes(&kept.bytes()).to_string()
+    Excerpt::from_bytes(&capture.bytes()).to_string()
 }

@@ -10,10 +10,10 @@ use crate::find::find_pod;
 use crate::names::MAIN;
 use crate::retry::{READ, retry};
 
-/// Lines that are fetched: the API limits bytes from the beginning only.
+/// Number of requested lines: the API can only limit bytes from the beginning.
 const LINES: i64 = 5000;
 
-/// The last bytes of it, both streams in one.
+/// Returns the last bytes of its output, both streams in one.
 pub(crate) async fn logs(cluster: &Cluster, id: &ContainerId, max_bytes: usize) -> Result<Vec<u8>> {
     let pod = find_pod(cluster, &id.into()).await?;
     let name = pod.metadata.name.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Nodes that did not answer a short while ago. The cluster itself notices after some 40 seconds, and places Pods on them
+//! Nodes that recently did not answer. The cluster itself notices after some 40 seconds, and schedules Pods on them
 //! until then.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,11 @@ use k8s_openapi::api::core::v1::{
 };
 use tokio::time::Instant;
 
-/// Longer than a cluster needs to notice, and not much: a node that was restarted is of use again.
-const KEPT: Duration = Duration::from_secs(60);
+/// How long a node is avoided: longer than a cluster needs to notice, but not much, since the node may have been
+/// restarted.
+const AVOIDED_FOR: Duration = Duration::from_secs(60);
 
-/// Which nodes did not answer, and when.
+/// The nodes that did not answer, with the time.
 #[derive(Debug, Default)]
 pub(crate) struct LostNodes(Mutex<BTreeMap<String, Instant>>);
 
@@ -22,15 +23,15 @@ impl LostNodes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_owned(), Instant::now());
     }
 
-    /// It answers.
+    /// Called when a node answers.
     pub(crate) fn forget(&self, node: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(node);
     }
 
-    /// Keeps a Pod from these nodes if there is another one: a preference, since the only node of a cluster may be back at once.
+    /// Prefers other nodes for a Pod. Only a preference, since the only node of a cluster may be back at once.
     pub(crate) fn affinity(&self) -> Option<Affinity> {
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        nodes.retain(|_, since| since.elapsed() < KEPT);
+        nodes.retain(|_, since| since.elapsed() < AVOIDED_FOR);
         if nodes.is_empty() {
             return None;
         }
@@ -62,7 +63,7 @@ mod tests {
         nodes.forget("two");
         let text = serde_json::to_string(&nodes.affinity()).unwrap();
         assert!(text.contains(r#""operator":"NotIn","values":["one"]"#), "{text}");
-        tokio::time::advance(KEPT).await;
+        tokio::time::advance(AVOIDED_FOR).await;
         assert_eq!(nodes.affinity(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether an account may do on a cluster what this engine does.
+//! Checks the permissions of an account on a cluster.
 
 use coracle_runtime::EngineInfo;
 use coracle_types::{Error, Result};
@@ -27,7 +27,7 @@ const RIGHTS: [Right; 11] = [
     Right { verb: "get", group: "", resource: "pods", subresource: "log" },
 ];
 
-/// The same for a warm pool.
+/// Permissions for a warm pool.
 const POOL_RIGHTS: [Right; 9] = [
     Right::extension("get", "sandboxwarmpools"),
     Right::extension("get", "sandboxtemplates"),
@@ -58,16 +58,16 @@ impl Right {
     }
 }
 
-/// What a look at a cluster found.
+/// The state of a cluster.
 #[derive(Clone, Debug)]
 pub struct KubePreflight {
     /// What it tells of itself.
     pub info: EngineInfo,
     /// The namespace of the Pods.
     pub namespace: String,
-    /// Whether it exists; unset where the account may not see that.
+    /// Whether it exists; unset if the account may not read that.
     pub namespace_exists: Option<bool>,
-    /// Rights that the account lacks there.
+    /// Missing permissions.
     pub missing_rights: Vec<MissingRight>,
     /// The configured warm pool, if there is one.
     pub warm_pool: Option<PoolReadiness>,
@@ -76,13 +76,13 @@ pub struct KubePreflight {
 /// Whether a warm pool can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PoolReadiness {
-    /// So many of its Pods are ready.
+    /// That number of its Pods is ready.
     Usable(u32),
-    /// The reason why it cannot.
+    /// It cannot be used, with the reason.
     Unusable(String),
 }
 
-/// A right that an account lacks.
+/// A missing permission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingRight {
     /// The verb.
@@ -120,7 +120,7 @@ async fn readiness(cluster: &Cluster, pool: &str) -> Result<PoolReadiness> {
     }
 }
 
-/// Every account may ask this about itself.
+/// Asks about the account's own permission, which every account may do.
 async fn is_allowed(cluster: &Cluster, right: Right) -> Result<bool> {
     let text = |it: &str| Some(it.to_owned()).filter(|it| !it.is_empty());
     let review = SelfSubjectAccessReview {

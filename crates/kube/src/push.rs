@@ -1,6 +1,6 @@
-//! Images that were built on this machine, pushed where the nodes find them.
+//! Pushes images that were built on this host to the registry of the nodes.
 //!
-//! **Invariant:** a layer is pushed only if it has the digest that its archive names it by.
+//! **Invariant:** a layer is pushed only if it has the digest in its archive.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -25,10 +25,10 @@ struct PackedLayer {
     descriptor: OciDescriptor,
 }
 
-/// Pushes the image of an archive under a name of the configured registry.
+/// Pushes the image of an archive with a name in the configured registry.
 ///
 /// # Errors
-/// [`Error::Unsupported`] without a registry; [`Error::Engine`] when it refuses.
+/// [`Error::Unsupported`] without a registry; [`Error::Engine`] if it refuses.
 pub(crate) async fn push(cluster: &Cluster, archive: File, name: &ImageRef) -> Result<Image> {
     let Some(target) = built_name(&cluster.settings, name)? else { return Err(unsupported(Capability::Build)) };
     let archive = blocking(|| ImageArchive::open_saved(archive).map_err(|err| failed(&err))).await?;
@@ -55,7 +55,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
     tokio::task::spawn_blocking(work).await.map_err(|err| failed(&err))?
 }
 
-/// Registries and nodes are elsewhere: a layer that is not compressed is, on its way.
+/// Compresses a layer, since registries and nodes are reached over a network.
 fn pack(layer: &ArchiveLayer) -> Result<PackedLayer> {
     let mut packed = HashingStream::new(tempfile::tempfile().map_err(cannot_write)?);
     let encoding = match layer.encoding() {
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// An archive of one layer, whose bytes are damaged if asked for.
+    /// An archive of one layer, optionally with damaged bytes.
     fn layer(damaged: bool) -> ArchiveLayer {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 4096]).unwrap();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_compressed_and_named_by_what_is_pushed() {
+    fn a_layer_is_compressed_and_its_digest_is_that_of_the_pushed_bytes() {
         let packed = pack(&layer(false)).unwrap();
         let mut bytes = Vec::new();
         (&packed.file).read_to_end(&mut bytes).unwrap();

@@ -12,12 +12,12 @@ use crate::names::CLAIM_LABEL;
 use crate::retry::{WRITE, retry};
 use crate::warm_pool::release;
 
-/// Deletes it without grace, so that the object is gone at once. The node ends the processes; one that is lost ends them
-/// when it comes back, since its Pod is not there any more.
+/// Deletes it without grace, so that the object is removed at once. The node ends the processes; a lost node ends them
+/// when it comes back, since its Pod no longer exists.
 pub(crate) async fn remove(cluster: &Cluster, id: &ContainerId) -> Result<RemovalOutcome> {
     let pod = match find_pod(cluster, &id.into()).await {
         Err(Error::NoSuchContainer(_)) => {
-            // Its claim may be left, and brings a new Pod.
+            // Its claim may still exist, and would create a new Pod.
             if cluster.settings.warm_pool.is_some() {
                 release(cluster, id).await?;
             }
@@ -27,7 +27,7 @@ pub(crate) async fn remove(cluster: &Cluster, id: &ContainerId) -> Result<Remova
     };
     let name = pod.metadata.name.clone().unwrap_or_default();
     if pod.metadata.labels.as_ref().is_some_and(|it| it.contains_key(CLAIM_LABEL)) {
-        // The Pod goes with its claim, with grace. Below it goes at once.
+        // The Pod is deleted with its claim, with grace. Below it is deleted at once.
         release(cluster, id).await?;
     }
     let outcome = delete_pod(cluster, &name, pod.metadata.uid.as_deref()).await;
@@ -35,14 +35,14 @@ pub(crate) async fn remove(cluster: &Cluster, id: &ContainerId) -> Result<Remova
     outcome
 }
 
-/// Deletes the Pod of that name, if it still is that one.
+/// Deletes the Pod of that name, if it is still the same one.
 pub(crate) async fn delete_pod(cluster: &Cluster, name: &str, uid: Option<&str>) -> Result<RemovalOutcome> {
     let pods = cluster.api::<Pod>().await?;
     let preconditions = uid.map(|it| Preconditions { uid: Some(it.to_owned()), resource_version: None });
     let params = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
     match retry("remove", WRITE, || pods.delete(name, &params)).await? {
         Ok(_) => Ok(RemovalOutcome::Now),
-        // Another has its name by now.
+        // Another Pod has the name by now.
         Err(err) if is_not_found(&err) || is_conflict(&err) => Ok(RemovalOutcome::AlreadyGone),
         Err(err) => Err(api_error("remove", err)),
     }

@@ -1,4 +1,4 @@
-//! Requests that are sent again while a server is busy.
+//! Retries requests while a server is busy.
 
 use std::time::Duration;
 
@@ -7,20 +7,19 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::is_transient;
 
-/// Time of a request that reads.
+/// Timeout of a request that reads.
 pub(crate) const READ: Duration = Duration::from_secs(30);
 
-/// Time of a request that changes something.
+/// Timeout of a request that changes something.
 pub(crate) const WRITE: Duration = Duration::from_secs(60);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Sends a request until it is answered by something else than "later", or the time is up. The request has to be one that
-/// does no harm when it is done twice.
+/// Sends a request until the answer is not "later", or the time is up. The request has to be idempotent.
 ///
 /// # Errors
-/// [`Error::TimedOut`]; the inner error is for the caller, who knows what it is about.
+/// [`Error::TimedOut`]; the caller handles the inner error.
 pub(crate) async fn retry<T, F>(
     verb: &'static str,
     within: Duration,
@@ -37,7 +36,7 @@ where
         };
         match answer {
             Err(err) if is_transient(&err) && Instant::now() + pause < deadline && !is_refused_connection(&err) => {
-                tracing::debug!(%err, verb, "the API server is asked again");
+                tracing::debug!(%err, verb, "retrying a request to the API server");
                 sleep(jittered(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
@@ -46,7 +45,7 @@ where
     }
 }
 
-/// Nothing listens there, which a person wants to know at once.
+/// No server listens there, which is reported at once.
 fn is_refused_connection(err: &kube::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(err);
     while let Some(it) = cause {
@@ -61,7 +60,7 @@ fn is_refused_connection(err: &kube::Error) -> bool {
     false
 }
 
-/// Between half and all of it, so that many callers do not come back together.
+/// Returns between half and all of the pause, so that many callers do not retry at the same time.
 fn jittered(pause: Duration) -> Duration {
     let share = u32::from_str_radix(&random_hex::<1>(), 16).unwrap_or(0);
     pause / 2 + pause / 2 * share / 255
@@ -80,28 +79,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_busy_server_is_asked_again_and_a_refusal_is_final() {
-        let asked = Cell::new(0);
+    async fn a_busy_server_is_retried_and_a_refusal_is_final() {
+        let requests = Cell::new(0);
         let count = || {
-            asked.set(asked.get() + 1);
-            asked.get()
+            requests.set(requests.get() + 1);
+            requests.get()
         };
         let busy_twice = retry("list", READ, || {
             let time = count();
             async move { if time < 3 { Err(answered(429)) } else { Ok(time) } }
         });
         assert_eq!(busy_twice.await.unwrap().unwrap(), 3);
-        asked.set(0);
+        requests.set(0);
         let refused = retry("list", READ, || {
             count();
             async { Err::<(), _>(answered(403)) }
         });
         assert!(refused.await.unwrap().is_err());
-        assert_eq!(asked.get(), 1);
+        assert_eq!(requests.get(), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_stays_busy_is_left_before_the_deadline() {
+    async fn retries_of_a_busy_server_end_before_the_deadline() {
         let begun = Instant::now();
         let busy = retry("list", READ, || async { Err::<(), _>(answered(503)) }).await;
         assert!(matches!(busy, Ok(Err(_))) && begun.elapsed() <= READ, "{busy:?}");

@@ -1,4 +1,4 @@
-//! How Pods of a cluster are made, as the person's configuration says.
+//! The user's settings for Pods of a cluster.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use coracle_host::registry_login::LoginFiles;
 use coracle_types::ImageRef;
 
-/// The cluster, and what its Pods are like.
+/// The cluster, and options of its Pods.
 #[derive(Clone, Debug, Default)]
 pub struct KubeSettings {
     /// File with address and credentials. Without one this process is in a Pod of the cluster.
@@ -16,17 +16,17 @@ pub struct KubeSettings {
     pub context: Option<String>,
     /// Namespace of the Pods; that of the context if unset.
     pub namespace: Option<String>,
-    /// Registry, and what stands before each name there, of images that were built here. Without one none can be.
+    /// Registry and name prefix of images that are built here. Without one no image can be built.
     pub registry: Option<String>,
-    /// The person's logins of registries. Nodes have their own, see [`image_pull_secret`](Self::image_pull_secret).
+    /// The user's registry logins. Nodes have their own, see [`image_pull_secret`](Self::image_pull_secret).
     pub logins: LoginFiles,
     /// Registries that are reached by plain http, as `host:port`.
     pub insecure_registries: Vec<String>,
-    /// Image that has the guest at `/coracle-guest`. Without one the guest is sent to each Pod.
+    /// Image that contains the guest at `/coracle-guest`. Without one the guest is sent to each Pod.
     pub guest_image: Option<ImageRef>,
-    /// Pool of Pods that run already, by its SandboxWarmPool's name. A container that none of them can be has its own.
+    /// Pool of running Pods, by its SandboxWarmPool's name. A container that matches none of them gets its own.
     pub warm_pool: Option<String>,
-    /// Time after which the cluster ends a Pod whose container is not persistent. Unset for none.
+    /// How long the cluster runs a Pod whose container is not persistent. Unset for no limit.
     pub max_lifetime: Option<Duration>,
     /// Runtime class of the Pods.
     pub runtime_class: Option<String>,

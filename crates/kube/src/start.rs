@@ -1,4 +1,4 @@
-//! Waits until a container runs, and remembers that it was started.
+//! Waits until a container runs, and records that it was started.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::pod::{PodState, main_state};
 use crate::retry::{WRITE, retry};
 use crate::wait::{PodWait, wait_for};
 
-/// Time until a node has fetched the image and started the container.
+/// Timeout until a node has pulled the image and started the container.
 const STARTUP: Duration = Duration::from_secs(300);
 
-/// A Pod that no node takes is given up sooner: a cluster that adds nodes needs about a minute.
+/// Timeout of scheduling: a cluster that adds nodes needs about a minute.
 const SCHEDULING: Duration = Duration::from_secs(90);
 
-/// Starts it: a Pod starts by itself, so what is left is to wait for it.
+/// Starts it. A Pod starts by itself, so this only waits.
 pub(crate) async fn start(cluster: &Cluster, id: &ContainerId) -> Result<()> {
     let pod = find_pod(cluster, &id.into()).await?;
     let was_started = pod.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(STARTED));
@@ -33,12 +33,12 @@ pub(crate) async fn start(cluster: &Cluster, id: &ContainerId) -> Result<()> {
     let name = pod.metadata.name.clone().unwrap_or_default();
     let wait = PodWait { verb: "start", pod: &name, uid: pod.metadata.uid.as_deref(), within: STARTUP };
     let begun = tokio::time::Instant::now();
-    wait_for(cluster, wait, |pod| judge(pod, begun.elapsed())).await?;
+    wait_for(cluster, wait, |pod| check_running(pod, begun.elapsed())).await?;
     mark_started(cluster, &name).await
 }
 
-/// Whether it runs; an error when it never will.
-pub(crate) fn judge(pod: &Pod, waited: Duration) -> Result<Option<()>> {
+/// Whether it runs; an error if it cannot start.
+pub(crate) fn check_running(pod: &Pod, waited: Duration) -> Result<Option<()>> {
     match main_state(pod) {
         PodState::Running => Ok(Some(())),
         PodState::Ended(ended) => Err(failed(&ended.why)),

@@ -15,15 +15,15 @@ use crate::pod::{PodState, STOP_DEADLINE, main_state, status};
 use crate::retry::{WRITE, retry};
 use crate::wait::{PodWait, wait_for};
 
-/// The node may take this long to report an end, beyond the grace.
+/// How late a node may report an end, beyond the grace.
 const REPORT: Duration = Duration::from_secs(5);
 
-/// Time for a node to end a Pod whose deadline is over: TERM, its grace of ten seconds, KILL.
+/// Time for a node to end a Pod after its deadline: TERM, ten seconds of grace, KILL.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 const TERM: [&str; 3] = ["/bin/sh", "-c", "kill -TERM 1"];
 
-/// TERM from inside, then the Pod's deadline: there is no other way to end a Pod and keep it.
+/// Sends TERM from inside, then sets the Pod's deadline: there is no other way to end a Pod without deleting it.
 pub(crate) async fn stop(cluster: &Cluster, id: &ContainerId, grace: Duration) -> Result<()> {
     let pod = find_pod(cluster, &id.into()).await?;
     if status(&pod) != ContainerStatus::Running {
@@ -34,11 +34,11 @@ pub(crate) async fn stop(cluster: &Cluster, id: &ContainerId, grace: Duration) -
         let wait = PodWait { verb: "stop", pod: &name, uid: pod.metadata.uid.as_deref(), within };
         wait_for(cluster, wait, |pod| Ok(matches!(main_state(pod), PodState::Ended(_)).then_some(())))
     };
-    let told = match grace.is_zero() {
+    let signalled = match grace.is_zero() {
         true => false,
         false => run(cluster, &pod, &TERM.map(str::to_owned)).await.is_ok(),
     };
-    if told && ended(grace + REPORT).await.is_ok() {
+    if signalled && ended(grace + REPORT).await.is_ok() {
         return Ok(());
     }
     let patch = Patch::Merge(json!({ "spec": { "activeDeadlineSeconds": STOP_DEADLINE } }));

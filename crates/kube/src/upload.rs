@@ -17,24 +17,24 @@ use crate::find::find_pod;
 use crate::guest::{deliver, waits_for_guest};
 use crate::pod::status;
 
-/// Unpacks exactly `$1` bytes in the directory `$2`, with the owners and modes that they name. All of them are read, also when
-/// that fails: a node does not report the end of a command whose input is stuck.
+/// Unpacks exactly `$1` bytes in the directory `$2`, with their owners and modes. Reads all of them even if that fails:
+/// a node does not report the end of a command whose input is blocked.
 const UNPACK: &str = r#"cd -- "$2" || { head -c "$1" >/dev/null; exit 3; }
 head -c "$1" | { tar -x -p -f -; code=$?; cat >/dev/null; exit "$code"; }"#;
 
-/// Time of a copy without progress.
+/// Timeout of a copy without progress.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// Bytes that are kept of what `tar` prints.
+/// Captured bytes of `tar`'s output.
 const KEEP: usize = 16 << 10;
 
-/// A Pod that waits for its guest takes that; one that runs takes anything, by its own `tar`.
+/// A Pod that waits for its guest accepts only that; a running one accepts anything, with its own `tar`.
 pub(crate) async fn upload(cluster: &Cluster, id: &ContainerId, at: &ContainerPath, tar: File) -> Result<()> {
     let pod = find_pod(cluster, &id.into()).await?;
     if waits_for_guest(&pod) {
         return deliver(cluster, &pod, tar).await;
     }
-    // An image of the configuration has brought the guest.
+    // A configured image has provided the guest.
     if status(&pod) == ContainerStatus::Created && cluster.settings.guest_image.is_some() {
         return Ok(());
     }
@@ -77,14 +77,14 @@ async fn unpack(cluster: &Cluster, pod: &Pod, at: &ContainerPath, mut tar: File)
     }
 }
 
-/// Writes an archive, and returns when the container has made no progress for `silence`: when it took no piece of it, or
-/// did not end after the last.
+/// Writes an archive, and returns when the container has made no progress for `silence`: when it did not read the next
+/// chunk, or did not end after the last one.
 async fn feed(mut from: impl AsyncRead + Unpin, to: &mut (impl AsyncWrite + Unpin), silence: Duration) {
     let mut piece = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut piece).await {
         match timeout(silence, to.write_all(&piece[..count])).await {
             Ok(Ok(())) => {}
-            // The command ended, which says why.
+            // The command ended and reports why.
             Ok(Err(_)) => break,
             Err(_) => return,
         }
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn an_upload_is_given_up_only_without_progress() {
+    async fn an_upload_fails_only_without_progress() {
         let silence = Duration::from_secs(600);
         let archive = vec![b'x'; 200 << 10];
         let (mut to, mut from) = tokio::io::duplex(1 << 10);
         let begun = tokio::time::Instant::now();
         let container = async {
             let mut piece = vec![0; 10 << 10];
-            // Slow, and longer in all than the limit.
+            // Slow, and longer in total than the limit.
             for _ in 0..20 {
                 tokio::time::sleep(silence / 10).await;
                 from.read_exact(&mut piece).await.unwrap();

@@ -10,8 +10,8 @@ use crate::exec::run;
 use crate::find::find_pod;
 use crate::pod::status;
 
-/// Memory without what the kernel may drop, processes, and nanoseconds of the processor twice, a tenth of a second apart:
-/// of version 2 or version 1 of control groups.
+/// Prints memory without what the kernel can reclaim, processes, and CPU time in nanoseconds twice, a tenth of a second
+/// apart: for version 2 or version 1 of control groups.
 const READ: &str = r#"cd /sys/fs/cgroup || exit 1
 if [ -e memory.current ]; then
   cpu() { sed -n 's/^usage_usec //p' cpu.stat | sed 's/$/000/'; }
@@ -23,7 +23,7 @@ else
 fi
 first=$(cpu); sleep 0.1; echo "$used $cache $pids $first $(cpu)""#;
 
-/// `None` where it does not run, or has no shell.
+/// `None` if it does not run, or has no shell.
 pub(crate) async fn usage(cluster: &Cluster, id: &ContainerId) -> Result<Option<ContainerUsage>> {
     let pod = find_pod(cluster, &id.into()).await?;
     if status(&pod) != ContainerStatus::Running {

@@ -1,4 +1,4 @@
-//! Waits for a state of a Pod: watched, and looked at again when the watch says nothing.
+//! Waits for a state of a Pod, with watches and polling.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tokio::time::{Instant, timeout};
 use crate::cluster::Cluster;
 use crate::find::{get_pod, is_present};
 
-/// A Pod that does not change is looked at this often: a watch may have been cut off silently.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval of polling a Pod whose watch reports nothing: the watch may have been cut off silently.
+const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Nodes tell of a container's end up to a second after its commands and connections have ended.
-pub(crate) const END_TOLD_WITHIN: Duration = Duration::from_millis(1500);
+/// Nodes report a container's end up to a second after its commands and connections have ended.
+pub(crate) const END_REPORT_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Between two looks at a Pod whose end may not be told yet.
-pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+/// Interval of polling a Pod whose end may not be reported yet.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A wait for the state of one Pod.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,10 @@ pub(crate) struct PodWait<'a> {
     pub(crate) within: Duration,
 }
 
-/// Waits until `judge` gives something of the Pod.
+/// Waits until `judge` returns a value for the Pod.
 ///
 /// # Errors
-/// [`Error::NoSuchContainer`] when the Pod goes, [`Error::TimedOut`], and those of `judge`.
+/// [`Error::NoSuchContainer`] if the Pod is removed, [`Error::TimedOut`], and those of `judge`.
 pub(crate) async fn wait_for<T>(
     cluster: &Cluster,
     wait: PodWait<'_>,
@@ -53,13 +53,13 @@ pub(crate) async fn wait_for<T>(
         }
         let version = pod.metadata.resource_version.unwrap_or_default();
         let watched = watch(cluster, wait.pod, &version, &mut judge);
-        if let Ok(Some(done)) = timeout(left.min(LOOK_AGAIN), watched).await {
+        if let Ok(Some(done)) = timeout(left.min(WATCH_CHECK_INTERVAL), watched).await {
             return done;
         }
     }
 }
 
-/// `None` when the watch ends, for whatever reason: the Pod is then looked at.
+/// `None` when the watch ends, for any reason: the Pod is then polled.
 async fn watch<T>(
     cluster: &Cluster,
     name: &str,
@@ -72,7 +72,7 @@ async fn watch<T>(
         Ok(events) => events.boxed(),
         Err(err) => {
             tracing::debug!(%err, "the Pod cannot be watched");
-            // As the watch would: the caller looks again after a while.
+            // The same delay as a watch, before the caller polls again.
             tokio::time::sleep(Duration::from_millis(500)).await;
             return None;
         }

@@ -1,4 +1,4 @@
-//! Cuts a link whose container is gone, or whose node is lost: its connection may stay silent for ever.
+//! Closes a link whose container was removed, or whose node is lost: its connection may stay silent forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Length of one watch in seconds; a server's own limit is about five minutes.
 const WATCH_SECONDS: u32 = 290;
 
-/// The connection of a link, as long as its Pod can be reached.
+/// The connection of a link, while its Pod can be reached.
 pub(crate) struct WatchedProcess {
     watch: JoinHandle<()>,
 }
@@ -31,13 +31,13 @@ impl Drop for WatchedProcess {
 }
 
 impl WatchedProcess {
-    /// The process lives as long as this.
+    /// The process is dropped with this.
     pub(crate) fn new(cluster: Arc<Cluster>, pod: &Pod, process: PodProcess) -> Self {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let uid = pod.metadata.uid.clone();
         let watch = tokio::spawn(async move {
             until_unreachable(&cluster, &name, uid.as_deref()).await;
-            tracing::debug!(pod = name, "the link is cut: its Pod cannot be reached");
+            tracing::debug!(pod = name, "closing the link of an unreachable Pod");
             process.cut();
         });
         Self { watch }
@@ -46,9 +46,9 @@ impl WatchedProcess {
 
 async fn until_unreachable(cluster: &Cluster, name: &str, uid: Option<&str>) {
     loop {
-        // Before the first look, too: most links are used for a moment only.
+        // Also before the first check, since most links are used only for a moment.
         tokio::time::sleep(PAUSE).await;
-        // A server that does not answer says nothing about the Pod.
+        // A server that does not answer proves nothing about the Pod.
         let Ok(found) = get_pod(cluster, name).await else { continue };
         let Some(pod) = found.filter(|it| it.metadata.uid.as_deref() == uid && is_reachable(it)) else { return };
         let version = pod.metadata.resource_version.unwrap_or_default();
@@ -58,7 +58,7 @@ async fn until_unreachable(cluster: &Cluster, name: &str, uid: Option<&str>) {
     }
 }
 
-/// Watches until the watch ends; `None` when the Pod cannot be reached any more.
+/// Watches until the watch ends; `None` if the Pod can no longer be reached.
 async fn watch(cluster: &Cluster, name: &str, version: &str) -> Option<()> {
     let Ok(pods) = cluster.api::<Pod>().await else { return Some(()) };
     let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(WATCH_SECONDS);

@@ -1,11 +1,11 @@
-//! Prepares what operations work with, by the user's configuration: images, sessions, sandboxes and shells.
+//! Prepares what operations need, from the user's configuration: images, sessions, sandboxes and shells.
 //!
-//! [`requests`] has the arguments of `create`, [`resolve`] decides what they leave open, [`preflight`] says what this host can do,
-//! [`image_build`] finds or builds the image. A [`Process`] holds what outlives a call: the session's tools, its shells and the
-//! sandboxes in use.
+//! [`requests`] has the arguments of `create`, [`resolve`] fills in their defaults, [`preflight`] checks what this host
+//! supports, [`image_build`] finds or builds the image. A [`Process`] holds what outlives a call: the session's tools,
+//! its shells and the sandboxes in use.
 //!
-//! **Invariant:** nothing here is an operation, or knows the table of them.
-//! **Invariant:** `resolve` starts nothing and changes nothing.
+//! **Invariant:** this crate contains no operation and does not know the table of operations.
+//! **Invariant:** `resolve` starts no process and changes nothing.
 
 pub mod coding_agents;
 pub mod forwards;

@@ -1,4 +1,4 @@
-//! What belongs to a process and not to a call: the tools that its agent gets, and the sandboxes that it uses.
+//! What belongs to a process and not to a call: the tools for its agent, and the sandboxes that it uses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,18 +20,18 @@ use crate::sandbox::{self, Sandboxes};
 use crate::session_tools::{self, EndLimits, SessionTools};
 use crate::shells::Shells;
 
-/// How often a server renews its lease; every second time it looks for unused containers.
+/// How often a server renews its lease. Every second time it also removes unused containers.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// A shell may take so long to end with its session; its guest ends it afterwards.
+/// How long a shell may take to end with its session. Its guest ends it afterwards.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// A process, as one of its clients uses it. Cheap to clone.
+/// The process as one of its clients uses it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// What its operations are given.
+    /// The context of its operations.
     pub context: Context,
-    /// Tools that the agent gets.
+    /// Toolsets of the agent.
     pub toolsets: Arc<[Toolset]>,
     registry: SandboxRegistry,
     session_tools: Arc<OnceLock<SessionTools>>,
@@ -39,12 +39,12 @@ pub struct Process {
     forwards: Forwards,
     shells: Shells,
     machine_lock: Arc<Mutex<()>>,
-    /// Withdraws all calls of the session.
+    /// Cancels all calls of the session.
     session_cancel: CancellationToken,
 }
 
 impl Process {
-    /// Reads the configuration and makes the state directory. Asks no engine.
+    /// Reads the configuration and creates the state directory. Contacts no engine.
     ///
     /// # Errors
     /// Those of [`Context::open`].
@@ -54,7 +54,7 @@ impl Process {
         Ok(Self { toolsets, ..Self::new(context) })
     }
 
-    /// One whose agent gets the tools that the configuration names.
+    /// Sets the agent's toolsets to those of the configuration.
     #[must_use]
     pub fn new(context: Context) -> Self {
         let toolsets = context.config.workspace.toolsets.as_slice().into();
@@ -63,7 +63,7 @@ impl Process {
         Self { context, toolsets, registry, session_tools, own_secrets, forwards, shells, machine_lock, session_cancel }
     }
 
-    /// The same with an engine that a test has arranged.
+    /// Replaces the engine, for tests.
     #[must_use]
     #[cfg(target_os = "linux")]
     pub fn with_fake(self, fake: coracle_runtime::FakeRuntime) -> Self {
@@ -71,19 +71,19 @@ impl Process {
         self.with_context(context)
     }
 
-    /// The same process, which gives its operations that.
+    /// Replaces the context of its operations.
     #[must_use]
     pub fn with_context(self, context: Context) -> Self {
         Self { context, ..self }
     }
 
-    /// The same process, for one call.
+    /// Returns the same process for one call.
     #[must_use]
     pub fn for_call(&self, cancel: CancellationToken, progress: Progress) -> Self {
         Self { context: self.context.for_call(cancel, progress), ..self.clone() }
     }
 
-    /// The same process for one more client: a session of its own, withdrawn with the process.
+    /// Returns the same process for one more client: a session of its own, cancelled with the process.
     #[must_use]
     pub fn for_session(&self) -> Self {
         let (session_tools, forwards, shells, machine_lock) = Default::default();
@@ -92,17 +92,17 @@ impl Process {
         Self { context, session_tools, forwards, shells, machine_lock, session_cancel, ..self.clone() }
     }
 
-    /// The sandboxes that this process uses.
+    /// Returns the sandboxes that this process uses.
     pub fn registry(&self) -> &SandboxRegistry {
         &self.registry
     }
 
-    /// The same for what is done to all of them.
+    /// Returns the sandboxes for operations on all of them.
     pub fn sandboxes(&self) -> Sandboxes<'_> {
         Sandboxes { cx: &self.context, registry: &self.registry }
     }
 
-    /// What the tools of the session work with. It has no container until one of them needs one.
+    /// Returns what the session's tools work with. A container is created when a tool first needs one.
     ///
     /// # Errors
     /// `config_invalid` when the state directory cannot be used.
@@ -119,12 +119,12 @@ impl Process {
         [Toolset::Agent, Toolset::Classic].iter().any(|it| self.toolsets.contains(it))
     }
 
-    /// Held by the one call that finds or makes the session's machine.
+    /// Held by the one call that finds or creates the session's container.
     pub fn machine_lock(&self) -> &Arc<Mutex<()>> {
         &self.machine_lock
     }
 
-    /// The same process for work of the session that goes on when the call is withdrawn.
+    /// Returns the same process for work of the session that continues after the call is cancelled.
     pub fn for_session_work(&self) -> Self {
         self.for_call(self.session_cancel.clone(), self.context.call.progress.clone())
     }
@@ -134,12 +134,12 @@ impl Process {
         &self.forwards
     }
 
-    /// The shells that the session has open.
+    /// The open shells of the session.
     pub fn shells(&self) -> &Shells {
         &self.shells
     }
 
-    /// Ends what runs for the session alone: its shells, and the interpreters that keep variables.
+    /// Ends the session's shells and the interpreters that keep variables.
     pub async fn end_interactive(&self) {
         if let Some(tools) = self.session_tools.get() {
             tools.end_kernels();
@@ -147,17 +147,17 @@ impl Process {
         self.shells.close_all(CLOSING).await;
     }
 
-    /// Variables of this process with the names of secrets: what prints them is not written down.
+    /// The values of this process's variables with secret names, to be redacted from output.
     pub fn own_secrets(&self) -> &Redactor {
         self.own_secrets.get_or_init(|| secrets_of(&self.context.host))
     }
 
-    /// Ends all runs of agents, and waits for that.
+    /// Ends all runs of agents, and waits for them.
     pub async fn end(&self) {
         self.registry.shut_down().await;
     }
 
-    /// Keeps the session's containers for as long as a server runs.
+    /// Renews the lease of the session's containers for as long as a server runs.
     pub async fn run_maintenance(self) {
         let cx = &self.context;
         let Ok(slots) = cx.session_containers() else { return };
@@ -167,14 +167,14 @@ impl Process {
         let mut turn = 0_u64;
         while cx.call.cancel.run_until_cancelled(turns.tick()).await.is_some() {
             if let Err(err) = slots.renew(&owner) {
-                tracing::warn!(%err, "that the session is used cannot be written down");
+                tracing::warn!(%err, "cannot record that the session is in use");
             }
             if turn.is_multiple_of(2) {
                 session_tools::recover(cx, &slots, EndLimits::OF_OTHERS).await;
-                // Rare and large: what is in a sandbox is looked at, and saved.
+                // Boxed because the future is large and rarely runs: it inspects a sandbox and saves its work.
                 Box::pin(sandbox::expire(self.sandboxes())).await;
                 if let Err(err) = slots.sweep(cx.engines(), &ClockReading::now(), &*cx.slot_observer()).await {
-                    tracing::warn!(%err, "containers that nobody uses cannot be looked for");
+                    tracing::warn!(%err, "cannot look for unused containers");
                 }
             }
             turn += 1;

@@ -1,4 +1,4 @@
-//! What `create` will do, every default decided. Looks at host paths, and at nothing else beyond its arguments.
+//! Resolves the arguments of `create`, with every default. Reads host paths and nothing else beyond its arguments.
 
 mod clone_source;
 mod env;
@@ -42,21 +42,21 @@ pub use self::profile::{RepoScan, ResolvedProfile, TryRepo};
 pub use self::provisioning::{Provisioning, Repo};
 pub use self::stack::{NewStack, StackRequest};
 
-/// A `create` with nothing left to decide. After it no `Option` means "default".
+/// The resolved arguments of `create`: from here on, no `Option` means "default".
 #[derive(Debug)]
 pub struct Request {
     pub spec: CreateSpec,
     pub draft: NewRecord,
-    /// The limits that the call or the configuration names, without the defaults.
-    pub asked_limits: Limits,
-    /// The image was named, so nothing else will do.
+    /// The limits that the call or the configuration sets, without the defaults.
+    pub requested_limits: Limits,
+    /// The caller chose the image, so no other image may replace it.
     pub image_named: bool,
     pub pull: Pull,
-    /// Who runs commands, as far as it can be said without the image.
+    /// The exec user, as far as it is known without the image.
     pub user: UserRequest,
-    /// The call said so.
+    /// The caller chose the exec user.
     pub user_given: bool,
-    /// Why the working directory is not mounted, though the call did not refuse it.
+    /// Why the working directory is not mounted, though the caller did not refuse it.
     pub unmounted: Option<String>,
     /// Directories whose git repository lies outside of them.
     pub git_outside: Vec<GitOutside>,
@@ -64,12 +64,12 @@ pub struct Request {
     pub bound: bool,
     /// The working directory's files are copied to the work directory (`workspace.mode`).
     pub copied: bool,
-    /// Where commands run was said, so nothing that is tried changes it.
+    /// The caller chose the work directory, so the profile does not change it.
     pub workdir_given: bool,
     pub chosen: ResolvedProfile,
-    /// The program that it runs.
+    /// The program that the container runs.
     pub main: Option<MainRequest>,
-    /// What that serves, if it is the one of the profile.
+    /// The server in that program, if it is the profile's.
     pub server: Option<ProfileServer>,
     /// `env` of the call.
     pub env: BTreeMap<String, String>,
@@ -80,13 +80,13 @@ pub struct Request {
 /// The program that a container runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MainRequest {
-    /// What its image starts, as the image's user.
+    /// The image's own command, as the image's user.
     Image,
-    /// These words, as the exec user.
+    /// These arguments, as the exec user.
     Words(Vec<String>),
 }
 
-/// As far as what is decided depends on it.
+/// What the decisions start from.
 #[derive(Clone, Debug)]
 pub struct SourceFacts {
     pub made_from: MadeFrom,
@@ -96,14 +96,14 @@ pub struct SourceFacts {
     pub mount_cwd: bool,
 }
 
-/// What a container is made from, as far as it is known when everything else is decided.
+/// What a container is created from, as far as it is known when everything else is resolved.
 #[derive(Debug)]
 pub enum CreateFrom {
-    /// An image; and what is known of a repository that is tried.
+    /// An image; for `try-repo`, with the facts about the repository.
     Image(Option<RepoScan>),
     /// A snapshot.
     Source(SourceFacts),
-    /// A snapshot that was not looked up yet: the decisions are only checked for faults.
+    /// A snapshot that is not yet inspected: the arguments are only validated.
     Unknown,
 }
 
@@ -113,7 +113,7 @@ impl CreateFrom {
     }
 }
 
-/// Decides everything.
+/// Resolves all arguments.
 pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request, Failure> {
     let config = &cx.config;
     if config.is_strict() {
@@ -125,7 +125,7 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
     target("workdir", &workdir)?;
     let origin = basis.origin().cloned();
     let chosen = profile::choose(args, basis, cx)?;
-    // What a snapshot has at the work directory is not to vanish behind a mount that its container did not have.
+    // A mount that the snapshot's container did not have would hide its files at the work directory.
     let mounted = origin.as_ref().map_or(chosen.tried.is_none(), |it| it.mount_cwd);
     let HostMounts { mounts, cwd: mount_cwd, copied, unmounted, git_outside } = mounts(args, &workdir, mounted, cx)?;
     let env = env::resolve(&args.env)?;
@@ -136,12 +136,12 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
         }
     };
     let stack = stack::resolve(args, &name, cx)?;
-    // `strict` allows no other user, whatever the image says of this one.
+    // `strict` allows no other user, whatever the image's account is.
     let user = args.user.clone().filter(|_| !config.is_strict()).unwrap_or_else(|| default_user(&mounts, cx));
     let provisioning = provisioning::decide(args, &chosen, cx)?;
     let bound = mounts.iter().any(|it| it.at == workdir);
     protected::files(&provisioning.files, &mounts, &workdir, &config.workspace.protected)?;
-    // The call's own program takes the place of the profile's.
+    // The call's own program replaces the profile's.
     let server = chosen.profile.server.clone().filter(|_| args.main.is_none());
     let network = network::resolve(stack::network(args)?, config)?;
     let is_networked = network != NetworkRequest::None && !config.is_strict();
@@ -178,7 +178,7 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
     Ok(Request {
         spec,
         draft,
-        asked_limits: asked_limits(args, config),
+        requested_limits: requested_limits(args, config),
         image_named: args.image.is_some(),
         pull: pull(args, config)?,
         user,
@@ -197,14 +197,14 @@ pub fn create(args: &Create, basis: CreateFrom, cx: &Context) -> Result<Request,
     })
 }
 
-/// When the image is fetched. Where the configuration allows no registry, an argument cannot ask for one.
+/// Returns when to pull the image. An argument cannot allow a pull that the configuration forbids.
 fn pull(args: &Create, config: &Config) -> Result<Pull, Failure> {
     let pull = args.pull.unwrap_or(config.images.pull);
     if config.images.pull != Pull::Never || pull == Pull::Never {
         return Ok(pull);
     }
     let value = word(pull);
-    let message = format!("`pull: \"{value}\"` asks a registry, which the configuration does not allow");
+    let message = format!("`pull: \"{value}\"` needs a registry, which the configuration does not allow");
     let problem = Problem { rule: "images.pull", setting: Some("images.pull"), value, message };
     Err(PolicyRefusal { problems: vec![problem] }.into())
 }
@@ -219,43 +219,44 @@ fn main_program(args: &Create) -> Result<Option<MainRequest>, Failure> {
     }
 }
 
-/// Docker makes no container with a name of one character, and a name means the same on every engine.
+/// Docker refuses names of one character, and a name has to be valid on every engine.
 fn too_short(name: &ContainerName) -> Failure {
     Failure::new(Code::InvalidName, format!("`{name}` is too short for a container's name"))
         .detail("field", "name")
         .hint("give it two characters or more")
 }
 
-/// Of a container that shares files with the host, commands run as the person, so that what they make is the person's.
+/// In a container that shares files with the host, commands run as the user's uid, so that new files belong to the
+/// user.
 fn default_user(mounts: &[Mount], cx: &Context) -> UserRequest {
     let ids = if mounts.is_empty() { Ids::ROOT } else { Ids { uid: cx.host.uid, gid: cx.host.gid } };
     UserRequest::Ids(if cx.config.is_strict() { USER } else { ids })
 }
 
-/// What of the host a container sees, or gets.
+/// The host directories of a container.
 #[derive(Default)]
 struct HostMounts {
     mounts: Vec<Mount>,
-    /// The working directory is among them.
+    /// The working directory is among the mounts.
     cwd: bool,
-    /// Its files are copied in instead.
+    /// The working directory's files are copied instead.
     copied: bool,
-    /// Why it is neither, though the call did not say so.
+    /// Why it is neither, though the caller did not refuse it.
     unmounted: Option<String>,
     /// Directories whose git repository lies outside of them.
     git_outside: Vec<GitOutside>,
 }
 
-/// The working directory and what else was asked for.
+/// Resolves the working directory and the requested mounts.
 fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context) -> Result<HostMounts, Failure> {
     let HostMounts { mut mounts, mut copied, mut unmounted, .. } = HostMounts::default();
-    let asked = args.mount_cwd;
-    if asked.unwrap_or(by_default) {
+    let requested = args.mount_cwd;
+    if requested.unwrap_or(by_default) {
         let (dir, copies) = (cx.config.working_dir(&cx.host), cx.config.copies_directories());
         match if copies { copyable(&dir, cx) } else { mountable(&dir, cx) } {
             Ok(_) if copies => copied = true,
             Ok(host) => mounts.push(Mount { host, at: workdir.clone(), access: Access::ReadWrite }),
-            Err(failure) if asked == Some(true) => return Err(failure),
+            Err(failure) if requested == Some(true) => return Err(failure),
             Err(failure) => unmounted = Some(failure.into_inner().message),
         }
     }
@@ -285,7 +286,7 @@ fn mounts(args: &Create, workdir: &ContainerPath, by_default: bool, cx: &Context
     Ok(HostMounts { mounts, cwd: mount_cwd, copied, unmounted, git_outside })
 }
 
-/// Where nothing of the host may appear, and no command runs.
+/// Fails for paths where nothing of the host may be mounted and no command runs.
 fn target(field: &str, path: &ContainerPath) -> Result<(), Failure> {
     let reserved = ["/proc", "/sys", "/dev", "/etc", "/.coracle"].iter().find(|it| path.is_beneath(it));
     match reserved {
@@ -297,8 +298,8 @@ fn target(field: &str, path: &ContainerPath) -> Result<(), Failure> {
 }
 
 fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
-    let asked = args.ports.as_deref().unwrap_or_default();
-    if asked.len() > 50 {
+    let requested = args.ports.as_deref().unwrap_or_default();
+    if requested.len() > 50 {
         return Err(Failure::invalid("ports", "at most 50 ports").hint("publish the ports that are needed"));
     }
     let read = |it: &crate::requests::PortArg| {
@@ -309,10 +310,10 @@ fn ports(args: &Create) -> Result<Vec<Port>, Failure> {
         let host = it.host.filter(|port| *port != 0);
         Ok(Port { container: it.container, host, protocol: it.protocol.unwrap_or_default() })
     };
-    asked.iter().map(read).collect()
+    requested.iter().map(read).collect()
 }
 
-/// The port of a server is published, unless the call publishes it.
+/// Adds the port of a server, unless the call publishes it.
 fn with_server(mut ports: Vec<Port>, server: Option<&ProfileServer>) -> Vec<Port> {
     let wanted = server.map(|it| Port { container: it.port.get(), host: None, protocol: Protocol::Tcp });
     let is_given = |it: &Port| ports.iter().any(|own| (own.container, own.protocol) == (it.container, it.protocol));
@@ -338,7 +339,7 @@ fn limits(args: &Create, config: &Config) -> Result<Limits, Failure> {
     })
 }
 
-fn asked_limits(args: &Create, config: &Config) -> Limits {
+fn requested_limits(args: &Create, config: &Config) -> Limits {
     let (configured, built_in) = (config.default_limits(), Config::default().default_limits());
     Limits {
         memory: args.memory_limit.or(configured.memory.filter(|memory| Some(*memory) != built_in.memory)),
@@ -348,11 +349,11 @@ fn asked_limits(args: &Create, config: &Config) -> Limits {
 }
 
 fn hosts(args: &Create) -> Result<Vec<HostEntry>, Failure> {
-    let asked = args.add_hosts.as_deref().unwrap_or_default();
-    if asked.len() > 50 {
+    let requested = args.add_hosts.as_deref().unwrap_or_default();
+    if requested.len() > 50 {
         return Err(Failure::invalid("add_hosts", "at most 50 entries"));
     }
-    asked.iter().map(|it| network::host_entry(it)).collect()
+    requested.iter().map(|it| network::host_entry(it)).collect()
 }
 
 fn labels(args: &Create, config: &Config) -> Result<std::collections::BTreeMap<String, String>, Failure> {
@@ -380,7 +381,7 @@ fn labels(args: &Create, config: &Config) -> Result<std::collections::BTreeMap<S
     Ok(labels)
 }
 
-/// What a container that only lends its passwd file looks like.
+/// Returns the spec of a container that is only created to read its passwd file.
 pub fn bare(name: ContainerName, image: ImageRef) -> CreateSpec {
     CreateSpec {
         network: NetworkRequest::None,

@@ -1,11 +1,11 @@
-//! Short forms of objects, in a call as at the command line: `8080:80`, `../data:/data:ro`, `https://…=~/src`.
+//! Short forms of objects, in a call and on the command line: `8080:80`, `../data:/data:ro`, `https://…=~/src`.
 
 use serde_json::{Value, json};
 
-/// How a field is written in short, for those that are objects in a call.
+/// Parses the short form of a field whose items are objects.
 pub type Read = fn(&str) -> Option<Value>;
 
-/// What a field takes, and how it is read.
+/// Returns a description of a field's short form, and its parser.
 pub fn form(field: &str) -> Option<(&'static str, Read)> {
     match field {
         "ports" => Some(("[HOST:]CONTAINER[/udp]", port)),
@@ -15,7 +15,7 @@ pub fn form(field: &str) -> Option<(&'static str, Read)> {
     }
 }
 
-/// An item of a list in short form, if it is one.
+/// Parses an item of a list in short form. `None` if it is not one.
 pub fn item(field: &str, text: &str) -> Option<Value> {
     form(field).and_then(|(_, read)| read(text))
 }
@@ -34,7 +34,7 @@ fn port(text: &str) -> Option<Value> {
     Some(port)
 }
 
-/// No URL of a repository has a `=` in it.
+/// The URL of a repository contains no `=`.
 fn repo(text: &str) -> Option<Value> {
     let (url, path) = text.split_once('=').map_or((text, None), |(url, path)| (url, Some(path)));
     if url.is_empty() || path.is_some_and(str::is_empty) {
@@ -47,7 +47,7 @@ fn repo(text: &str) -> Option<Value> {
     Some(repo)
 }
 
-/// A colon in a path needs the JSON form.
+/// A path with a colon needs the JSON form.
 fn mount(text: &str) -> Option<Value> {
     let mut parts = text.split(':');
     let (host, container, mode) = (parts.next()?, parts.next()?, parts.next());
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_short_form_is_nothing() {
+    fn an_invalid_short_form_is_refused() {
         for (field, text) in
             [("ports", "web"), ("ports", "0.0.0.0:80:80"), ("ports", "99999"), ("mounts", "/d"), ("mounts", "a:b")]
         {

@@ -1,4 +1,4 @@
-//! Settings of Amplifier, which may hold keys.
+//! Settings of Amplifier, which may contain keys.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,13 +13,13 @@ const STEP: &str = "amplifier_settings";
 
 const FILES: &[&str] = &["settings.yaml", "settings.local.yaml"];
 
-/// Reads the settings in the person's `~/.amplifier`.
+/// Reads the settings in the user's `~/.amplifier`.
 #[must_use]
 pub fn read(dir: &Path) -> SecretFiles {
     SecretFiles::read(dir, |name| FILES.contains(&name))
 }
 
-/// Puts them on the tmpfs, with links in `~/.amplifier`.
+/// Writes them to the tmpfs, with links in `~/.amplifier`.
 pub async fn forward(context: &StepContext, settings: &SecretFiles) -> StepReport {
     let begun = Instant::now();
     if settings.is_empty() {

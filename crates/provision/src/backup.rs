@@ -1,16 +1,16 @@
-//! What is in the way of a file or link of ours is kept beside it.
+//! Backs up existing files at the path of a new file or link.
 
 use coracle_protocol::{ErrorCode, FileRef};
 use coracle_types::{ContainerPath, Error};
 
 use crate::StepContext;
 
-/// Gives what is at a path the name `<name>.orig`; nothing there is fine. Where that name is taken, an earlier one was
-/// kept, and this one is left for whoever writes next.
+/// Renames the file at a path to `<name>.orig`, if there is one. If that name is taken by an earlier backup, the file
+/// stays, and the caller overwrites it.
 ///
 /// # Errors
 /// Why it cannot be renamed.
-pub(crate) async fn out_of_the_way(context: &StepContext, path: &ContainerPath) -> Result<(), String> {
+pub(crate) async fn back_up(context: &StepContext, path: &ContainerPath) -> Result<(), String> {
     let itself = FileRef { follow: false, ..context.at(path) };
     match context.link.rename(itself, &format!("{}.orig", path.file_name())).await {
         Ok(_) => Ok(()),
@@ -19,10 +19,10 @@ pub(crate) async fn out_of_the_way(context: &StepContext, path: &ContainerPath) 
     }
 }
 
-/// Makes a link; what is in its way is kept as `<name>.orig`.
+/// Creates a link. Renames an existing file there to `<name>.orig`.
 ///
 /// # Errors
-/// Why it cannot be made.
+/// Why it cannot be created.
 pub(crate) async fn link(context: &StepContext, path: &ContainerPath, target: &ContainerPath) -> Result<(), String> {
     let itself = || FileRef { follow: false, ..context.at(path) };
     match context.link.make_link(itself(), target.as_str(), false).await {
@@ -34,11 +34,11 @@ pub(crate) async fn link(context: &StepContext, path: &ContainerPath, target: &C
     if there.link.as_deref() == Some(target.as_str()) {
         return Ok(());
     }
-    out_of_the_way(context, path).await?;
+    back_up(context, path).await?;
     context.link.make_link(itself(), target.as_str(), true).await.map(drop).map_err(|it| it.to_string())
 }
 
-/// Whether the guest refused for that reason.
+/// Whether the guest refused with that code.
 pub(crate) fn is(err: &Error, code: ErrorCode) -> bool {
     matches!(err, Error::Refused(fault) if fault.code == code)
 }

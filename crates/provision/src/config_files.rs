@@ -1,4 +1,4 @@
-//! Files that the caller wants somewhere.
+//! Files that the caller wants to have in the container.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext, StepReport};
 
-/// A file to be written, every default decided.
+/// A file to write, with all defaults resolved.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FileToPut {
     /// Where.
@@ -23,25 +23,25 @@ pub struct FileToPut {
     pub mode: u32,
 }
 
-/// What a file holds may be a secret.
+/// Hides the content, which may be a secret.
 impl fmt::Debug for FileToPut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:o}, {} bytes)", self.path, self.mode, self.content.len())
     }
 }
 
-/// What lies in a bind of the host and is not written: the host's own programs would trust it.
+/// Paths in bind-mounted host directories that may not be written, because programs on the host trust them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtectedBinds {
-    /// Where host directories are bound.
+    /// Where host directories are mounted.
     pub roots: Vec<ContainerPath>,
     /// Protected paths, relative to any directory at or below a root.
     pub names: Vec<String>,
 }
 
 impl ProtectedBinds {
-    /// Whether a file at that path would be, lie in, or stand in the way of a protected path. Case makes no difference:
-    /// it makes none on many hosts either.
+    /// Whether a file at that path would be a protected path, be in one, or replace one of its parents. Case is
+    /// ignored, as it is on many hosts.
     #[must_use]
     pub fn covers(&self, path: &ContainerPath) -> bool {
         self.roots.iter().filter(|it| path.is_beneath(it.as_str())).any(|root| {
@@ -51,22 +51,22 @@ impl ProtectedBinds {
     }
 }
 
-/// Whether one of the two paths lies in the other.
+/// Whether one of the two paths contains the other.
 fn paths_overlap(parts: &[&str], name: &str) -> bool {
     let name = name.split('/').filter(|it| !it.is_empty());
     parts.iter().zip(name).all(|(one, other)| one.to_lowercase() == other.to_lowercase())
 }
 
-/// Not files: the kernel's, the engine's and the guest's own.
-const KEPT: [&str; 4] = ["/proc", "/sys", "/dev", "/.coracle"];
+/// Directories of the kernel, the engine and the guest, where no file is written.
+const RESERVED: [&str; 4] = ["/proc", "/sys", "/dev", "/.coracle"];
 
-/// Files on their way at once.
-const AT_ONCE: usize = 8;
+/// How many files are written concurrently.
+const MAX_CONCURRENT: usize = 8;
 
-/// Writes the files, each whole or not at all, and reads each again.
+/// Writes each file atomically, and reads it again.
 ///
-/// They are the exec user's in its home and in the work directory, else root's, where there is one. A link in the place of a file is
-/// replaced, not followed.
+/// Files in the home and in the work directory belong to the exec user, others to root, if there is one. A link at the
+/// path of a file is replaced, not followed.
 pub async fn config_files(context: &StepContext, files: &[FileToPut], protected: &ProtectedBinds) -> StepReport {
     let own = |path: &ContainerPath| context.rootless || is_users(context, path);
     let at = |path: &ContainerPath| if own(path) { context.at(path) } else { context.at_as_root(path) };
@@ -74,13 +74,13 @@ pub async fn config_files(context: &StepContext, files: &[FileToPut], protected:
     put_all("config_files", context, wanted, protected).await
 }
 
-/// A home or work directory that is the root does not make all files the user's.
+/// Whether the file belongs to the user. A home or work directory that is `/` does not make all files the user's.
 fn is_users(context: &StepContext, path: &ContainerPath) -> bool {
     let own = [&context.home, &context.workdir];
     own.iter().any(|it| **it != ContainerPath::root() && path.is_beneath(it.as_str()))
 }
 
-/// A file by the name that it has in the report, who writes it, and the file, unless it is none.
+/// A file's name in the report, its owner and path, and its content unless it is refused.
 pub(crate) type ReportedFile = (String, FileRef, Result<FileToPut, StepError>);
 
 pub(crate) async fn put_all(
@@ -109,7 +109,7 @@ pub(crate) async fn put_all(
             }
         })
         .collect();
-    let items: Vec<ReportItem> = stream::iter(puts).buffered(AT_ONCE).collect().await;
+    let items: Vec<ReportItem> = stream::iter(puts).buffered(MAX_CONCURRENT).collect().await;
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let detail = format!("{good}/{} files written", items.len());
     StepReport::of_items(name, detail, "each file has the given bytes and mode", items).with_duration(begun.elapsed())
@@ -119,7 +119,7 @@ fn allowed(file: &FileToPut, protected: &ProtectedBinds) -> Result<(), StepError
     if file.mode > 0o777 {
         return Err(StepError::new("invalid_input", format!("the mode {:o} is above 777", file.mode)));
     }
-    if KEPT.iter().any(|it| file.path.is_beneath(it)) {
+    if RESERVED.iter().any(|it| file.path.is_beneath(it)) {
         return Err(StepError::new("policy_denied", "no files are written there"));
     }
     if protected.covers(&file.path) {
@@ -129,7 +129,7 @@ fn allowed(file: &FileToPut, protected: &ProtectedBinds) -> Result<(), StepError
     Ok(())
 }
 
-/// Files are written side by side: two in one place would each find the other's bytes, or a directory.
+/// Files are written concurrently: of two at one path, each would read the other's content, or find a directory.
 fn check_overlap(path: &ContainerPath, all: &[ContainerPath], again: bool) -> Result<(), StepError> {
     if again {
         return Err(StepError::new("invalid_input", "the path is given twice"));
@@ -148,7 +148,7 @@ async fn put(context: &StepContext, at: FileRef, file: FileToPut) -> Result<(), 
     context.link.put(put).await?;
     let (entry, read) = context.link.get(at, 0, content.len() as u64 + 1).await?;
     if read != content {
-        return Err(StepError::plain("what is read back is not what was written"));
+        return Err(StepError::plain("the content that was read back differs from what was written"));
     }
     if entry.mode != mode {
         return Err(StepError::plain(format!("it has the mode {:o}", entry.mode)));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protected_path_is_what_it_covers_and_what_covers_it_at_any_depth() {
+    fn a_protected_path_includes_what_it_covers_and_what_covers_it_at_any_depth() {
         let it = protected();
         for (at, covered) in [
             ("/workspace/.git/config", true),
@@ -197,28 +197,31 @@ mod tests {
     async fn files_are_written_byte_by_byte_with_their_modes_and_parents() {
         let trial = Trial::new().await;
         let odd = b"it's \"quoted\" $HOME `x` \\ \xff\0 without a last newline";
-        trial.write("etc/kept", "a longer text that was there");
-        std::fs::set_permissions(trial.root.join("etc/kept"), PermissionsExt::from_mode(0o600)).unwrap();
-        let files = [file("/opt/it's/new/a b", odd, 0o640), file("/etc/kept", b"", 0o600)];
+        trial.write("etc/existing", "a longer text that was there");
+        std::fs::set_permissions(trial.root.join("etc/existing"), PermissionsExt::from_mode(0o600)).unwrap();
+        let files = [file("/opt/it's/new/a b", odd, 0o640), file("/etc/existing", b"", 0o600)];
         let step = config_files(&trial.context, &files, &protected()).await;
         assert_eq!((step.status, step.detail.as_str()), (Status::Success, "2/2 files written"), "{step:#?}");
         assert_eq!(std::fs::read(trial.root.join("opt/it's/new/a b")).unwrap(), odd);
         let mode = |at: &str| std::fs::metadata(trial.root.join(at)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode("opt/it's/new/a b"), mode("etc/kept"), trial.read("etc/kept")), (0o640, 0o600, String::new()));
+        assert_eq!(
+            (mode("opt/it's/new/a b"), mode("etc/existing"), trial.read("etc/existing")),
+            (0o640, 0o600, String::new())
+        );
     }
 
     #[tokio::test]
     async fn a_link_in_the_place_of_a_file_is_replaced() {
         let trial = Trial::new().await;
-        trial.write("etc/target", "kept");
+        trial.write("etc/target", "unchanged");
         symlink("/etc/target", trial.root.join("home/agent/.x")).unwrap();
         let step = config_files(&trial.context, &[file("/home/agent/.x", b"new", 0o644)], &protected()).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
-        assert_eq!((trial.read("etc/target"), trial.read("home/agent/.x")), ("kept".into(), "new".into()));
+        assert_eq!((trial.read("etc/target"), trial.read("home/agent/.x")), ("unchanged".into(), "new".into()));
     }
 
     #[tokio::test]
-    async fn what_may_not_be_written_fails_alone_and_says_why() {
+    async fn a_file_that_may_not_be_written_fails_alone_with_the_reason() {
         let trial = Trial::new().await;
         trial.write("etc/file", "");
         let files = [

@@ -12,45 +12,46 @@ use tokio_util::sync::CancellationToken;
 
 use crate::step_error::StepError;
 
-/// Who works where, and for how long.
+/// The container, the exec user and the time limits of all steps.
 #[derive(Clone, Debug)]
 pub struct StepContext {
     /// The link to the guest.
     pub link: Link,
     /// The exec user.
     pub user: Ids,
-    /// Its home.
+    /// The exec user's home directory.
     pub home: ContainerPath,
     /// Where commands run.
     pub workdir: ContainerPath,
-    /// A host directory is bound at `workdir`.
+    /// A host directory is mounted at `workdir`.
     pub bound: bool,
-    /// No user inside is root, so nothing can be done as root.
+    /// No user inside is root, so no step can run as root.
     pub rootless: bool,
-    /// Variables of a command of the exec user beside those of the session: `HOME` and the like.
+    /// Variables of the exec user's commands beside those of the session, such as `HOME`.
     pub user_env: BTreeMap<String, String>,
-    /// The same for root.
+    /// The same for root's commands.
     pub root_env: BTreeMap<String, String>,
-    /// Time of a clone.
+    /// Time limit of a clone.
     pub clone_timeout: Duration,
-    /// Time of a command.
+    /// Time limit of a command.
     pub timeout: Duration,
     /// When the time of all steps together is over.
     pub deadline: Instant,
     /// Time between TERM and KILL.
     pub grace: Duration,
-    /// Ends the command that runs, and all that would follow.
+    /// Ends the running command, and prevents the next ones.
     pub cancel: CancellationToken,
 }
 
 impl StepContext {
-    /// A command of the exec user in a directory; it ends after `timeout`, or with the time of all.
+    /// Builds a command of the exec user in a directory. It ends after `timeout`, or when the time of all steps is
+    /// over.
     #[must_use]
     pub fn exec(&self, command: Command, workdir: &ContainerPath, timeout: Duration) -> Exec {
         self.limited(Exec::new(command, self.user, workdir.clone()), &self.user_env, timeout)
     }
 
-    /// The same as root.
+    /// Builds the same command as root.
     #[must_use]
     pub fn exec_as_root(&self, command: Command, workdir: &ContainerPath, timeout: Duration) -> Exec {
         self.limited(Exec::new(command, Ids::ROOT, workdir.clone()), &self.root_env, timeout)
@@ -63,7 +64,7 @@ impl StepContext {
         exec
     }
 
-    /// What is left of the time of all steps.
+    /// Returns the remaining time of all steps.
     #[must_use]
     pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
@@ -80,7 +81,7 @@ impl StepContext {
         Ok(self.link.exec(exec).await?)
     }
 
-    /// Makes a directory of the exec user's and those above it. One that another process makes meanwhile is fine.
+    /// Creates a directory of the exec user and its parents. One that another process creates meanwhile is no error.
     pub(crate) async fn make_dirs(&self, path: &ContainerPath) -> Result<(), StepError> {
         match self.link.make_dir(self.at(path), 0o755, true).await {
             Err(Error::Refused(fault)) if fault.code == ErrorCode::Exists => Ok(()),
@@ -88,7 +89,7 @@ impl StepContext {
         }
     }
 
-    /// Does something that is no command, until the call is cancelled or no time is left.
+    /// Runs something other than a command, until the call is cancelled or no time is left.
     pub(crate) async fn within<T>(&self, act: impl Future<Output = Result<T, StepError>>) -> Result<T, StepError> {
         match self.cancel.run_until_cancelled(timeout(self.left(), act)).await {
             None => Err(StepError::cancelled()),
@@ -97,20 +98,20 @@ impl StepContext {
         }
     }
 
-    /// A path, as the exec user.
+    /// A path, accessed as the exec user.
     #[must_use]
     pub fn at(&self, path: &ContainerPath) -> protocol::FileRef {
         at(self.user, path)
     }
 
-    /// A path, as root.
+    /// A path, accessed as root.
     #[must_use]
     pub fn at_as_root(&self, path: &ContainerPath) -> protocol::FileRef {
         at(Ids::ROOT, path)
     }
 }
 
-/// A path as a user reaches it.
+/// A path, accessed as a user.
 pub(crate) fn at(user: Ids, path: &ContainerPath) -> protocol::FileRef {
     protocol::FileRef {
         user: protocol::UserSpec::Ids { uid: user.uid, gid: Some(user.gid) },

@@ -1,4 +1,4 @@
-//! The person's dotfiles.
+//! The user's dotfiles.
 
 mod links;
 mod request;
@@ -20,8 +20,8 @@ const RAN: &str = "the clone is at its commit, and its script ended with 0";
 
 const LINKED: &str = "the clone is at its commit, and each link leads to a file";
 
-/// Clones the dotfiles as the exec user and runs their script; where they have none, links the usual files from its home.
-/// `live` gets what the script prints.
+/// Clones the dotfiles as the exec user and runs their script. Without a script, links the usual files from the home
+/// directory. `live` receives the script's output.
 pub async fn dotfiles(context: &StepContext, dotfiles: &Dotfiles, live: Option<&mpsc::Sender<Chunk>>) -> StepReport {
     let begun = Instant::now();
     let step = match set_up(context, dotfiles, live).await {
@@ -59,13 +59,13 @@ fn ran(item: ReportItem, cloned: &str) -> StepReport {
 
 fn linked(items: Vec<ReportItem>, cloned: &str) -> StepReport {
     if items.is_empty() {
-        let detail = format!("{cloned}; there is no script in it, and none of the files that are linked");
+        let detail = format!("{cloned}; it contains no script, and no file to link");
         return StepReport::success(NAME, detail, LINKED);
     }
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let mut detail = format!("{cloned}; {good}/{} files linked", items.len());
     if items.iter().any(|it| it.name == ".gitconfig" && it.about.contains_key("kept_as")) {
-        detail.push_str("; its .gitconfig stands in for the settings that were forwarded, which are kept beside it");
+        detail.push_str("; its .gitconfig replaces the forwarded settings, of which a backup is kept");
     }
     StepReport::of_items(NAME, detail, LINKED, items)
 }
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_script_that_was_named_is_the_one_and_lies_in_the_clone() {
+    async fn a_given_script_is_used_and_has_to_be_in_the_clone() {
         let files = [("install.sh", "exit 9"), ("my/own", "#!/usr/bin/env sh\necho ran")];
         for (script, status, code) in [
             ("./my/own", Status::Success, None),
@@ -131,7 +131,7 @@ mod tests {
         let mut trial = Trial::new().await;
         let step = set_up(&mut trial, &[("Makefile", "all:\n\techo made >made\n")], None).await;
         let made = step.status == Status::Success && trial.read("home/agent/.dotfiles/made") == "made\n";
-        assert!(made || step.code.as_deref() == Some("unsupported"), "a machine may have no make: {step:#?}");
+        assert!(made || step.code.as_deref() == Some("unsupported"), "the host may have no make: {step:#?}");
         let mut trial = Trial::new().await;
         trial.write("remotes/dots/setup.sh", "#!/bin/cat\nprinted");
         let script = trial.root.join("remotes/dots/setup.sh");
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn files_are_linked_and_what_is_in_the_way_is_kept() {
+    async fn files_are_linked_and_existing_ones_are_backed_up() {
         let mut trial = Trial::new().await;
         for (file, text) in [(".gitconfig", "forwarded"), (".bashrc", "image's"), (".bashrc.orig", "older")] {
             trial.write(&format!("home/agent/{file}"), text);
@@ -150,11 +150,11 @@ mod tests {
         let files = [(".gitconfig", "mine"), (".bashrc", "mine"), (".vimrc", "mine"), (".other", "mine")];
         let step = set_up(&mut trial, &files, None).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
-        assert!(step.detail.contains("; 3/3 files linked; its .gitconfig stands in"), "{}", step.detail);
+        assert!(step.detail.contains("; 3/3 files linked; its .gitconfig replaces"), "{}", step.detail);
         let names: Vec<_> =
             step.items.iter().map(|it| (it.name.as_str(), it.about["kept_as"].as_str().unwrap())).collect();
-        let kept = [(".bashrc", ".bashrc.orig.1"), (".gitconfig", ".gitconfig.orig"), (".vimrc", ".vimrc.orig")];
-        assert_eq!(names, kept);
+        let backups = [(".bashrc", ".bashrc.orig.1"), (".gitconfig", ".gitconfig.orig"), (".vimrc", ".vimrc.orig")];
+        assert_eq!(names, backups);
         for file in [".bashrc", ".gitconfig", ".vimrc"] {
             let link = std::fs::read_link(trial.root.join("home/agent").join(file)).unwrap();
             assert_eq!(link.to_str(), Some(format!(".dotfiles/{file}").as_str()));
@@ -167,18 +167,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dotfiles_without_anything_to_do_are_cloned() {
+    async fn dotfiles_without_script_or_files_are_only_cloned() {
         let step = set_up(&mut Trial::new().await, &[(".other", "")], None).await;
         assert_eq!((step.status, step.items.len()), (Status::Success, 0));
         assert!(step.detail.contains("no script"), "{}", step.detail);
     }
 
     #[tokio::test]
-    async fn a_target_that_is_there_is_not_cloned_over() {
+    async fn an_existing_target_is_not_overwritten() {
         let mut trial = Trial::new().await;
-        trial.write("home/agent/.dotfiles/kept", "kept");
+        trial.write("home/agent/.dotfiles/existing", "unchanged");
         let step = set_up(&mut trial, &[("install.sh", "exit 9")], None).await;
         assert_eq!((step.status, step.code.as_deref()), (Status::Failed, Some("path_exists")), "{step:#?}");
-        assert_eq!(trial.read("home/agent/.dotfiles/kept"), "kept");
+        assert_eq!(trial.read("home/agent/.dotfiles/existing"), "unchanged");
     }
 }

@@ -1,4 +1,4 @@
-//! What fails a `create`; everything else is a line in the report.
+//! Errors that fail a `create`; all others are lines in the report.
 
 /// The result of a step that the container cannot do without.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -7,10 +7,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The image knows no such user.
+    /// The image does not contain that user.
     #[error("no user `{0}` in the image")]
     UserNotFound(String),
-    /// A process of the exec user did not run as it should.
+    /// A process of the exec user failed.
     #[error("the exec user does not work: {0}")]
     User(String),
     /// The work directory cannot be used.

@@ -1,4 +1,4 @@
-//! What a command of a step left, in the words of the report.
+//! Describes the exit of a step's command for the report.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use crate::step_error::StepError;
 
-/// The report keeps this much of what a command printed.
+/// How much of a command's output the report contains.
 const TAIL_BYTES: usize = 4096;
 
-/// What is to be kept of each stream of a command, so that the end of both is known.
+/// How much of each stream to retain, so that the end of both is known.
 pub(crate) const KEEP_BYTES: usize = 2 * TAIL_BYTES;
 
-/// Letters of a name or a reason.
-const WORDS: usize = 200;
+/// Maximum length of a name or a reason, in characters.
+const MAX_CHARS: usize = 200;
 
-/// Why a command did not end well, if it did not.
+/// Returns why a command failed, if it did.
 pub(crate) fn failure(output: &ExecOutput, limit: Option<Duration>) -> Option<StepError> {
     match output.exit {
         Exit::Code(0) => None,
@@ -28,7 +28,7 @@ pub(crate) fn failure(output: &ExecOutput, limit: Option<Duration>) -> Option<St
     }
 }
 
-/// The status that it ended with by itself.
+/// Returns the exit status, if it exited by itself.
 pub(crate) fn exit_code(output: &ExecOutput) -> Option<u8> {
     match output.exit {
         Exit::Code(code) => Some(code),
@@ -36,29 +36,29 @@ pub(crate) fn exit_code(output: &ExecOutput) -> Option<u8> {
     }
 }
 
-/// What it printed last, both streams, the errors behind the rest.
+/// Returns the end of its output: stdout, then stderr.
 pub(crate) fn tail(output: &ExecOutput) -> String {
     let bytes = [output.stdout.bytes(), output.stderr.bytes()].concat();
     String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]).into_owned()
 }
 
-/// Its last error: programs tell the reason at the end.
+/// Returns its last error line, where programs print the reason.
 fn reason(output: &ExecOutput) -> String {
     let excerpt = Excerpt::from_bytes(&output.stderr.bytes());
     let last = excerpt.as_str().lines().map(str::trim).rfind(|it| !it.is_empty());
-    last.map_or_else(String::new, |it| format!(": {}", it.chars().take(WORDS).collect::<String>()))
+    last.map_or_else(String::new, |it| format!(": {}", it.chars().take(MAX_CHARS).collect::<String>()))
 }
 
-/// A command as the name of a part.
+/// Renders a command as the name of an item.
 pub(crate) fn name(command: &Command) -> String {
     let text = match command {
         Command::Shell(script) => script.clone(),
         Command::Argv(argv) => argv.join(" "),
     };
-    text.chars().take(WORDS).collect()
+    text.chars().take(MAX_CHARS).collect()
 }
 
-/// A command as it was given.
+/// Renders a command as it was given.
 pub(crate) fn words(command: &Command) -> Value {
     match command {
         Command::Shell(script) => script.as_str().into(),

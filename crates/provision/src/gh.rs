@@ -11,10 +11,10 @@ use crate::{Status, StepContext, StepReport};
 
 const STEP: &str = "forward_gh";
 
-/// Longer is no token.
+/// Maximum length of a token.
 const MAX_TOKEN: usize = 4096;
 
-/// Why no token goes in.
+/// Why no token is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GhSkipReason {
     /// It was not requested.
@@ -35,13 +35,13 @@ impl fmt::Display for GhSkipReason {
     }
 }
 
-/// The entry of a container that gets no token.
+/// The report of a container without a token.
 #[must_use]
 pub fn skipped(why: GhSkipReason) -> StepReport {
     StepReport::skipped(STEP, why.to_string())
 }
 
-/// The token in what `gh auth token` printed; none when that is no token.
+/// Parses the output of `gh auth token`; none if it is not a token.
 #[must_use]
 pub fn token(printed: &[u8]) -> Option<Secret> {
     let token = printed.trim_ascii();
@@ -49,18 +49,18 @@ pub fn token(printed: &[u8]) -> Option<Secret> {
     fits.then(|| Secret::new(token.to_vec()))
 }
 
-/// Whether a text can be the host that a token is for: `github.com`, or a host of one's own.
+/// Whether a text is a valid host for a token: `github.com`, or a private host.
 #[must_use]
 pub fn is_host(text: &str) -> bool {
     let plain = |it: u8| it.is_ascii_alphanumeric() || b".-:".contains(&it);
     (1..=255).contains(&text.len()) && !text.starts_with(['-', '.', ':']) && text.bytes().all(plain)
 }
 
-/// Says which of the two are not empty, and never what they are.
-const HELD: &str =
+/// Prints which of the two variables are not empty, and never their values.
+const NOT_EMPTY: &str =
     r#"if [ -n "$GH_TOKEN" ]; then echo GH_TOKEN; fi; if [ -n "$GITHUB_TOKEN" ]; then echo GITHUB_TOKEN; fi"#;
 
-/// The entry of a container whose session holds the token. `given` is the session's own entry.
+/// Reports whether the token is in the session. `given` is the session's own entry.
 pub async fn forwarded(context: &StepContext, session: &SessionEnv, given: &StepReport) -> StepReport {
     let begun = Instant::now();
     let names: Vec<&str> = session.names().filter(|it| it.1 == VariableSource::Gh).map(|it| it.0).collect();
@@ -80,13 +80,13 @@ pub async fn forwarded(context: &StepContext, session: &SessionEnv, given: &Step
 }
 
 async fn held(context: &StepContext, names: &[&str]) -> Result<&'static str, String> {
-    let words = ["/bin/sh", "-c", HELD].map(str::to_owned).to_vec();
+    let words = ["/bin/sh", "-c", NOT_EMPTY].map(str::to_owned).to_vec();
     let exec = context.exec(Command::Argv(words), &context.home, Duration::from_secs(10));
     let output = context.link.exec(exec).await.map_err(|it| it.to_string())?;
-    let said = output.stdout.text();
+    let printed = output.stdout.text();
     match output.exit {
-        Exit::Code(126 | 127) => Ok("PID 1 took it for every command, and it is not empty"),
-        Exit::Code(0) if names.iter().all(|name| said.lines().any(|it| it == *name)) => {
+        Exit::Code(126 | 127) => Ok("PID 1 accepted it for every command, and it is not empty"),
+        Exit::Code(0) if names.iter().all(|name| printed.lines().any(|it| it == *name)) => {
             Ok("a command of the exec user has it, and it is not empty")
         }
         exit => Err(format!("a command of the exec user does not have it ({exit:?})")),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_no_path_and_no_option() {
+    fn a_host_is_neither_a_path_nor_an_option() {
         for host in ["github.com", "ghe.corp.example:8443", "localhost"] {
             assert!(is_host(host), "{host}");
         }

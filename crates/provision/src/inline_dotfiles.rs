@@ -8,10 +8,10 @@ use crate::config_files::{ReportedFile, put_all};
 use crate::step_error::StepError;
 use crate::{FileToPut, ProtectedBinds, StepContext, StepReport};
 
-/// A file below the home of the exec user.
+/// A file below the home directory of the exec user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineFile {
-    /// Its path from the home on.
+    /// Its path, relative to the home directory.
     pub path: String,
     /// What will be in it, byte by byte.
     pub content: Vec<u8>,
@@ -19,15 +19,15 @@ pub struct InlineFile {
     pub mode: u32,
 }
 
-/// What a file holds may be a secret.
+/// Hides the content, which may be a secret.
 impl fmt::Debug for InlineFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} ({:o}, {} bytes)", self.path, self.mode, self.content.len())
     }
 }
 
-/// Writes the files as the exec user, over what the dotfiles' repository has put there: a link to a file of its clone is
-/// replaced, the file itself stays.
+/// Writes the files as the exec user, after the repository of dotfiles: a link to a file of its clone is
+/// replaced, and that file is not changed.
 pub async fn dotfiles_inline(context: &StepContext, files: &[InlineFile], protected: &ProtectedBinds) -> StepReport {
     let wanted = files.iter().map(|it| wanted(context, it)).collect();
     put_all("dotfiles_inline", context, wanted, protected).await
@@ -59,7 +59,7 @@ mod tests {
     use crate::test_support::Trial;
 
     #[tokio::test]
-    async fn files_go_below_the_home_and_nowhere_else() {
+    async fn files_are_written_below_the_home_only() {
         let trial = Trial::new().await;
         let paths = [".config/a/b", "./.bashrc", "../x", "a/../../x", "/etc/x", "", ".", "a\nb"];
         let files: Vec<_> =
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn they_win_over_a_link_of_the_repository_and_leave_its_file() {
+    async fn they_replace_a_link_of_the_repository_and_not_its_file() {
         let trial = Trial::new().await;
         trial.write("home/agent/.dotfiles/.vimrc", "theirs");
         std::os::unix::fs::symlink(".dotfiles/.vimrc", trial.root.join("home/agent/.vimrc")).unwrap();

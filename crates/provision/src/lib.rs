@@ -1,11 +1,11 @@
-//! What is put into a container after it is made, with a report of what really worked.
+//! Installs and configures what a container needs after it is created, with a report of what was verified.
 //!
-//! [`prepare`] makes the exec user and the work directory and proves both; [`setup`] runs the caller's commands. Every
-//! step ends in a [`StepReport`] of the report.
+//! [`prepare`] creates the exec user and the work directory and verifies both; [`setup`] runs the caller's commands.
+//! Every step ends in a [`StepReport`].
 //!
-//! **Invariant:** a step is `success` only when a probe saw it work; the absence of an error is no probe.
-//! **Invariant:** a program of ours that runs inside is constant; what varies reaches it as arguments.
-//! **Invariant:** owner and mode of what lies in a bind are never changed.
+//! **Invariant:** a step is `success` only if a probe verified it; the absence of an error is no probe.
+//! **Invariant:** programs of Coracle that run inside are constant; variable parts are passed as arguments.
+//! **Invariant:** owner and mode of files in a bind mount are never changed.
 
 #![warn(missing_docs)]
 

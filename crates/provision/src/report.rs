@@ -1,4 +1,4 @@
-//! The report: what was done, and what was seen to work.
+//! The report: what was done, and what was verified.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How a step ended.
+/// The status of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// Done, and the probe held.
+    /// Done, and verified by the probe.
     Success,
-    /// Not asked for, or nothing to do.
+    /// Not requested, or nothing to do.
     Skipped,
     /// Some items failed.
     Partial,
-    /// Nothing worked, or the probe did not hold.
+    /// All items failed, or the probe did.
     Failed,
 }
 
@@ -42,13 +42,13 @@ pub struct StepReport {
     pub status: Status,
     /// One sentence.
     pub detail: String,
-    /// What went wrong.
+    /// What failed.
     pub error: Option<String>,
-    /// The error's code, where it has one.
+    /// The error's code, if it has one.
     pub code: Option<Cow<'static, str>>,
-    /// What was checked to hold.
+    /// What was verified.
     pub probe: Option<Cow<'static, str>>,
-    /// The parts of a step that has several.
+    /// The items of a step that has several.
     #[serde(default)]
     pub items: Vec<ReportItem>,
     /// How long it took.
@@ -56,53 +56,54 @@ pub struct StepReport {
     pub duration_ms: u64,
 }
 
-/// One part of a step: a command, a file, a repository.
+/// One item of a step: a command, a file, a repository.
 ///
-/// What parts of one kind have beside the common fields is in `about`, and stands among them in an answer.
+/// Fields that only items of one kind have are in `about`, which is flattened in an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReportItem {
     /// What it is.
     pub name: String,
     /// How it ended.
     pub status: Status,
-    /// The error's code, where it has one.
+    /// The error's code, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The error's code, where it has one.
     pub code: Option<Cow<'static, str>>,
-    /// What went wrong.
+    /// What failed.
     pub error: Option<String>,
-    /// Fields of its kind: `command`, `exit_code`, `output`, `hint` and `instead_of` of a command; `path`, `commit` and `install` of a
-    /// repository.
+    /// Fields of its kind: `command`, `exit_code`, `output`, `hint` and `instead_of` of a command; `path`, `commit` and
+    /// `install` of a repository.
     #[serde(flatten)]
     pub about: BTreeMap<Cow<'static, str>, Value>,
 }
 
 impl ReportItem {
-    /// A part that was done and seen to work.
+    /// An item that was done and verified.
     #[must_use]
     pub fn success(name: impl Into<String>) -> Self {
         Self { name: name.into(), status: Status::Success, code: None, error: None, about: BTreeMap::new() }
     }
 
-    /// A part with nothing to do.
+    /// An item with nothing to do.
     #[must_use]
     pub fn skipped(name: impl Into<String>) -> Self {
         Self { status: Status::Skipped, ..Self::success(name) }
     }
 
-    /// A part that did not work.
+    /// An item that failed.
     #[must_use]
     pub fn failed(name: impl Into<String>, error: impl Into<String>) -> Self {
         Self { status: Status::Failed, error: Some(error.into()), ..Self::success(name) }
     }
 
-    /// The same part with a field of its kind.
+    /// Adds a field of its kind.
     #[must_use]
     pub fn with(mut self, field: &'static str, value: impl Into<Value>) -> Self {
         self.about.insert(field.into(), value.into());
         self
     }
 
-    /// The same part with the code of its error.
+    /// Adds the code of its error.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = Some(code.into());
@@ -111,7 +112,7 @@ impl ReportItem {
 }
 
 impl StepReport {
-    /// A step that was done and seen to work.
+    /// A step that was done and verified.
     #[must_use]
     pub fn success(
         name: impl Into<Cow<'static, str>>,
@@ -121,13 +122,13 @@ impl StepReport {
         Self { probe: Some(probe.into()), ..Self::new(name, Status::Success, detail.into()) }
     }
 
-    /// A step that was not asked for, or had nothing to do.
+    /// A step that was not requested, or had nothing to do.
     #[must_use]
     pub fn skipped(name: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self::new(name, Status::Skipped, detail.into())
     }
 
-    /// A step that worked in part or not at all.
+    /// A step that failed, completely or in part.
     #[must_use]
     pub fn flawed(
         name: impl Into<Cow<'static, str>>,
@@ -138,7 +139,8 @@ impl StepReport {
         Self { error: Some(error.into()), ..Self::new(name, status, detail.into()) }
     }
 
-    /// A step of several parts: `success` if all worked, `failed` if none did, else `partial`. The first error is reported.
+    /// A step of several items: `success` if all succeeded, `failed` if none did, else `partial`. Reports the first
+    /// error.
     #[must_use]
     pub fn of_items(
         name: impl Into<Cow<'static, str>>,
@@ -157,24 +159,24 @@ impl StepReport {
         step
     }
 
-    /// The same step with a part before its others.
+    /// Adds an item before the others.
     #[must_use]
     pub fn with_first(self, item: ReportItem) -> Self {
         let items = [item].into_iter().chain(self.items).collect();
-        Self { items, ..self }.judged()
+        Self { items, ..self }.with_updated_status()
     }
 
-    /// This step and one of the same kind that followed it, as one.
+    /// Merges this step with a later one of the same kind.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         let items = self.items.into_iter().chain(later.items).collect();
         let duration_ms = self.duration_ms + later.duration_ms;
         let probe = self.probe.or(later.probe);
-        Self { items, duration_ms, probe, ..self }.judged()
+        Self { items, duration_ms, probe, ..self }.with_updated_status()
     }
 
-    /// The same step with the status, the count and the first error of its parts.
-    fn judged(self) -> Self {
+    /// Updates status, count and first error from its items.
+    fn with_updated_status(self) -> Self {
         let good = self.items.iter().filter(|it| it.error.is_none()).count();
         let what = self.detail.split_once(' ').filter(|it| it.0.contains('/')).map_or("parts succeeded", |it| it.1);
         let detail = format!("{good}/{} {what}", self.items.len());
@@ -183,14 +185,14 @@ impl StepReport {
         step.with_duration(Duration::from_millis(self.duration_ms))
     }
 
-    /// The same step with the code of its error.
+    /// Adds the code of its error.
     #[must_use]
     pub fn code(mut self, code: &'static str) -> Self {
         self.code = Some(code.into());
         self
     }
 
-    /// The same step with the time it took.
+    /// Adds its duration.
     #[must_use]
     pub fn with_duration(mut self, duration: Duration) -> Self {
         self.duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -217,7 +219,7 @@ impl StepReport {
 pub struct Report(pub Vec<StepReport>);
 
 impl Report {
-    /// Whether nothing is failed or partial.
+    /// Whether no step is failed or partial.
     #[must_use]
     pub fn ok(&self) -> bool {
         !self.0.iter().any(|it| matches!(it.status, Status::Failed | Status::Partial))

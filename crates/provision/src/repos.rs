@@ -1,4 +1,4 @@
-//! Repositories.
+//! Clones of repositories.
 
 use std::time::Instant;
 
@@ -13,22 +13,22 @@ use crate::clone_source::{CloneRequest, clone_any, cloned, run_in};
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext, StepReport, exit};
 
-/// A repository to clone, every default decided.
+/// A repository to clone, with all defaults resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoRequest {
-    /// From where.
+    /// The source.
     pub from: RepoSource,
-    /// To where: nothing is there, or an empty directory.
+    /// The target: it does not exist, or is an empty directory.
     pub path: ContainerPath,
-    /// Which branch or tag, if not the default one.
+    /// The branch or tag, if not the default branch.
     pub branch: Option<BranchName>,
-    /// What is run in it afterwards.
+    /// The command to run in it afterwards.
     pub install: Option<Command>,
-    /// `install` is run as root.
+    /// Whether `install` runs as root.
     pub as_root: bool,
 }
 
-/// Where a repository is cloned from.
+/// The source of a clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepoSource {
     /// A server.
@@ -40,20 +40,20 @@ pub enum RepoSource {
 /// A copy of a repository of the host, which the container clones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoCopy {
-    /// What the repository is called on the host.
+    /// The name of the repository on the host.
     pub name: String,
-    /// The copy: a bare repository, which is gone after the clone.
+    /// The copy: a bare repository, which is removed after the clone.
     pub path: ContainerPath,
-    /// Where the repository itself came from.
+    /// The origin of the repository itself.
     pub origin: Option<GitUrl>,
-    /// Files of the host's directory that are not committed, and so not here.
+    /// Number of uncommitted files in the host's directory, which the clone does not contain.
     pub uncommitted: usize,
     /// It has no commit yet.
     pub is_empty: bool,
 }
 
 impl RepoSource {
-    /// What the repository is called.
+    /// The name of the repository.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -70,18 +70,18 @@ impl RepoSource {
     }
 }
 
-/// Clones on their way at once.
-const AT_ONCE: usize = 4;
+/// Maximum number of concurrent clones.
+const MAX_CONCURRENT: usize = 4;
 
-/// Clones the repositories as the exec user, side by side, and then runs what they need, one after the other: package
-/// managers do not wait for each other. `live` gets what that prints.
+/// Clones the repositories concurrently as the exec user, and then runs their install commands in order, since package
+/// managers lock each other out. `live` receives the output of these commands.
 pub async fn repos(context: &StepContext, repos: &[RepoRequest], live: Option<&mpsc::Sender<Chunk>>) -> StepReport {
     if repos.is_empty() {
         return StepReport::skipped("repos", "none were given");
     }
     let begun = Instant::now();
     let clones: Vec<_> = repos.iter().map(|it| clone(context, it)).collect();
-    let clones: Vec<_> = stream::iter(clones).buffered(at_once(repos)).collect().await;
+    let clones: Vec<_> = stream::iter(clones).buffered(concurrency(repos)).collect().await;
     let mut items = Vec::with_capacity(repos.len());
     let mut empty_modules = Vec::new();
     for (repo, cloned) in repos.iter().zip(clones) {
@@ -98,17 +98,17 @@ pub async fn repos(context: &StepContext, repos: &[RepoRequest], live: Option<&m
     let items: Vec<_> = items.into_iter().zip(repos).map(|(it, repo)| it.with("path", repo.path.as_str())).collect();
     let good = items.iter().filter(|it| it.error.is_none()).count();
     let detail = format!("{good}/{} repositories are in place{}", items.len(), remarks(repos, &empty_modules));
-    StepReport::of_items("repos", detail, "each is at its commit, and what was to run in it ended with 0", items)
+    StepReport::of_items("repos", detail, "each is at its commit, and its install command ended with 0", items)
         .with_duration(begun.elapsed())
 }
 
-/// One that lies in another has to wait for it.
-fn at_once(repos: &[RepoRequest]) -> usize {
+/// Returns how many clones may run concurrently: one, if a repository is below another one.
+fn concurrency(repos: &[RepoRequest]) -> usize {
     let nested = |(at, repo): (usize, &RepoRequest)| {
         let others = repos.iter().enumerate().filter(|it| it.0 != at);
         others.map(|it| it.1).any(|other| repo.path.is_beneath(other.path.as_str()))
     };
-    if repos.iter().enumerate().any(nested) { 1 } else { AT_ONCE }
+    if repos.iter().enumerate().any(nested) { 1 } else { MAX_CONCURRENT }
 }
 
 impl RepoRequest {
@@ -117,13 +117,13 @@ impl RepoRequest {
     }
 }
 
-/// What the host's directories have beside their commits, and what the clones lack.
+/// Describes uncommitted files of the host's directories, and submodules that the clones lack.
 fn remarks(repos: &[RepoRequest], empty_modules: &[&str]) -> String {
     let of_copies = repos.iter().filter_map(|it| match &it.from {
         RepoSource::Copy(RepoCopy { name, is_empty: true, .. }) => Some(format!("; `{name}` has no commit yet")),
         RepoSource::Copy(RepoCopy { name, uncommitted, .. }) if *uncommitted > 0 => {
             let (files, are) = if *uncommitted == 1 { ("file", "is") } else { ("files", "are") };
-            Some(format!("; {uncommitted} {files} of `{name}` {are} not committed, and not taken"))
+            Some(format!("; {uncommitted} {files} of `{name}` {are} not committed, and not cloned"))
         }
         _ => None,
     });
@@ -133,9 +133,9 @@ fn remarks(repos: &[RepoRequest], empty_modules: &[&str]) -> String {
     of_copies.chain(of_modules).collect()
 }
 
-/// A clone that was made.
+/// A finished clone.
 struct Clone {
-    /// The commit that it is at; none in an empty repository.
+    /// Its current commit; none in an empty repository.
     commit: Option<String>,
     has_submodules: bool,
 }
@@ -149,7 +149,7 @@ async fn clone(context: &StepContext, repo: &RepoRequest) -> Result<Clone, StepE
         _ => Some(cloned(context, repo.source()).await?),
     };
     if let RepoSource::Copy(copy) = &repo.from {
-        lead_back(context, repo, copy).await?;
+        set_origin(context, repo, copy).await?;
     }
     let modules = repo.path.join(".gitmodules").ok();
     let has_submodules = match &modules {
@@ -159,9 +159,9 @@ async fn clone(context: &StepContext, repo: &RepoRequest) -> Result<Clone, StepE
     Ok(Clone { commit, has_submodules })
 }
 
-/// The copy is gone soon: the clone's origin is that of the repository itself. Where that has none, all branches are its
-/// own, since no other repository has them.
-async fn lead_back(context: &StepContext, repo: &RepoRequest, copy: &RepoCopy) -> Result<(), StepError> {
+/// Sets the clone's origin to that of the original repository, since the copy is removed. If the original has none, the
+/// clone gets all its branches, which no other repository has.
+async fn set_origin(context: &StepContext, repo: &RepoRequest, copy: &RepoCopy) -> Result<(), StepError> {
     if let Some(origin) = &copy.origin {
         return run_in(context, &repo.path, &["remote", "set-url", "origin", origin.as_str()]).await;
     }
@@ -172,7 +172,7 @@ async fn lead_back(context: &StepContext, repo: &RepoRequest, copy: &RepoCopy) -
     run_in(context, &repo.path, &["config", "--remove-section", "remote.origin"]).await
 }
 
-/// The clone stays, whatever becomes of this.
+/// Runs the install command. The clone stays if it fails.
 async fn install(context: &StepContext, repo: &RepoRequest, live: Option<&mpsc::Sender<Chunk>>) -> ReportItem {
     let name = repo.from.name();
     let Some(command) = &repo.install else { return ReportItem::success(name).with("install", Value::Null) };
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_bad_repository_of_three_is_told_and_the_others_are_there() {
+    async fn one_bad_repository_of_three_is_reported_and_the_others_are_cloned() {
         let mut trial = Trial::new().await;
         let (one, two) = (trial.remote("one", &[]).await, trial.remote("two.git", &[("a b", "x")]).await);
         let wanted = [repo(&one, "/workspace/one"), repo(&url("bad"), "/workspace/bad"), repo(&two, "/opt/new/-two")];
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_branch_is_cloned_and_one_that_is_missing_is_said() {
+    async fn a_branch_is_cloned_and_a_missing_one_is_reported() {
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
         let on = |branch: &str, at: &str| RepoRequest { branch: BranchName::parse(branch).ok(), ..repo(&url, at) };
@@ -254,11 +254,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_that_is_there_is_cloned_over() {
+    async fn existing_files_are_not_overwritten() {
         let mut trial = Trial::new().await;
         let url = trial.remote("one", &[]).await;
-        trial.write("workspace/full/kept", "kept");
-        trial.write("workspace/file", "kept");
+        trial.write("workspace/full/existing", "unchanged");
+        trial.write("workspace/file", "unchanged");
         std::fs::create_dir(trial.root.join("workspace/empty")).unwrap();
         let wanted =
             ["full", "file", "empty", "empty", "empty/below"].map(|it| repo(&url, &format!("/workspace/{it}")));
@@ -266,7 +266,10 @@ mod tests {
         let codes: Vec<_> = step.items.iter().map(|it| it.code.as_deref()).collect();
         let exists = Some("path_exists");
         assert_eq!(codes, [exists, exists, None, exists, None], "{step:#?}");
-        assert_eq!((trial.read("workspace/full/kept"), trial.read("workspace/file")), ("kept".into(), "kept".into()));
+        assert_eq!(
+            (trial.read("workspace/full/existing"), trial.read("workspace/file")),
+            ("unchanged".into(), "unchanged".into())
+        );
         assert_eq!(trial.read("workspace/empty/below/README"), "one");
     }
 
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_image_without_git_says_so() {
+    async fn an_image_without_git_is_reported() {
         let trial = Trial::new().await;
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(127), "", "not found in the container");
         let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
@@ -300,18 +303,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clone_that_left_no_commit_is_no_success() {
+    async fn a_clone_without_a_commit_is_no_success() {
         let trial = Trial::new().await;
-        trial.write("workspace/.git/HEAD", "the repository above is not asked instead");
+        trial.write("workspace/.git/HEAD", "the parent repository is not used instead");
         trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(0), "", "");
         trial.fake.reply("git --git-dir=.git rev-parse --verify HEAD^{commit}", Exit::Code(0), "\u{1b}[31m", "");
         std::fs::create_dir(trial.root.join("workspace/one")).unwrap();
         let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
-        assert_eq!((step.status, errors(&step)), (Status::Failed, vec!["it was cloned and has no commit"]));
+        assert_eq!((step.status, errors(&step)), (Status::Failed, vec!["the clone has no commit"]));
     }
 
     #[tokio::test]
-    async fn a_clone_that_outlasts_its_time_is_ended_and_a_cancel_ends_the_rest() {
+    async fn a_clone_ends_after_its_timeout_and_a_cancel_ends_the_rest() {
         let mut trial = Trial::new().await;
         trial.context.clone_timeout = Duration::from_secs(1);
         let slow = Reply::new(Exit::Code(0), "", "").after(Duration::from_secs(100));
@@ -323,21 +326,21 @@ mod tests {
         let cancel = trial.context.cancel.clone();
         let begun = || trial.fake.transcript(&trial.id).lines().count() - 1;
         let withdraw = async {
-            while begun() < AT_ONCE {
+            while begun() < MAX_CONCURRENT {
                 tokio::task::yield_now().await;
             }
             cancel.cancel();
         };
         let (step, ()) = tokio::join!(repos(&trial.context, &wanted, None), withdraw);
         assert!(step.items.iter().all(|it| it.code.as_deref() == Some("cancelled")), "{step:#?}");
-        assert_eq!(begun(), AT_ONCE, "what waited for its turn was not begun");
+        assert_eq!(begun(), MAX_CONCURRENT, "no further clone was started");
     }
 
     #[tokio::test]
-    async fn no_password_of_a_url_is_told() {
+    async fn no_password_of_a_url_is_reported() {
         let trial = Trial::new().await;
-        let said = "fatal: unable to access 'https://me:hunter2@git.test/one/': no\nadvice that follows\n";
-        trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(128), "", said);
+        let stderr = "fatal: unable to access 'https://me:hunter2@git.test/one/': no\nadvice that follows\n";
+        trial.fake.reply("git clone -- https://git.test/one one", Exit::Code(128), "", stderr);
         let step = repos(&trial.context, &[repo(&url("one"), "/workspace/one")], None).await;
         assert_eq!(errors(&step), ["git: unable to access 'https://git.test/one/': no (exit 128)"]);
     }

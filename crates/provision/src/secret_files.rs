@@ -1,4 +1,4 @@
-//! Files of the person that may hold secrets, and so go to the container's tmpfs and on no disk.
+//! Files of the user that may contain secrets. They are written to the container's tmpfs and never to disk.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -12,13 +12,13 @@ use futures_util::future::join_all;
 
 use crate::{ReportItem, StepContext};
 
-/// A key or a configuration is shorter.
+/// Maximum size of a key or a configuration file.
 const MAX_FILE: u64 = 64 << 10;
 
-/// Files of one directory, at most.
+/// Maximum number of files in one directory.
 const MAX_FILES: usize = 64;
 
-/// Opening what is no file must not wait for anybody.
+/// Opening a FIFO must not block.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// Files of one directory of the host, in memory.
@@ -26,19 +26,19 @@ const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 pub struct SecretFiles {
     /// Name and content.
     pub files: Vec<(String, Secret)>,
-    /// What was meant, too, and cannot go in, with the reason.
+    /// Files that were wanted and cannot be forwarded, with the reason.
     pub left_out: Vec<(String, &'static str)>,
 }
 
 impl SecretFiles {
-    /// There is nothing to put in.
+    /// Whether there is no file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Reads the wanted files of a directory, in the order of their names. A link is followed only to a file of the same
-    /// directory: a caller that names this directory does not mean others.
+    /// Reads the wanted files of a directory, ordered by name. A link is followed only within the directory, since the
+    /// caller means no other one.
     pub(crate) fn read(dir: &Path, wanted: impl Fn(&str) -> bool) -> Self {
         let mut found = Self::default();
         let Ok(dir) = Dir::open_ambient_dir(dir, ambient_authority()) else { return found };
@@ -77,7 +77,7 @@ fn content(dir: &Dir, name: &str) -> Result<Secret, &'static str> {
     if content.len() as u64 > MAX_FILE { Err("it is longer than 64 KiB") } else { Ok(content) }
 }
 
-/// Writes files to a directory of the tmpfs, readable by the exec user alone, all at once.
+/// Writes files concurrently to a directory of the tmpfs, readable only by the exec user.
 pub(crate) async fn put(context: &StepContext, dir: &str, files: &[(String, Secret)]) -> Vec<ReportItem> {
     let put = |(name, content): &(String, Secret)| {
         let file =
@@ -93,11 +93,11 @@ pub(crate) async fn put(context: &StepContext, dir: &str, files: &[(String, Secr
     join_all(files.iter().map(put)).await
 }
 
-/// Says which of the files that it is given can be read.
+/// Prints which of the given files are readable.
 const READABLE: &str = r#"for it; do if [ -f "$it" ] && [ -r "$it" ]; then printf '%s\n' "$it"; fi; done"#;
 
-/// Has the exec user try files in a directory; those that it cannot read become failures. False when the image has no
-/// shell to ask.
+/// Tests as the exec user which files of a directory are readable, and turns the others into failures. False if the
+/// image has no shell.
 pub(crate) async fn tried(
     context: &StepContext,
     dir: &ContainerPath,
@@ -116,9 +116,9 @@ pub(crate) async fn tried(
         Exit::Code(0) => {}
         exit => return Err(format!("the probe did not end well ({exit:?})")),
     }
-    let said = output.stdout.text();
+    let printed = output.stdout.text();
     for item in items.iter_mut().filter(|it| it.error.is_none()) {
-        if !said.lines().any(|it| it == item.name) {
+        if !printed.lines().any(|it| it == item.name) {
             *item = ReportItem::failed(&item.name, "the exec user cannot read it");
         }
     }

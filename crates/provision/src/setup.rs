@@ -1,4 +1,4 @@
-//! The caller's setup commands, each tracked.
+//! The caller's setup commands.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,46 +12,46 @@ use tokio_util::sync::CancellationToken;
 use crate::step_error::StepError;
 use crate::{ReportItem, Status, StepContext, StepReport, exit};
 
-/// One command that makes the container ready.
+/// A command that prepares the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupCommand {
     /// What to run.
     pub command: Command,
-    /// As root, or as the exec user.
+    /// Whether it runs as root instead of as the exec user.
     pub as_root: bool,
-    /// It was not requested: the kind of project suggests it.
+    /// It was not requested, but suggested by the kind of project.
     pub hint: bool,
-    /// What is run instead when it fails.
+    /// The command to run instead if it fails.
     pub alternative: Option<Command>,
 }
 
 /// How setup commands run.
 #[derive(Clone, Debug)]
 pub struct Setup<'a> {
-    /// In this order; a failure does not stop the next.
+    /// In this order; a failure does not stop the next one.
     pub commands: &'a [SetupCommand],
     /// Where.
     pub workdir: &'a ContainerPath,
     /// The exec user.
     pub user: Ids,
-    /// Variables of its commands.
+    /// Variables of the exec user's commands.
     pub user_env: &'a BTreeMap<String, String>,
-    /// Variables of those of root.
+    /// Variables of root's commands.
     pub root_env: &'a BTreeMap<String, String>,
-    /// Time for each.
+    /// Time limit of each command.
     pub timeout: Duration,
     /// When the time of all is over.
     pub deadline: Instant,
     /// Time between TERM and KILL.
     pub grace: Duration,
-    /// Ends the command that runs, and all that would follow.
+    /// Ends the running command, and prevents the next ones.
     pub cancel: CancellationToken,
-    /// Gets what they print, as they print it.
+    /// Receives their output while they run.
     pub live: Option<mpsc::Sender<Chunk>>,
 }
 
 impl<'a> Setup<'a> {
-    /// Commands in the work directory.
+    /// Creates settings for commands in the work directory.
     #[must_use]
     pub fn at(context: &'a StepContext, commands: &'a [SetupCommand]) -> Self {
         Self {
@@ -110,7 +110,7 @@ fn summary(items: Vec<ReportItem>) -> StepReport {
     )
 }
 
-/// One command, and its alternative where it failed. The item's fields are those of the one that ran last.
+/// Runs a command, and its alternative if it fails. The item has the fields of the one that ran last.
 async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand) -> ReportItem {
     let first = Attempt::run(inside, setup, &command.command, command.as_root).await;
     let item = match &command.alternative {
@@ -124,7 +124,7 @@ async fn tracked(inside: &ExecTarget, setup: &Setup<'_>, command: &SetupCommand)
     item.with("hint", command.hint)
 }
 
-/// A command that was run, unless it was not.
+/// A command and its result, if it ran.
 struct Attempt<'a> {
     command: &'a Command,
     output: Option<ExecOutput>,
@@ -144,7 +144,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// It ran and did not end well, so that another command may do better. A cancel is meant for that, too.
+    /// Whether it ran and failed, so that the alternative may succeed. A cancelled command has none.
     fn failed_by_itself(&self) -> bool {
         self.output.is_some() && self.failure.as_ref().is_some_and(|it| *it != StepError::cancelled())
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_does_not_stop_the_next_and_says_its_reason() {
+    async fn a_failure_does_not_stop_the_next_command_and_is_reported_with_its_reason() {
         let trial = Trial::new().await;
         let failing = "echo out; echo 'cannot reach https://me:hunter2@host/x' >&2; exit 3";
         let step = ran(&trial, &[command(failing), command("pwd >here")]).await;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_hint_that_fails_gives_way_to_its_alternative_and_the_item_says_which_ran() {
+    async fn a_failed_hint_is_replaced_by_its_alternative_and_the_item_names_the_one_that_ran() {
         let trial = Trial::new().await;
         let step = ran(&trial, &[hint("exit 4", "echo second"), hint("echo first", "touch other")]).await;
         assert_eq!(step.status, Status::Success, "{step:#?}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_outlasts_its_time_is_ended_and_what_has_none_left_is_not_begun() {
+    async fn a_command_ends_after_its_timeout_and_does_not_start_without_time_left() {
         let mut trial = Trial::new().await;
         trial.context.timeout = Duration::from_millis(300);
         let step = ran(&trial, &[hint("sleep 100", "echo quick")]).await;
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cancelled_call_ends_what_runs_and_begins_nothing_more() {
+    async fn a_cancelled_call_ends_the_running_command_and_starts_no_other() {
         let trial = Trial::new().await;
         let canceller = trial.context.cancel.clone();
         trial.write("workspace/cancel.sh", "echo begun; sleep 100");

@@ -1,4 +1,4 @@
-//! Keys for ssh.
+//! SSH keys.
 
 use std::fmt;
 use std::path::Path;
@@ -12,17 +12,17 @@ use crate::{ReportItem, Status, StepContext, StepReport, backup, secret_files};
 
 const STEP: &str = "forward_ssh";
 
-/// What is no key, whatever a pattern says: who may come in here is nobody's business there, and the hosts that are
-/// known are chosen one by one.
+/// Files that are never keys, whatever a pattern matches: access to the host is private, and known hosts are
+/// selected one by one.
 const NO_KEYS: &[&str] =
     &["authorized_keys", "authorized_keys2", "known_hosts", "known_hosts.old", "environment", "rc"];
 
-/// Why no keys go in.
+/// Why no keys are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SshSkipReason {
     /// They were not requested.
     NotRequested,
-    /// None of the host's matches.
+    /// No key of the host matches.
     NoKeys,
 }
 
@@ -35,21 +35,21 @@ impl fmt::Display for SshSkipReason {
     }
 }
 
-/// The entry of a container that gets no keys.
+/// The report of a container without keys.
 #[must_use]
 pub fn skipped(why: SshSkipReason) -> StepReport {
     StepReport::skipped(STEP, why.to_string())
 }
 
-/// Reads the keys of the person's `~/.ssh` that the patterns name, and its `config`. Keys may be encrypted; what is
-/// read is not looked into.
+/// Reads the keys of the user's `~/.ssh` that match the patterns, and its `config`. Keys may be encrypted; their
+/// content is not parsed.
 #[must_use]
 pub fn read(dir: &Path, patterns: &PatternSet) -> SecretFiles {
     SecretFiles::read(dir, |name| name == "config" || patterns.matches(name) && !NO_KEYS.contains(&name))
 }
 
-/// The lines of a key by which it is known when it lies somewhere: without its frame and, of several, without the first,
-/// which is the same in all keys of a kind.
+/// Returns the lines by which a key is recognised in a file: without the frame and, of several lines, without the
+/// first, which all keys of a kind share.
 #[must_use]
 pub fn key_lines(key: &Secret) -> Vec<Secret> {
     let lines = key.reveal().split(|it| matches!(it, b'\n' | b'\r')).map(<[u8]>::trim_ascii);
@@ -58,7 +58,7 @@ pub fn key_lines(key: &Secret) -> Vec<Secret> {
     known.iter().map(|it| Secret::new(it.to_vec())).collect()
 }
 
-/// Puts keys, and lines for `known_hosts`, where `~/.ssh` then leads. A `.ssh` that the image has is kept as `.ssh.orig`.
+/// Writes keys, and lines for `known_hosts`, where `~/.ssh` then links to. Renames an existing `.ssh` to `.ssh.orig`.
 pub async fn forward(context: &StepContext, keys: &SecretFiles, known_hosts: &[u8]) -> StepReport {
     let begun = Instant::now();
     if keys.is_empty() {
@@ -89,7 +89,7 @@ async fn step(context: &StepContext, keys: &SecretFiles, files: &[(String, Secre
     StepReport::of_items(STEP, detail, probe, items)
 }
 
-/// Makes `~/.ssh` lead to the tmpfs.
+/// Makes `~/.ssh` a link to the tmpfs.
 async fn linked(context: &StepContext) -> Result<ContainerPath, String> {
     let at = context.home.join(".ssh").map_err(|it| it.to_string())?;
     let target = ContainerPath::parse("/.coracle/run/ssh").expect("a plain path");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_patterns_name_keys_and_nothing_else_is_one() {
+    fn the_patterns_select_keys_and_never_other_files() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["id_ed25519", "id_ed25519.pub", "work", "config", "known_hosts", "authorized_keys", "rc"] {
             std::fs::write(dir.path().join(name), name).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_known_by_the_lines_that_others_of_its_kind_have_not() {
+    fn a_key_is_recognised_by_lines_that_others_of_its_kind_lack() {
         let lines = |key: &str| key_lines(&Secret::from(key));
         assert_eq!(
             lines("-----BEGIN X-----\nb3BlbnNzaC1rZXk\nabcd\r\nefgh\n-----END X-----\n"),

@@ -1,4 +1,4 @@
-//! Why a part of a step did not work.
+//! Why an item of a step failed.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use coracle_types::Error;
 
 use crate::ReportItem;
 
-/// A reason for the report: the container is there all the same.
+/// A reason for the report. The container is usable all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepError {
-    /// A code of the reference of errors.
+    /// An error code, as in the reference.
     pub(crate) code: Option<&'static str>,
     pub(crate) error: String,
 }
@@ -20,7 +20,7 @@ impl StepError {
         Self { code: Some(code), error: error.into() }
     }
 
-    /// A reason that has no code.
+    /// A reason without a code.
     pub(crate) fn plain(error: impl Into<String>) -> Self {
         Self { code: None, error: error.into() }
     }
@@ -33,7 +33,7 @@ impl StepError {
         Self::plain("no time was left for it")
     }
 
-    /// A part that failed for this reason.
+    /// Builds an item that failed for this reason.
     pub(crate) fn into_item(self, name: impl Into<String>) -> ReportItem {
         let item = ReportItem::failed(name, self.error);
         ReportItem { code: self.code.map(Into::into), ..item }

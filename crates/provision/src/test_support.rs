@@ -1,4 +1,4 @@
-//! A place to try steps in: a container of the fake, whose commands are programs of this machine.
+//! A fake container for tests of steps; its commands are programs of the host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StepContext;
 
-/// A running container, and the place that it is.
+/// A running container and its directory.
 pub(crate) struct Trial {
     pub(crate) fake: FakeRuntime,
     pub(crate) id: ContainerId,
@@ -40,7 +40,7 @@ impl Trial {
             workdir: path("/workspace"),
             bound: false,
             rootless: false,
-            // A program of this machine sees its files: of those that it may touch, the home is one.
+            // Programs of the host see the host's files, so the home is below the container's root.
             user_env: BTreeMap::from([("HOME".to_owned(), home)]),
             root_env: BTreeMap::new(),
             clone_timeout: Duration::from_secs(60),
@@ -52,7 +52,7 @@ impl Trial {
         Self { fake, id, context, root }
     }
 
-    /// A repository with these files, at that URL for the git inside.
+    /// Creates a repository with these files, at that URL for git inside.
     pub(crate) async fn remote(&mut self, name: &str, files: &[(&str, &str)]) -> GitUrl {
         let dir = format!("remotes/{name}");
         for (file, text) in files {
@@ -70,7 +70,7 @@ impl Trial {
         GitUrl::parse(&format!("https://git.test/{name}"), GitRules::default()).unwrap()
     }
 
-    /// What is in a file of the container.
+    /// Reads a file of the container.
     pub(crate) fn read(&self, path: &str) -> String {
         std::fs::read_to_string(self.root.join(path)).unwrap()
     }

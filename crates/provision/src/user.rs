@@ -1,4 +1,4 @@
-//! Who runs commands inside: what was asked for, and what the image knows.
+//! Resolves the exec user from the request and the image's accounts.
 
 use coracle_archive::transfer;
 use coracle_runtime::ContainerRuntime;
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// The exec user as asked for.
+/// The requested exec user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum UserRequest {
     /// Both numbers.
     Ids(Ids),
-    /// A uid whose group the image decides; the same number if it does not.
+    /// A uid. The image decides the group, which is otherwise the same number.
     Uid(u32),
-    /// A name that the image must know.
+    /// A name that the image has to contain.
     Name(String),
 }
 
-/// A text that names no user.
+/// A text that is not a user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a user: a name, a uid, or `uid:gid`", .0.escape_debug())]
 pub struct InvalidUser(String);
 
 impl UserRequest {
-    /// Reads `root`, `1000`, `1000:1000` or a name.
+    /// Parses `root`, `1000`, `1000:1000` or a name.
     ///
     /// # Errors
     /// [`InvalidUser`].
@@ -38,7 +38,7 @@ impl UserRequest {
             return Ids::parse(text).map(Self::Ids).map_err(|_| invalid());
         }
         if text.bytes().all(|it| it.is_ascii_digit()) {
-            // The highest number means none to the kernel.
+            // The kernel reserves the highest number for "no user".
             return text.parse().ok().filter(|uid| *uid != u32::MAX).map(Self::Uid).ok_or_else(invalid);
         }
         let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -76,7 +76,7 @@ struct Account {
 }
 
 impl Accounts {
-    /// Reads a passwd file. Lines that are none are passed over: the file is the image's, and not trusted.
+    /// Parses a passwd file. Invalid lines are ignored, since the image is not trusted.
     #[must_use]
     pub fn parse(passwd: &[u8]) -> Self {
         let text = String::from_utf8_lossy(passwd);
@@ -91,12 +91,12 @@ impl Accounts {
         Self(text.lines().filter_map(read).collect())
     }
 
-    /// Who that is in this image.
+    /// Resolves the request in this image.
     ///
     /// # Errors
-    /// [`Error::UserNotFound`] for a name that the image does not know.
-    pub fn resolve(&self, ask: &UserRequest) -> Result<Ids> {
-        match ask {
+    /// [`Error::UserNotFound`] for a name that the image does not contain.
+    pub fn resolve(&self, request: &UserRequest) -> Result<Ids> {
+        match request {
             UserRequest::Ids(ids) => Ok(*ids),
             UserRequest::Uid(uid) => {
                 let known = self.0.iter().find(|it| it.ids.uid == *uid);
@@ -109,20 +109,20 @@ impl Accounts {
         }
     }
 
-    /// The home of a user, where the image says one.
+    /// The home of a user, if the image has one.
     #[must_use]
     pub fn home(&self, uid: u32) -> Option<&str> {
         self.0.iter().find(|it| it.ids.uid == uid)?.home.as_deref()
     }
 }
 
-/// Larger files are no passwd files.
+/// Maximum size of a passwd file.
 const MAX_PASSWD: u64 = 1 << 20;
 
 /// Reads the users of a container, running or not.
 ///
 /// # Errors
-/// When the engine does not answer. An image without the file has no users.
+/// If the engine does not answer. An image without the file has no users.
 pub async fn accounts(runtime: &dyn ContainerRuntime, id: &ContainerId) -> Result<Accounts> {
     let cannot = |source| coracle_types::Error::Host { what: "cannot write a temporary file".into(), source };
     let dir = tempfile::tempdir().map_err(cannot)?;

@@ -1,5 +1,5 @@
-//! The exec user and the work directory, made and proven: by the guest, or without one by the engine's archive calls and a
-//! command of that user. No program of the image runs as root.
+//! Creates and verifies the exec user and the work directory: with the guest, or without one by the engine's archive
+//! calls and a command of that user. No program of the image runs as root.
 
 mod accounts_file;
 mod by_engine;
@@ -13,18 +13,18 @@ use coracle_types::{ContainerPath, Ids};
 
 use crate::{Error, Result, Status, StepReport};
 
-/// Where commands will run.
+/// The work directory.
 #[derive(Clone, Debug)]
 pub struct Workspace {
     /// Its path.
     pub path: ContainerPath,
-    /// A host directory is bound there: it is there already, and nothing of it is changed.
+    /// A host directory is mounted there, so it exists and is not changed.
     pub bound: bool,
-    /// Where anything of the host is bound: no owner is changed at or below these.
+    /// Where host directories are mounted: at or below these paths, no owner is changed.
     pub binds: Vec<ContainerPath>,
 }
 
-/// What is known of the exec user afterwards, and the report's lines about both.
+/// The exec user, and the report's entries about user and work directory.
 #[derive(Clone, Debug)]
 pub struct UserSetupReport {
     /// Name inside.
@@ -33,16 +33,16 @@ pub struct UserSetupReport {
     pub home: ContainerPath,
     /// Login shell inside.
     pub shell: ContainerPath,
-    /// The line about the user.
+    /// The entry about the user.
     pub user: StepReport,
-    /// The line about the work directory.
+    /// The entry about the work directory.
     pub workspace: StepReport,
 }
 
-/// Makes the user and the work directory, and sees both work.
+/// Creates the user and the work directory, and verifies both.
 ///
 /// # Errors
-/// Without them there is no usable container, so every failure is one.
+/// Every failure is an error, since the container is not usable.
 pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> Result<UserSetupReport> {
     match inside {
         ExecTarget::Guest(link) => by_guest(link, user, workspace).await,
@@ -50,7 +50,7 @@ pub async fn prepare(inside: &ExecTarget, user: Ids, workspace: &Workspace) -> R
     }
 }
 
-/// The guest needs nothing of the image: no shell, no tool.
+/// Uses the guest, which needs no shell and no tool of the image.
 async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<UserSetupReport> {
     let begun = Instant::now();
     let bound = workspace.binds.iter().map(ToString::to_string).collect();
@@ -69,13 +69,13 @@ async fn by_guest(link: &Link, user: Ids, workspace: &Workspace) -> Result<UserS
     prepared(user, workspace, probe, begun)
 }
 
-/// What a process of the user reported.
+/// The report of a process of the user.
 struct UserProbe<'a> {
     ids: String,
     name: String,
     home: &'a str,
     shell: &'a str,
-    /// `rw`, `ro` or `no`: to the work directory.
+    /// Access to the work directory: `rw`, `ro` or `no`.
     access: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! Bodies and headers on their way through.
+//! Forwarding of headers and bodies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::response::{Body, Rejection};
 use crate::settings::Timeouts;
 
-/// What belongs to one connection, and what tells of others: not passed on.
-const KEPT_BACK: [&str; 14] = [
+/// Headers that belong to one connection or describe other parties. They are not forwarded.
+const NOT_FORWARDED: [&str; 14] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -32,15 +32,16 @@ const KEPT_BACK: [&str; 14] = [
     "alt-svc",
 ];
 
-/// What still comes of a body that was refused is read for a while: who sends it would not hear the answer else.
-const TO_DRAIN: (u64, Duration) = (64 << 20, Duration::from_secs(5));
+/// How much of a refused body is still read, and for how long: clients that are still sending would not read the
+/// answer.
+const DRAIN_LIMIT: (u64, Duration) = (64 << 20, Duration::from_secs(5));
 
-/// Bytes that went by.
+/// Counts bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByteCounter(Arc<AtomicU64>);
 
 impl ByteCounter {
-    /// Adds some, and gives all.
+    /// Adds a number of bytes and returns the total.
     pub(crate) fn add(&self, bytes: usize) -> u64 {
         self.0.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64
     }
@@ -50,31 +51,31 @@ impl ByteCounter {
     }
 }
 
-/// Only the headers of these names.
+/// Returns only the headers of these names.
 pub(crate) fn only(headers: &HeaderMap, names: &[&'static str]) -> HeaderMap {
-    let mut kept = HeaderMap::new();
+    let mut selected = HeaderMap::new();
     for name in names.iter().copied() {
         for value in headers.get_all(name) {
-            kept.append(HeaderName::from_static(name), value.clone());
+            selected.append(HeaderName::from_static(name), value.clone());
         }
     }
-    kept
+    selected
 }
 
-/// All headers but those that stay with their connection.
+/// Returns all headers except those that belong to their connection.
 pub(crate) fn passing(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all("connection").iter().filter_map(|it| it.to_str().ok());
     let named: Vec<_> = named.flat_map(|it| it.split(',')).map(|it| it.trim().to_ascii_lowercase()).collect();
-    let mut kept = HeaderMap::new();
+    let mut forwarded = HeaderMap::new();
     for (name, value) in headers {
-        if !KEPT_BACK.contains(&name.as_str()) && !named.iter().any(|it| it == name.as_str()) {
-            kept.append(name.clone(), value.clone());
+        if !NOT_FORWARDED.contains(&name.as_str()) && !named.iter().any(|it| it == name.as_str()) {
+            forwarded.append(name.clone(), value.clone());
         }
     }
-    kept
+    forwarded
 }
 
-/// How long a body was said to be.
+/// Parses the declared length of a body.
 pub(crate) fn length(headers: &HeaderMap) -> Result<Option<u64>, Rejection> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
@@ -83,18 +84,18 @@ pub(crate) fn length(headers: &HeaderMap) -> Result<Option<u64>, Rejection> {
     length.map(Some).ok_or(Rejection::Length)
 }
 
-/// A body of at most so many bytes.
+/// Reads a body of at most `most` bytes.
 pub(crate) async fn read(request: Request<Incoming>, most: u64) -> Result<Vec<u8>, Rejection> {
-    let said = length(request.headers())?;
+    let declared = length(request.headers())?;
     let waits = request.headers().contains_key(EXPECT);
     let mut body = request.into_body();
-    if said.is_some_and(|it| it > most) {
+    if declared.is_some_and(|it| it > most) {
         if !waits {
             drain(body).await;
         }
         return Err(Rejection::TooLarge);
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(said.unwrap_or(0)).unwrap_or(0).min(64 << 10));
+    let mut bytes = Vec::with_capacity(usize::try_from(declared.unwrap_or(0)).unwrap_or(0).min(64 << 10));
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Rejection::Length)?;
         bytes.extend_from_slice(frame.data_ref().map_or(&[][..], |it| it));
@@ -106,21 +107,21 @@ pub(crate) async fn read(request: Request<Incoming>, most: u64) -> Result<Vec<u8
     Ok(bytes)
 }
 
-/// Reads what nobody wants, for a while.
+/// Reads and discards a body, within limits.
 pub(crate) async fn drain(mut body: Incoming) {
     let reading = async {
-        let mut left = TO_DRAIN.0;
+        let mut left = DRAIN_LIMIT.0;
         while let Some(Ok(frame)) = body.frame().await {
             let bytes = frame.data_ref().map_or(0, hyper::body::Bytes::len) as u64;
             let Some(rest) = left.checked_sub(bytes) else { return };
             left = rest;
         }
     };
-    let _ = timeout(TO_DRAIN.1, reading).await;
+    let _ = timeout(DRAIN_LIMIT.1, reading).await;
 }
 
-/// Sends a request and waits for the head of its answer. What went wrong is one of three words: the caller learns
-/// nothing of what lies behind the proxy.
+/// Sends a request and waits for the head of its response. An error is one of three codes, so that the caller learns
+/// nothing of the network behind the proxy.
 pub(crate) async fn sent(
     client: &HttpClient,
     request: Result<Request<Body>, HttpError>,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_with_a_connection_is_not_passed_on() {
+    fn headers_of_a_connection_are_not_forwarded() {
         let all = headers(&[
             ("content-type", "a"),
             ("x-request-id", "1"),

@@ -1,4 +1,4 @@
-//! What the connections of one proxy share, and who is at the other end of each.
+//! State that the connections of one proxy share, and the peer of each connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ pub(crate) struct ProxyInner {
     pub(crate) abuse: AuthRateLimiter,
     pub(crate) clients: Clients,
     pub(crate) resolver: Arc<dyn Resolver>,
-    /// Connections to names outside that are being made.
+    /// Limits concurrent attempts to connect to names outside.
     pub(crate) opening: Semaphore,
-    /// Connections from inside.
+    /// Limits connections from the container.
     pub(crate) places: Arc<Semaphore>,
     pub(crate) pace: Timeouts,
     pub(crate) tokens: OptionalTokenSource,
@@ -49,19 +49,19 @@ impl fmt::Debug for OptionalObserver {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) shared: Arc<ProxyInner>,
     pub(crate) net: TokenHash,
-    /// Ends what the connection began.
+    /// Cancelled when the connection closes, to end what it started.
     pub(crate) closed: CancellationToken,
 }
 
 impl Caller {
-    /// What it may do now; nothing when its token is no longer the container's.
+    /// Returns the current grants; none if the token is no longer the container's.
     pub(crate) fn grants(&self) -> Option<Arc<Grants>> {
-        self.shared.look_again();
+        self.shared.refresh_tokens();
         self.shared.grants().filter(|it| it.tokens.net.as_ref() == Some(&self.net))
     }
 
@@ -77,14 +77,14 @@ impl ProxyInner {
         self.grants.borrow().clone()
     }
 
-    /// What the container may do, if `knows` says that a token is its own.
+    /// Returns the container's grants, if `knows` accepts its token.
     pub(crate) fn knowing(&self, knows: impl Fn(&Grants) -> bool) -> Option<Arc<Grants>> {
-        self.look_again();
+        self.refresh_tokens();
         self.grants().filter(|it| knows(it))
     }
 
-    /// Takes over the container's tokens as they are now. Where they cannot be told it has none.
-    pub(crate) fn look_again(&self) {
+    /// Reads the container's tokens again. If that fails, it has none.
+    pub(crate) fn refresh_tokens(&self) {
         let Some(source) = &self.tokens.0 else { return };
         self.grants.send_if_modified(|grants| {
             let Some(now) = grants else { return false };
@@ -97,10 +97,10 @@ impl ProxyInner {
         });
     }
 
-    /// Somebody came with a bad token.
-    pub(crate) fn misused(&self) {
+    /// Counts a bad token, and closes the proxy after too many.
+    pub(crate) fn count_bad_token(&self) {
         if self.abuse.count() {
-            tracing::warn!(container = self.container, "bad tokens close the proxy for a while");
+            tracing::warn!(container = self.container, "closed the proxy for a minute after too many bad tokens");
             self.report("proxy_abuse", None);
         }
     }

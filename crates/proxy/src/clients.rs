@@ -1,4 +1,4 @@
-//! How the host speaks to those outside: to any address that the person named, or to global ones only.
+//! HTTP clients for requests to the outside: to any address that the user configured, or to public addresses only.
 
 use std::io;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::settings::Timeouts;
 
 #[derive(Debug)]
 pub(crate) struct Clients {
-    /// To wherever the person said.
+    /// For every address that is configured.
     pub(crate) any: HttpClient,
-    /// To names that lead to the internet at large, and nowhere else.
+    /// For names that resolve to public addresses only.
     pub(crate) outside: HttpClient,
 }
 

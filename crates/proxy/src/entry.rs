@@ -1,4 +1,4 @@
-//! A request on its way through: what it got, and the line and the costs that it leaves.
+//! One request on its way through the proxy: its response, its line in the log, and its costs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,26 +17,26 @@ use crate::response::{Body, BodyError, Rejection, streamed};
 use crate::scrub::Scrub;
 use crate::usage::{Usage, UsageReader};
 
-/// What became of a request that was not refused.
+/// The response to a request that was not refused.
 pub(crate) enum Accepted {
     Whole(Response<Body>),
     Passing(Box<UpstreamResponse>),
 }
 
-/// An answer of somebody else's, on its way through.
+/// A response of an upstream server, to be forwarded.
 pub(crate) struct UpstreamResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Incoming,
     pub(crate) scrub: Scrub,
-    /// Reads what it cost.
+    /// Reads the usage from it.
     pub(crate) reader: Option<UsageReader>,
-    /// Given back when it is through.
+    /// Released when the response is complete.
     pub(crate) place: Option<OwnedSemaphorePermit>,
 }
 
 impl UpstreamResponse {
-    /// Passes it on as it comes: what waits is only what may be the beginning of a key.
+    /// Forwards the response as it arrives. Only bytes that may be the start of a key are held back.
     pub(crate) fn through(self, mut entry: Entry) -> Response<Body> {
         let Self { status, headers, body, scrub, reader, place } = self;
         let mut answer = Response::new(());
@@ -80,28 +80,28 @@ impl Flow {
         }
     }
 
-    /// The head is out, so that the body ends early is all that can be told.
+    /// Ends a response whose head is already sent: the only way to report an error is to cut the body off.
     fn breaks(mut self, no: Rejection) -> Option<(Result<Bytes, BodyError>, Option<Self>)> {
         self.entry.line.code = Some(no.code());
         Some((Err(no.code().into()), None))
     }
 }
 
-/// A request that is logged when it is over, however it ends, and then costs what it costs.
+/// A request that is logged when it ends, in whatever way, and whose usage is then counted.
 pub(crate) struct Entry {
     shared: Arc<ProxyInner>,
     begun: Instant,
     pub(crate) line: RequestLogLine,
     pub(crate) sent: ByteCounter,
     reader: Option<UsageReader>,
-    /// It was asked of a provider that may take money for it.
+    /// It was sent to a provider that may charge for it.
     charged: bool,
     whole: bool,
 }
 
 impl Entry {
     pub(crate) fn new(shared: &Arc<ProxyInner>, route: &'static str) -> Self {
-        // Who goes away before there is an answer leaves this one.
+        // If the client disconnects before there is a response, this line is logged.
         let line = RequestLogLine {
             ts: now(),
             container: shared.container.clone(),

@@ -1,13 +1,15 @@
-//! The proxy of one container: its way out to models, to repositories, and to names that are allowed.
+//! The proxy of one container: its access to models, to repositories, and to allowed names.
 //!
-//! A [`Proxy`] belongs to one container and listens for it alone. Each connection begins with a line that holds the
-//! container's token, put there by its guest. What a container may do is its [`Grants`](policy::Grants), replaced as a
-//! whole and looked at for each connection and each request, so that a revoked token and a removed rule count at once.
+//! A [`Proxy`] belongs to one container and listens for it alone. Each connection begins with a line that contains the
+//! container's token, which its guest adds. The permissions of a container are its [`Grants`](policy::Grants). They are
+//! replaced as a whole and checked for each connection and each request, so that a revoked token and a removed rule
+//! take effect at once.
 //!
 //! **Invariant:** without grants, or without a token in them, nothing is allowed.
-//! **Invariant:** no key goes in: it is added on the way out, and taken out of what comes back.
-//! **Invariant:** a program inside learns no address of a provider, and nothing is sent anywhere before that was decided.
-//! **Invariant:** costs are counted here, whatever a program inside reports.
+//! **Invariant:** keys never enter the container: they are added to requests, and removed from responses.
+//! **Invariant:** programs in the container never see the address of a provider, and nothing is sent before the
+//! policy allowed it.
+//! **Invariant:** usage is counted here, whatever a program in the container reports.
 //!
 //! ```
 //! use coracle_proxy::policy::{EgressPolicy, Grants, Tokens};
@@ -18,7 +20,7 @@
 //!
 //! # fn main() -> Result<(), Failure> {
 //! let proxy = Proxy::new(ProxySettings::new("web"))?;
-//! let token = fresh_token(); // the container gets it, the host keeps its hash
+//! let token = fresh_token(); // the container gets it, the host stores its hash
 //! let net = Some(TokenHash::from_token(token.reveal()));
 //! let mut grants = Grants::new(ProfileName::parse("default")?, Tokens { net, ..Tokens::default() });
 //! grants.egress = Some(EgressPolicy::parse(&["crates", "example.com:443"])?);
@@ -56,7 +58,7 @@ mod settings;
 pub mod token;
 mod usage;
 
-/// Where a proxy takes connections: sockets, an address, or a guest's link.
+/// The listeners of a proxy: sockets, an address, or the connection to a guest.
 pub mod listen {
     pub use crate::listener::ProxyListener;
     pub use crate::listeners_inside::Listeners;

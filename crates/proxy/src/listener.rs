@@ -1,4 +1,4 @@
-//! Where the proxy of one container listens: at sockets that it sees, or at an address of a network that is its alone.
+//! Listens for one container: at sockets that are mounted in it, or at an address on its private network.
 
 use std::fs::Permissions;
 use std::future::poll_fn;
@@ -19,27 +19,28 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::private_subnet::PrivateSubnet;
 use crate::proxy::{Port, Proxy};
 
-/// Their names, as the container's guest knows them.
+/// The names of the sockets, which the guest expects.
 const SOCKETS: [(&str, Port); 2] = [("api.sock", Port::Api), ("egress.sock", Port::Egress)];
 
-/// Between two tries to accept when there are no descriptors.
+/// Pause between attempts to accept when no file descriptors are left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A proxy that listens. When it is dropped nobody listens any more, and every connection is closed.
+/// A listening proxy. Dropping it closes the listeners and every connection.
 #[derive(Debug)]
 pub struct ProxyListener {
     sockets: Vec<PathBuf>,
-    /// Free when this is dropped, and not only when a task has seen it: who comes next takes the same.
+    /// Held here, so that the ports are free as soon as this is dropped and not when a task ends: the next process
+    /// uses them.
     _ports: Vec<Arc<TcpListener>>,
     _stop: DropGuard,
 }
 
 impl ProxyListener {
-    /// Listens at `api.sock` and `egress.sock` in a directory that is the container's and this user's alone (0700). Sockets
-    /// that are left there from before are replaced.
+    /// Listens at `api.sock` and `egress.sock` in a directory that only the container and this user can open (0700).
+    /// Replaces sockets of an earlier process.
     ///
     /// # Errors
-    /// When no socket can be made there: the directory may be open to others, or, outside Linux, its path too long.
+    /// If a socket cannot be created: the directory may be open to others, or, outside Linux, its path too long.
     pub fn open(proxy: &Proxy, dir: &Path) -> io::Result<Self> {
         if std::fs::metadata(dir)?.permissions().mode() & 0o077 != 0 {
             return Err(io::Error::other("the directory of the proxy's sockets is open to others"));
@@ -65,12 +66,12 @@ impl ProxyListener {
         Ok(Self { sockets, _ports: Vec::new(), _stop: stop.drop_guard() })
     }
 
-    /// Listens at this host's address on a network, for models and repositories and then for names outside: at those ports
-    /// if they are free, else at others. Answers where. Who is not the network's container is not listened to, so that
-    /// nobody else can try tokens until the listener closes.
+    /// Listens at the host's address on a network, for models and repositories, and for names outside: at the given
+    /// ports if they are free, else at others, and returns both addresses. Connections of any other peer than the
+    /// network's container are closed, so that nothing else can try tokens until the proxy closes.
     ///
     /// # Errors
-    /// When the address is none of this host's, or is all of them.
+    /// If the address is not one of the host's, or is the unspecified address.
     pub fn at(proxy: &Proxy, between: PrivateSubnet, ports: Option<[u16; 2]>) -> io::Result<(Self, [SocketAddr; 2])> {
         let ip = between.gateway;
         if ip.is_unspecified() {
@@ -105,8 +106,8 @@ impl ProxyListener {
     }
 }
 
-/// A socket in a directory, however long its path is: the address of a socket has room for 107 bytes, and Linux resolves
-/// a descriptor in it.
+/// Binds a socket in a directory with a path of any length: the address of a socket has room for 107 bytes, and Linux
+/// resolves a descriptor in it.
 fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
     if !cfg!(target_os = "linux") {
         return UnixListener::bind(dir.join(name));
@@ -115,7 +116,7 @@ fn bind_in(dir: &Path, name: &str) -> io::Result<UnixListener> {
     UnixListener::bind(format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()))
 }
 
-/// The next connection. Nobody keeps the port by waiting for one.
+/// Accepts the next connection. Holds no reference while it waits, so that the port can be freed.
 async fn accepted(listener: &Weak<TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     poll_fn(|cx| match listener.upgrade() {
         Some(listener) => listener.poll_accept(cx),
@@ -132,7 +133,7 @@ impl Drop for ProxyListener {
     }
 }
 
-/// Connections end with it: the set aborts what is in it.
+/// Serves connections until it is dropped: the set then aborts their tasks.
 async fn accept<S>(proxy: Proxy, port: Port, next: impl AsyncFn() -> io::Result<S>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -141,7 +142,7 @@ where
     loop {
         while served.try_join_next().is_some() {}
         match next().await {
-            // Closed at once: who tries tokens learns nothing more.
+            // Closed without an answer, so that a client that tries tokens learns nothing.
             Ok(_) if proxy.0.abuse.is_closed() => {}
             Ok(stream) => {
                 let proxy = proxy.clone();
@@ -163,19 +164,19 @@ mod tests {
     use crate::policy::{Grants, Tokens};
     use crate::settings::ProxySettings;
 
-    /// What is heard by whoever tries a token from that address.
-    async fn tried(from: [u8; 4], at: SocketAddr) -> String {
+    /// Returns the answer to a bad token from that address.
+    async fn answer_to_bad_token(from: [u8; 4], at: SocketAddr) -> String {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
         let Ok(mut stream) = socket.connect(at).await else { return String::new() };
         let _ = stream.write_all(b"CORACLE/1 guess\nGET /proxy/v1/health HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard).await;
-        String::from_utf8(heard).unwrap()
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received).await;
+        String::from_utf8(received).unwrap()
     }
 
     #[tokio::test]
-    async fn who_is_not_the_networks_container_cannot_close_its_proxy() {
+    async fn only_the_networks_container_can_close_its_proxy() {
         let proxy = Proxy::new(ProxySettings::new("k")).unwrap();
         proxy.grant(Some(Grants::new(ProfileName::parse("default").unwrap(), Tokens::default())));
         let between = PrivateSubnet { gateway: [127, 0, 0, 1].into(), subnet: "127.0.0.0/30".parse().unwrap() };
@@ -183,10 +184,13 @@ mod tests {
         for _ in 0..25 {
             // A program of this host, and a container of another network.
             for stranger in [[127, 0, 0, 1], [127, 0, 0, 9]] {
-                assert_eq!(tried(stranger, at).await, "");
+                assert_eq!(answer_to_bad_token(stranger, at).await, "");
             }
         }
         assert!(!proxy.0.abuse.is_closed());
-        assert!(tried([127, 0, 0, 2], at).await.contains("token_invalid"), "the container is heard");
+        assert!(
+            answer_to_bad_token([127, 0, 0, 2], at).await.contains("token_invalid"),
+            "the container gets an answer"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Connections of one container by the link to its guest: nobody listens, so nobody else can come.
+//! Serves the connections of one container over the channel to its guest. There is no socket that another program
+//! could use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +12,27 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::proxy::{Port, Proxy};
 
-/// The ports, as the container's guest knows them.
+/// The ports, as the guest knows them.
 const PORTS: [(u16, Port); 2] = [(API_PORT, Port::Api), (EGRESS_PORT, Port::Egress)];
 
-/// Channels of each port that wait for a connection: programs open some at once.
+/// Number of channels per port that wait for a connection, since programs open several at once.
 const WAITING: usize = 6;
 
-/// Connections of each port at once, with those that are waited for. The link has channels for other things, too.
+/// Maximum number of connections per port, including waiting channels. The guest's link has other channels too.
 const MOST: usize = 64;
 
-/// Between two looks for a link, and for the end of a time in which nobody is listened to.
+/// Interval of checks for a new link, and for the end of a closed minute.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A proxy that is reached by a link. When it is dropped it is no more, and every connection is closed.
+/// A proxy that is reached through the guest's link. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct Listeners {
     _stop: DropGuard,
 }
 
 impl Listeners {
-    /// Takes what programs connect to. A link that breaks ends all of them; the next one, which somebody else makes, is
-    /// used as soon as it is there.
+    /// Serves connections of programs in the container. A broken link closes all of them. The next link, which another
+    /// task opens, is used as soon as it exists.
     #[must_use]
     pub fn open(proxy: &Proxy, link: &Link) -> Self {
         let stop = CancellationToken::new();
@@ -47,20 +48,20 @@ impl Listeners {
     }
 }
 
-/// One connection after the other; they end with it.
+/// Serves one connection after another.
 async fn take((proxy, link): (Proxy, Link), (number, port): (u16, Port), places: Arc<Semaphore>) {
     let mut served = JoinSet::new();
     while let Ok(place) = places.clone().acquire_owned().await {
         while served.try_join_next().is_some() {}
         let closed = proxy.0.abuse.is_closed();
         match if closed { Ok(None) } else { link.outlet(number).await } {
-            // Closed at once: who tries tokens learns nothing more.
+            // Closed without an answer, so that a client that tries tokens learns nothing.
             Ok(Some(_)) if proxy.0.abuse.is_closed() => {}
             Ok(Some(stream)) => {
                 let (proxy, over) = (proxy.clone(), stream.over());
                 served.spawn(async move {
                     proxy.serve(port, stream).await;
-                    // Its program may be slow to go, and has its channel until then.
+                    // The program may take a while to close its side, and uses the channel until then.
                     over.cancelled().await;
                     drop(place);
                 });

@@ -1,4 +1,4 @@
-//! The routes to models: whoever asks has no key, and gets none.
+//! The routes to models. Clients have no key and never get one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,8 @@ use crate::response::{Rejection, whole};
 use crate::scrub::Scrub;
 use crate::usage::UsageReader;
 
-/// What travels to a provider. `accept-encoding` is ours: what is compressed cannot be metered.
+/// Headers that are forwarded to a provider. `accept-encoding` is set by the proxy, which cannot meter compressed
+/// responses.
 const REQUEST: [&str; 6] =
     ["content-type", "accept", "openai-beta", "anthropic-version", "anthropic-beta", "idempotency-key"];
 
@@ -27,21 +28,21 @@ const REQUEST: [&str; 6] =
 pub(crate) enum ModelRequest {
     Chat,
     Embeddings,
-    /// `OpenAI`'s newer form of a conversation.
+    /// `OpenAI`'s newer conversation API.
     Responses,
     Messages,
-    /// The size of a conversation in tokens.
+    /// Counts the tokens of a conversation.
     CountTokens,
     Models,
-    /// Google's form, whole.
+    /// Google's API, with the whole answer at once.
     Generate,
-    /// The same as it comes.
+    /// Google's API, with the answer as a stream.
     StreamGenerate,
-    /// The size of the same in tokens.
+    /// Google's API to count tokens.
     CountGenerate,
 }
 
-/// Google's methods, behind the name of a model.
+/// Google's methods, which follow the name of a model.
 const METHODS: [(&str, ModelRequest); 3] = [
     ("generateContent", ModelRequest::Generate),
     ("streamGenerateContent", ModelRequest::StreamGenerate),
@@ -61,7 +62,7 @@ impl ModelRequest {
         }
     }
 
-    /// A request in Google's form, by what stands behind `models/`.
+    /// Parses a request of Google's API by the part of the path behind `models/`.
     pub(crate) fn parse_method(method: &Method, path: &str) -> Option<Self> {
         let (model, name) = path.split_once(':')?;
         let found = METHODS.iter().find(|it| it.0 == name)?;
@@ -82,17 +83,17 @@ impl ModelRequest {
         }
     }
 
-    /// Whether the model stands in the address.
+    /// Whether the URL contains the model.
     fn is_google(self) -> bool {
         METHODS.iter().any(|it| it.1 == self)
     }
 
-    /// Whether a model works for it.
+    /// Whether the provider may charge for it.
     fn costs(self) -> bool {
         !matches!(self, Self::Models | Self::CountTokens | Self::CountGenerate)
     }
 
-    /// Whether a provider of that kind has it.
+    /// Whether a provider of that kind supports it.
     pub(crate) fn suits(self, kind: ProviderKind) -> bool {
         match kind {
             ProviderKind::OpenAi => matches!(self, Self::Chat | Self::Embeddings | Self::Responses | Self::Models),
@@ -104,21 +105,21 @@ impl ModelRequest {
     }
 }
 
-/// Passes a request on, if it may be.
+/// Forwards a request, if the grants allow it.
 pub(crate) async fn pass(
     shared: &ProxyInner,
     grants: &Grants,
-    asked: ModelRequest,
+    wanted: ModelRequest,
     request: Request<Incoming>,
     entry: &mut Entry,
 ) -> Result<Accepted, Rejection> {
     let provider = grants.provider.as_ref().ok_or(Rejection::Unprovided)?;
     let mut headers = body::only(request.headers(), &REQUEST);
     let named = request.uri().path().rsplit('/').next().and_then(|it| it.split_once(':')).map(|it| it.0.to_owned());
-    let named = named.filter(|_| asked.is_google());
-    let sends = if asked == ModelRequest::Models { Vec::new() } else { body::read(request, grants.max_body).await? };
+    let named = named.filter(|_| wanted.is_google());
+    let sends = if wanted == ModelRequest::Models { Vec::new() } else { body::read(request, grants.max_body).await? };
     entry.line.bytes_in = sends.len() as u64;
-    if asked != ModelRequest::Models {
+    if wanted != ModelRequest::Models {
         let model = match &named {
             Some(model) => unnamed(&sends).map(|()| model.clone()),
             None => model_of(&sends),
@@ -130,7 +131,7 @@ pub(crate) async fn pass(
     }
     shared.meter.admit().map_err(Rejection::Rate)?;
     let place = shared.meter.place().await;
-    if asked.costs() && shared.meter.metered().exhausts(&grants.budget) {
+    if wanted.costs() && shared.meter.metered().exhausts(&grants.budget) {
         return Err(Rejection::Budget);
     }
     let key = provider.key.key().await.ok_or(Rejection::NoKey)?;
@@ -140,12 +141,12 @@ pub(crate) async fn pass(
         }
     }
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    authorize(&mut headers, (provider.kind, asked), &key)?;
+    authorize(&mut headers, (provider.kind, wanted), &key)?;
     let method = if sends.is_empty() { Method::GET } else { Method::POST };
-    let url = address(provider, asked, named.as_deref());
+    let url = address(provider, wanted, named.as_deref());
     let request = coracle_http::request(method, &url, headers, whole(sends));
-    if asked.costs() {
-        // From here on it may cost.
+    if wanted.costs() {
+        // From here on the provider may charge for it.
         entry.charge();
     }
     let response = match body::sent(&shared.clients.any, request, shared.pace).await {
@@ -175,19 +176,19 @@ pub(crate) async fn pass(
         }
     }
     let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok()).map(str::to_owned);
-    let reader = (asked.costs() && status.is_success()).then(|| UsageReader::new(kind.as_deref()));
+    let reader = (wanted.costs() && status.is_success()).then(|| UsageReader::new(kind.as_deref()));
     Ok(Accepted::Passing(Box::new(UpstreamResponse { status, headers, body, scrub, reader, place })))
 }
 
 fn authorize(
     headers: &mut HeaderMap,
-    (kind, asked): (ProviderKind, ModelRequest),
+    (kind, wanted): (ProviderKind, ModelRequest),
     key: &Secret,
 ) -> Result<(), Rejection> {
     let name = match kind {
         ProviderKind::OpenAi => AUTHORIZATION,
-        // It takes requests of the other kind with a bearer.
-        ProviderKind::Anthropic if asked == ModelRequest::Chat => AUTHORIZATION,
+        // Anthropic accepts requests of OpenAI's form with a bearer token.
+        ProviderKind::Anthropic if wanted == ModelRequest::Chat => AUTHORIZATION,
         ProviderKind::Anthropic => HeaderName::from_static("x-api-key"),
         ProviderKind::Google => HeaderName::from_static("x-goog-api-key"),
     };
@@ -199,23 +200,23 @@ fn authorize(
     Ok(())
 }
 
-fn address(provider: &ProviderConfig, asked: ModelRequest, model: Option<&str>) -> Url {
+fn address(provider: &ProviderConfig, wanted: ModelRequest, model: Option<&str>) -> Url {
     let mut url = provider.base.clone();
-    let route = model.map_or_else(|| asked.route().to_owned(), |it| format!("models/{it}:{}", asked.route()));
+    let route = model.map_or_else(|| wanted.route().to_owned(), |it| format!("models/{it}:{}", wanted.route()));
     let path = format!("{}/{route}", url.path().trim_end_matches('/'));
     url.set_path(&path);
-    // Else it would answer with one array.
-    url.set_query((asked == ModelRequest::StreamGenerate).then_some("alt=sse"));
+    // Without it Google answers with one array instead of a stream.
+    url.set_query((wanted == ModelRequest::StreamGenerate).then_some("alt=sse"));
     url
 }
 
-/// A name that is one part of an address, as it stands.
+/// Whether a name is a single path segment that needs no escaping.
 fn is_model(name: &str) -> bool {
     let part = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= 128 && !name.starts_with('.') && name.bytes().all(part)
 }
 
-/// A body beside an address that names the model: another name in it could be taken in its place.
+/// Fails if the URL names the model and the body names one too, which the provider could use instead.
 fn unnamed(body: &[u8]) -> Result<(), Rejection> {
     let odd = Rejection::Request("The body is no JSON object, or names a `model` beside that of the address.");
     match serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(body) {
@@ -224,7 +225,7 @@ fn unnamed(body: &[u8]) -> Result<(), Rejection> {
     }
 }
 
-/// The model that a body names, which it has to do once and in one way: who reads it behind us must find the same.
+/// Returns the model in a body. It has to be named exactly once, so that the provider reads the same one.
 fn model_of(body: &[u8]) -> Result<String, Rejection> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let odd = |_| Rejection::Request("The body is no JSON object that names one `model`.");
@@ -247,7 +248,7 @@ impl<'de> Visitor<'de> for Top {
         while let Some(key) = map.next_key::<String>()? {
             match &*key {
                 "model" if model.is_none() => model = Some(map.next_value()?),
-                // Some readers take `Model` for it.
+                // Some parsers accept `Model` as well.
                 key if key.eq_ignore_ascii_case("model") => return Err(A::Error::duplicate_field("model")),
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_google_names_a_model_and_its_body_none() {
+    fn a_google_url_names_a_model_and_its_body_none() {
         let parse = |path: &str| ModelRequest::parse_method(&Method::POST, path);
         assert_eq!(parse("gemini-2.5-pro:streamGenerateContent"), Some(ModelRequest::StreamGenerate));
         for odd in

@@ -1,4 +1,4 @@
-//! One line for each request, without a body, a header, a token, a key or a query; and what the person should see.
+//! One log line per request, without body, headers, tokens, keys or query; and events for the user.
 
 use std::io;
 use std::path::Path;
@@ -8,16 +8,16 @@ use coracle_host::rotating_log::RotatingLog;
 use coracle_types::is_deceptive;
 use serde::Serialize;
 
-/// A file of more bytes is put aside.
+/// Size at which a log file is rotated.
 const ROTATED_AT: u64 = 16 << 20;
 
-/// Files put aside that are kept.
-const KEPT: u32 = 1;
+/// Number of rotated files to keep.
+const ROTATED_FILES: u32 = 1;
 
-/// Characters of a text that came from inside, at most.
+/// Maximum length in characters of a text from the container.
 const LONGEST: usize = 256;
 
-/// A request, as it is logged.
+/// A logged request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct RequestLogLine {
     pub(crate) ts: String,
@@ -36,28 +36,28 @@ pub(crate) struct RequestLogLine {
     pub(crate) policy_generation: u64,
 }
 
-/// What the person should see: a refusal, or misuse.
+/// An event for the user: a refusal, or too many bad tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProxyEvent {
     /// `host_not_allowed`, `proxy_abuse`, …
     pub code: &'static str,
-    /// Which container's proxy.
+    /// The container of the proxy.
     pub container: String,
-    /// What was tried, if it has a name, with its port.
+    /// The destination with its port, if it has a name.
     pub target: Option<String>,
-    /// The policy that was in force.
+    /// The version of the policy.
     pub policy_generation: u64,
 }
 
-/// Where lines go. Proxies of several processes write the same file.
+/// The log file. Proxies of several processes append to the same file.
 #[derive(Debug)]
 pub(crate) struct ProxyLog(Option<RotatingLog>);
 
 impl ProxyLog {
     /// # Errors
-    /// When the file cannot be opened: no request goes unlogged.
+    /// If the file cannot be opened: no request may remain unlogged.
     pub(crate) fn open(path: Option<&Path>) -> io::Result<Self> {
-        let log = path.map(|path| RotatingLog::new(path.to_owned(), ROTATED_AT, KEPT));
+        let log = path.map(|path| RotatingLog::new(path.to_owned(), ROTATED_AT, ROTATED_FILES));
         log.as_ref().map(RotatingLog::open).transpose()?;
         Ok(Self(log))
     }
@@ -67,22 +67,22 @@ impl ProxyLog {
         let Ok(mut bytes) = serde_json::to_vec(line) else { return };
         bytes.push(b'\n');
         if let Err(err) = log.append(&bytes) {
-            tracing::warn!(%err, "the proxy's log cannot be written");
+            tracing::warn!(%err, "cannot write the proxy's log");
         }
     }
 }
 
-/// A text that came from inside, fit for a log.
+/// Makes a text from the container safe for a log.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(LONGEST).map(|it| if is_deceptive(it) { '\u{fffd}' } else { it }).collect()
 }
 
-/// Now, as logs write it.
+/// Returns the current time as in logs.
 pub(crate) fn now() -> String {
     jiff::Timestamp::now().to_string()
 }
 
-/// Whole milliseconds since then.
+/// Returns the elapsed whole milliseconds.
 pub(crate) fn ms_since(begun: Instant) -> u64 {
     u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_added_and_a_long_file_is_put_aside() {
+    fn lines_are_appended_and_a_long_file_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("proxy.jsonl");
         let line = |route| RequestLogLine { route, status: 200, ..RequestLogLine::default() };

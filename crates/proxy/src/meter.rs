@@ -1,4 +1,4 @@
-//! What a container spent, counted where it cannot count itself, and how much it may.
+//! Counts a container's usage of models outside of the container, and applies its budget.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,34 +11,35 @@ use tokio::time::Instant;
 use crate::policy::Budget;
 use crate::usage::Usage;
 
-/// The proxy's own totals. They, and not what a worker says, decide about a budget.
+/// The proxy's own totals. Budgets use them, not what a worker reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UsageTotals {
-    /// Model requests that a provider was asked.
+    /// Number of requests sent to a provider.
     pub requests: u64,
-    /// All that went in, from a cache or not.
+    /// Input tokens, cached or not.
     pub input_tokens: u64,
-    /// What came out.
+    /// Output tokens.
     pub output_tokens: u64,
-    /// The part of the input that came from a cache.
+    /// Input tokens that were read from a cache.
     pub cache_read_tokens: u64,
-    /// The part of the input that was put into a cache.
+    /// Input tokens that were written to a cache.
     pub cache_creation_tokens: u64,
-    /// What the provider said that it costs; none when it never did.
+    /// The costs that the provider reported; none if it reported no costs.
     pub cost_usd: Option<f64>,
-    /// Requests whose provider gave no numbers, or was not heard to the end: theirs are guessed, a token for four bytes.
+    /// Number of requests without usage from the provider, or with an incomplete response: they count one token per
+    /// four bytes.
     pub estimated: u64,
 }
 
 impl UsageTotals {
-    /// Tokens in and out together.
+    /// Input and output tokens together.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }
 
-    /// Whether nothing is left of a budget.
+    /// Whether a budget is used up.
     #[must_use]
     pub fn exhausts(&self, budget: &Budget) -> bool {
         budget.tokens.is_some_and(|it| self.tokens() >= it)
@@ -46,15 +47,15 @@ impl UsageTotals {
     }
 }
 
-/// Model requests at once; more wait.
-const AT_ONCE: usize = 16;
+/// Maximum number of concurrent requests to models; more wait.
+const MAX_CONCURRENT: usize = 16;
 
-/// Model requests in a [`MINUTE`].
+/// Maximum number of requests to models in a [`MINUTE`].
 const PER_MINUTE: usize = 600;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Bytes of a token, where nobody says how many tokens it were.
+/// Estimated bytes per token, if the provider reports no tokens.
 const BYTES_PER_TOKEN: u64 = 4;
 
 #[derive(Debug)]
@@ -65,9 +66,9 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Goes on from what was counted before.
+    /// Starts with the totals of an earlier process.
     pub(crate) fn new(already: UsageTotals) -> Self {
-        Self { total: Mutex::new(already), recent: Mutex::default(), places: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { total: Mutex::new(already), recent: Mutex::default(), places: Arc::new(Semaphore::new(MAX_CONCURRENT)) }
     }
 
     fn total(&self) -> MutexGuard<'_, UsageTotals> {
@@ -78,7 +79,7 @@ impl Meter {
         *self.total()
     }
 
-    /// Counts a request, or says in how many seconds it may come again.
+    /// Counts a request, or returns after how many seconds it may be sent again.
     pub(crate) fn admit(&self) -> Result<(), u64> {
         let now = Instant::now();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,19 +93,19 @@ impl Meter {
         Ok(())
     }
 
-    /// A place among those that run at once.
+    /// Waits until one more request may run.
     pub(crate) async fn place(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 
-    /// Adds a request that a provider was asked, and gives the tokens that it is counted with. `whole`: its answer was heard
-    /// to the end.
+    /// Adds a request that was sent to a provider, and returns the tokens that it counts as. `whole`: its response was
+    /// received completely.
     pub(crate) fn add(&self, usage: &Usage, bytes_in: u64, bytes_out: u64, whole: bool) -> u64 {
         let guess = |bytes: u64| bytes.div_ceil(BYTES_PER_TOKEN);
         let output = match usage.output {
-            Some(said) if whole => said,
-            // Who breaks off before the numbers come pays for what was sent until then.
-            said => said.unwrap_or(0).max(guess(bytes_out)),
+            Some(reported) if whole => reported,
+            // A client that disconnects before the usage arrives is charged for what was sent until then.
+            reported => reported.unwrap_or(0).max(guess(bytes_out)),
         };
         let input = usage.input.unwrap_or_else(|| guess(bytes_in));
         let mut total = self.total();
@@ -127,23 +128,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x69_what_is_not_said_or_not_heard_to_its_end_is_guessed_and_never_free() {
+    fn x69_missing_or_incomplete_usage_is_estimated_and_never_free() {
         let meter = Meter::new(UsageTotals { input_tokens: 100, ..UsageTotals::default() });
-        let said = Usage { input: Some(10), output: Some(5), ..Usage::default() };
-        assert_eq!(meter.add(&said, 4000, 4000, true), 15);
+        let reported = Usage { input: Some(10), output: Some(5), ..Usage::default() };
+        assert_eq!(meter.add(&reported, 4000, 4000, true), 15);
         assert_eq!(meter.add(&Usage::default(), 400, 80, true), 120);
-        assert_eq!(meter.add(&Usage { output: Some(1), ..said }, 400, 80, false), 30);
+        assert_eq!(meter.add(&Usage { output: Some(1), ..reported }, 400, 80, false), 30);
         let total = meter.metered();
         assert_eq!((total.requests, total.input_tokens, total.output_tokens, total.estimated), (3, 220, 45, 2));
         let budget = |tokens| Budget { tokens: Some(tokens), cost_usd: None };
         assert!(total.exhausts(&budget(265)) && !total.exhausts(&budget(266)) && !total.exhausts(&Budget::default()));
         let priced = UsageTotals { cost_usd: Some(1.5), ..total };
         assert!(priced.exhausts(&Budget { tokens: None, cost_usd: Some(1.5) }));
-        assert!(total.exhausts(&Budget { tokens: None, cost_usd: Some(0.0) }), "nothing may be spent");
+        assert!(total.exhausts(&Budget { tokens: None, cost_usd: Some(0.0) }), "the budget is zero");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_a_minute_and_then_again() {
+    async fn requests_per_minute_are_limited() {
         let meter = Meter::new(UsageTotals::default());
         assert!((0..PER_MINUTE).all(|_| meter.admit().is_ok()));
         tokio::time::advance(Duration::from_secs(20)).await;

@@ -22,7 +22,7 @@ use crate::settings::ProxySettings;
 use crate::token::{Scope, TokenHash};
 use crate::{egress, proxy_header, routes};
 
-/// Where a connection leads.
+/// The kind of destinations of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
     /// Models and repositories.
@@ -31,24 +31,24 @@ pub enum Port {
     Egress,
 }
 
-/// The proxy of one container. A clone is the same proxy.
+/// The proxy of one container. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Proxy(pub(crate) Arc<ProxyInner>);
 
-/// Connections from inside at once; more wait.
-const MOST: usize = 256;
+/// Maximum number of connections from the container; more wait.
+const MAX_CONNECTIONS: usize = 256;
 
-/// Names outside that are connected to at once; more wait.
+/// Maximum number of concurrent attempts to connect to names outside; more wait.
 const OPENING: usize = 16;
 
-/// Bytes of a request's head, at most.
+/// Maximum size of a request's head.
 const MAX_HEAD: usize = 64 << 10;
 
 impl Proxy {
-    /// A proxy that denies all until it is given [`Grants`].
+    /// Creates a proxy that refuses everything until it gets [`Grants`].
     ///
     /// # Errors
-    /// When its log cannot be written, or this machine has no certificates to know others by.
+    /// If its log cannot be opened, or the host has no root certificates.
     pub fn new(settings: ProxySettings) -> Result<Self, Failure> {
         let ProxySettings { container, log, observer, already, resolver, pace, tokens } = settings;
         let log = ProxyLog::open(log.as_deref()).map_err(Failure::internal)?;
@@ -56,7 +56,7 @@ impl Proxy {
         let (grants, _) = watch::channel(None);
         let (meter, observer, abuse) = (Meter::new(already), OptionalObserver(observer), AuthRateLimiter::default());
         let tokens = OptionalTokenSource(tokens);
-        let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MOST)));
+        let (opening, places) = (Semaphore::new(OPENING), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
         let shared = ProxyInner {
             container,
             grants,
@@ -74,29 +74,30 @@ impl Proxy {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Replaces what the container may do; `None` denies all. Connections that are no longer allowed are closed.
+    /// Replaces the permissions of the container; `None` refuses everything. Closes connections that are no longer
+    /// allowed.
     pub fn grant(&self, grants: Option<Grants>) {
         self.0.grants.send_replace(grants.map(Arc::new));
     }
 
-    /// What the container spent.
+    /// Returns the container's usage.
     #[must_use]
     pub fn metered(&self) -> UsageTotals {
         self.0.meter.metered()
     }
 
-    /// Serves one connection, from its first line to its end. It ends early when its token is revoked.
+    /// Serves one connection. It ends early if its token is revoked.
     pub async fn serve(&self, port: Port, mut stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) {
         let Ok(_place) = Arc::clone(&self.0.places).acquire_owned().await else { return };
         let Ok(token) = proxy_header::read(&mut stream).await else { return };
         let known = token.filter(|it| self.0.knowing(|grants| grants.knows(Scope::Net, it)).is_some());
         let Some(token) = known else {
-            self.0.misused();
+            self.0.count_bad_token();
             refuse(stream).await;
             return;
         };
         let closed = CancellationToken::new();
-        // What a connection began elsewhere ends with it.
+        // Closing the connection also ends what it started elsewhere.
         let _closes = closed.clone().drop_guard();
         let caller = Caller { shared: self.0.clone(), net: TokenHash::from_token(&token), closed };
         tokio::select! {
@@ -106,7 +107,7 @@ impl Proxy {
     }
 }
 
-/// Says why, and waits a moment for it to be read.
+/// Answers with the reason, and waits a moment for the client to read it.
 async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let _ = stream.write_all(&Rejection::Token.bytes()).await;
     let _ = stream.shutdown().await;
@@ -117,7 +118,7 @@ async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
 
 async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, caller: Caller) {
     let mut http = http1::Builder::new();
-    // A program may say that it is done asking before it has its answer. Who asks a model and goes is not waited for.
+    // A client may close its sending side before it has the answer. For models, that counts as a disconnect.
     http.half_close(port == Port::Egress);
     http.timer(TokioTimer::new()).header_read_timeout(caller.shared.pace.silence).max_buf_size(MAX_HEAD);
     let stream = TokioIo::new(stream);
@@ -135,6 +136,6 @@ async fn speak(port: Port, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 
         }
     };
     if let Err(err) = spoken {
-        tracing::debug!(%err, "a connection to the proxy broke");
+        tracing::debug!(%err, "a connection to the proxy failed");
     }
 }

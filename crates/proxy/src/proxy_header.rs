@@ -6,23 +6,24 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-/// Bytes of the line with its end, at most.
+/// Maximum size of the line, including its end.
 pub(crate) const MAX: usize = 128;
 
-/// It has to be there by then.
+/// How long the line may take to arrive.
 const WITHIN: Duration = Duration::from_secs(2);
 
 const WORD: &[u8] = b"CORACLE/1 ";
 
-/// Reads the token, and not a byte behind it. `None` when what comes is no such line.
+/// Reads the token and no byte behind it. `None` if it is not such a line.
 ///
 /// # Errors
-/// When the connection ends or says nothing: then nobody waits for an answer.
+/// If the connection ends or sends nothing: then the client gets no answer.
 pub(crate) async fn read(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
     timeout(WITHIN, line(from)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// A byte at a time: what follows belongs to who reads next. The relay sends it in one piece, so this costs nothing.
+/// Reads one byte at a time, since the next bytes belong to another reader. The guest sends the line in one piece, so
+/// this is cheap.
 async fn line(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::with_capacity(MAX);
     while line.len() < MAX {
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_not_waited_for() {
+    async fn a_silent_client_is_disconnected() {
         let (_held, mut end) = tokio::io::duplex(64);
         let begun = tokio::time::Instant::now();
         assert_eq!(read(&mut end).await.unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! Who tries tokens is not listened to for a while.
+//! Closes the proxy for a minute after too many bad tokens.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Bad tokens in a [`MINUTE`] that close the listener.
-const MOST: usize = 20;
+/// Number of bad tokens in a [`MINUTE`] that closes the proxy.
+const MAX_BAD_TOKENS: usize = 20;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -21,7 +21,7 @@ struct LimiterState {
 }
 
 impl AuthRateLimiter {
-    /// Counts a bad token. Whether it closes the listener.
+    /// Counts a bad token. Returns whether it closes the proxy.
     pub(crate) fn count(&self) -> bool {
         let now = Instant::now();
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +29,7 @@ impl AuthRateLimiter {
             state.recent.pop_front();
         }
         state.recent.push_back(now);
-        if state.recent.len() < MOST {
+        if state.recent.len() < MAX_BAD_TOKENS {
             return false;
         }
         state.recent.clear();
@@ -37,7 +37,7 @@ impl AuthRateLimiter {
         true
     }
 
-    /// Whether nobody is listened to now.
+    /// Whether the proxy is closed.
     pub(crate) fn is_closed(&self) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.closed.is_some_and(|until| Instant::now() < until)
@@ -49,14 +49,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn twenty_in_a_minute_close_for_a_minute() {
+    async fn twenty_bad_tokens_in_a_minute_close_for_a_minute() {
         let abuse = AuthRateLimiter::default();
         for _ in 0..3 {
-            assert!((1..MOST).all(|_| !abuse.count()));
+            assert!((1..MAX_BAD_TOKENS).all(|_| !abuse.count()));
             assert!(!abuse.is_closed());
             tokio::time::advance(MINUTE).await;
         }
-        assert!((1..MOST).all(|_| !abuse.count()) && abuse.count() && abuse.is_closed());
+        assert!((1..MAX_BAD_TOKENS).all(|_| !abuse.count()) && abuse.count() && abuse.is_closed());
         tokio::time::advance(MINUTE - Duration::from_millis(1)).await;
         assert!(abuse.is_closed());
         tokio::time::advance(Duration::from_millis(1)).await;

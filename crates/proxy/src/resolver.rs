@@ -1,4 +1,4 @@
-//! Finds the addresses of names outside.
+//! Resolves names outside.
 
 use std::fmt;
 use std::io;
@@ -6,17 +6,17 @@ use std::net::IpAddr;
 
 use async_trait::async_trait;
 
-/// Finds the addresses of a name, on the host.
+/// Resolves a name, on the host.
 #[async_trait]
 pub trait Resolver: fmt::Debug + Send + Sync {
-    /// All of them.
+    /// Returns all addresses of the name.
     ///
     /// # Errors
-    /// When there is no such name.
+    /// If the name does not exist.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The system's own.
+/// The resolver of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 

@@ -1,4 +1,4 @@
-//! Answers of our own, and what all answers are made of.
+//! Responses of the proxy itself, and the body type of all responses.
 
 use std::convert::Infallible;
 
@@ -10,13 +10,13 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
-/// Why a body broke off.
+/// Why a body was cut off.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is answered, all at once or as it comes.
+/// The body of a response, complete or streamed.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// Why a request is answered by us, in the order in which it is found out.
+/// Why the proxy refuses a request, in the order of its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
     Token,
@@ -32,7 +32,7 @@ pub(crate) enum Rejection {
     Length,
     Request(&'static str),
     TooLarge,
-    /// Seconds until it may come again.
+    /// Seconds until a request is allowed again.
     Rate(u64),
     Budget,
     NoKey,
@@ -68,7 +68,7 @@ impl Rejection {
 
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            // Clients do not ask again after that.
+            // Clients do not retry after this status.
             Self::Token | Self::NoKey => StatusCode::UNAUTHORIZED,
             Self::Profile
             | Self::Model
@@ -86,7 +86,7 @@ impl Rejection {
         }
     }
 
-    /// Tells nothing of what lies behind the proxy.
+    /// Returns a message that reveals nothing of the network behind the proxy.
     fn message(self) -> &'static str {
         match self {
             Self::Token => "The token is missing, wrong or revoked, or not for this.",
@@ -99,7 +99,7 @@ impl Rejection {
             Self::Push(why) | Self::Request(why) => why,
             Self::Unprovided => "The profile has no provider of models.",
             Self::NotFound => "There is nothing here.",
-            Self::Length => "The body is not as long as it was said to be.",
+            Self::Length => "The body does not have its declared length.",
             Self::TooLarge => "The body is too large.",
             Self::Rate(_) => "Too many requests in a minute.",
             Self::Budget => "The budget of this sandbox is used up (`sandbox.profiles.NAME.budget_tokens`).",
@@ -119,7 +119,7 @@ impl Rejection {
         answer
     }
 
-    /// The whole answer as bytes, for a connection that is no HTTP yet.
+    /// Returns the whole response as bytes, for a connection that does not speak HTTP yet.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let error = json!({ "message": self.message(), "type": "coracle_proxy", "code": self.code() });
         bytes(self.status(), &json!({ "error": error }))
@@ -142,12 +142,12 @@ fn bytes(status: StatusCode, value: &serde_json::Value) -> Vec<u8> {
     [head, body].concat().into_bytes()
 }
 
-/// A body that is there.
+/// Creates a complete body.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
-/// A body that comes piece by piece.
+/// Creates a streamed body.
 pub(crate) fn streamed(pieces: impl futures_util::Stream<Item = Result<Bytes, BodyError>> + Send + 'static) -> Body {
     http_body_util::StreamBody::new(pieces.map(|it| it.map(hyper::body::Frame::data))).boxed_unsync()
 }

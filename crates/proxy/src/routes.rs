@@ -1,4 +1,4 @@
-//! The port for models and repositories: what is asked is found out, allowed or not, passed on, and logged.
+//! The port for models and repositories: parses, checks, forwards and logs requests.
 
 use std::convert::Infallible;
 
@@ -13,13 +13,13 @@ use crate::response::{Body, Rejection, json_answer};
 use crate::token::Scope;
 use crate::{git, llm};
 
-/// Where all routes lie.
-const BELOW: &str = "/proxy/v1/";
+/// Path prefix of all routes.
+const PREFIX: &str = "/proxy/v1/";
 
-/// Where models of Google's form lie, as their clients know it.
-const BELOW_GOOGLE: &str = "/proxy/v1beta/models/";
+/// Path prefix of models in Google's API, which its clients require.
+const GOOGLE_PREFIX: &str = "/proxy/v1beta/models/";
 
-/// What is asked for.
+/// The route of a request.
 enum Route {
     Model(llm::ModelRequest),
     Health,
@@ -31,10 +31,10 @@ enum Route {
 impl Route {
     fn from_request(request: &Request<Incoming>) -> Self {
         let (method, uri) = (request.method(), request.uri());
-        if let Some(path) = uri.path().strip_prefix(BELOW_GOOGLE) {
+        if let Some(path) = uri.path().strip_prefix(GOOGLE_PREFIX) {
             return llm::ModelRequest::parse_method(method, path).map_or(Self::Unknown, Self::Model);
         }
-        let Some(path) = uri.path().strip_prefix(BELOW) else { return Self::Unknown };
+        let Some(path) = uri.path().strip_prefix(PREFIX) else { return Self::Unknown };
         if let Some(path) = path.strip_prefix("git/http/") {
             return git::GitRequest::parse(method, path, uri.query()).map_or(Self::Unknown, Self::Git);
         }
@@ -47,9 +47,9 @@ impl Route {
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Model(asked) => asked.route(),
+            Self::Model(request) => request.route(),
             Self::Health => "health",
-            Self::Git(asked) => asked.route(),
+            Self::Git(request) => request.route(),
             Self::Credentials => "git/credentials",
             Self::Unknown => "unknown",
         }
@@ -68,7 +68,7 @@ pub(crate) async fn answer(caller: Caller, request: Request<Incoming>) -> Result
         Ok(Accepted::Passing(passing)) => passing.through(entry),
         Err(no) => {
             if no == Rejection::Token {
-                caller.shared.misused();
+                caller.shared.count_bad_token();
             }
             (entry.line.status, entry.line.code) = (no.status().as_u16(), Some(no.code()));
             no.answer()
@@ -76,7 +76,7 @@ pub(crate) async fn answer(caller: Caller, request: Request<Incoming>) -> Result
     })
 }
 
-/// In the order of what is checked: who asks, for what, and only then with what.
+/// Checks in this order: token, route, and only then the body.
 async fn respond(
     caller: &Caller,
     route: Route,
@@ -91,7 +91,7 @@ async fn respond(
         (Route::Model(_), Some(token)) if !caller.opens_models(token.as_bytes()) => return Err(Rejection::Token),
         (Route::Model(_), None) if !grants.llm_for_agent => return Err(Rejection::Token),
         (Route::Model(_), _) => entry.line.scope = Some("llm"),
-        // The first question of a worker that looks whether it is known.
+        // A worker's first request, which checks whether its token is known.
         (Route::Health, Some(token)) if !caller.knows(|it| it.knows(Scope::Llm, token.as_bytes())) => {
             return Err(Rejection::Token);
         }
@@ -102,20 +102,20 @@ async fn respond(
         return Err(Rejection::Profile);
     }
     match route {
-        Route::Model(asked) => {
-            let suits = grants.provider.as_ref().is_none_or(|it| asked.suits(it.kind));
+        Route::Model(wanted) => {
+            let suits = grants.provider.as_ref().is_none_or(|it| wanted.suits(it.kind));
             if !suits {
                 return Err(Rejection::Route);
             }
-            llm::pass(&caller.shared, &grants, asked, request, entry).await
+            llm::pass(&caller.shared, &grants, wanted, request, entry).await
         }
         Route::Health => {
             let state = json!({ "status": "ok", "profile": grants.profile.as_str() });
             Ok(Accepted::Whole(json_answer(StatusCode::OK, &state)))
         }
-        Route::Git(asked) => {
-            entry.line.host = Some(crate::log::shown(&asked.host));
-            git::pass(&caller.shared, grants.git.as_ref(), &asked, request, &entry.sent).await
+        Route::Git(wanted) => {
+            entry.line.host = Some(crate::log::shown(&wanted.host));
+            git::pass(&caller.shared, grants.git.as_ref(), &wanted, request, &entry.sent).await
         }
         Route::Credentials => git::credentials(grants.git.as_ref(), request).await,
         Route::Unknown => Err(Rejection::NotFound),

@@ -1,21 +1,21 @@
-//! Takes a key out of an answer that passes: a provider may show what it was given, in whatever form.
+//! Removes a key from a response: a provider may echo it, in any encoding.
 
 use coracle_types::{Redactor, Secret, StreamRedactor};
 use hyper::HeaderMap;
 use hyper::header::CONTENT_ENCODING;
 
-/// Looks for one value in a stream, as it is, encoded and reversed, and holds back only what may be its beginning.
+/// Searches a stream for one value, plain, encoded and reversed. Holds back only bytes that may be the start of it.
 #[derive(Debug)]
 pub(crate) struct Scrub {
     redactor: Redactor,
     stream: StreamRedactor,
 }
 
-/// What stands in the answer: `[redacted:key]`.
+/// The name in the replacement: `[redacted:key]`.
 const NAME: &str = "key";
 
 impl Scrub {
-    /// Looks for a value. A short one would be found everywhere, and is not looked for.
+    /// Creates a filter for a value. A short value is ignored, since it would match everywhere.
     pub(crate) fn new(value: Secret) -> Self {
         let reversed: Vec<u8> = value.reveal().iter().rev().copied().collect();
         let values = [value, Secret::new(reversed)].map(|value| (NAME.to_owned(), value));
@@ -23,22 +23,22 @@ impl Scrub {
         Self { stream: redactor.sieve(), redactor }
     }
 
-    /// What may go on now.
+    /// Filters bytes and returns those that can be forwarded.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.stream.push(bytes)
     }
 
-    /// What was held back, at the end.
+    /// Returns the rest at the end of the stream.
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         std::mem::replace(&mut self.stream, self.redactor.sieve()).end()
     }
 
-    /// Whether it is in there.
+    /// Whether the bytes contain the value.
     pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
         self.redactor.clean_between(&[], bytes, &[]) != bytes
     }
 
-    /// Whether an answer is compressed, so that nothing in it could be found.
+    /// Whether a response is compressed, so that the value cannot be found.
     pub(crate) fn cannot_read(&self, headers: &HeaderMap) -> bool {
         let is_encoded = |it: &hyper::header::HeaderValue| !it.as_bytes().eq_ignore_ascii_case(b"identity");
         !self.redactor.is_empty() && headers.get_all(CONTENT_ENCODING).iter().any(is_encoded)
@@ -53,10 +53,10 @@ mod tests {
 
     use super::*;
 
-    /// With characters that each encoding changes.
+    /// Contains characters that each encoding changes.
     const KEY: &str = "sk-c\"na/ry?~12+x>";
 
-    /// Pieces of any size.
+    /// Filters a text in pieces of a size.
     fn through(text: &[u8], size: usize) -> String {
         let mut scrub = Scrub::new(KEY.into());
         let mut out: Vec<u8> = text.chunks(size).flat_map(|piece| scrub.push(piece)).collect();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_every_encoding_however_the_stream_is_cut() {
+    fn a_key_is_found_in_every_encoding_wherever_the_stream_is_split() {
         let mut forms = vec![
             ("plain", KEY.to_owned()),
             ("reversed", KEY.chars().rev().collect()),
@@ -87,7 +87,7 @@ mod tests {
             for size in [1, 2, 3, 7, 4096] {
                 let out = through(format!("data: {form}\n\n").as_bytes(), size);
                 assert!(out.contains("[redacted:key]"), "{name}, pieces of {size}: {out}");
-                // Of base64, characters at the ends that hold bits of the neighbours may stay.
+                // In base64, the characters at both ends contain bits of the neighbours and may remain.
                 let longest = form.len().saturating_sub(8).max(5);
                 let stays = (0..=form.len() - longest).any(|at| out.contains(&form[at..at + longest]));
                 assert!(!stays, "{name}, pieces of {size}: {out}");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_not_read() {
+    fn a_compressed_response_is_refused() {
         let encoded = |encoding: &str| HeaderMap::from_iter([(CONTENT_ENCODING, encoding.parse().unwrap())]);
         let scrub = Scrub::new(KEY.into());
         assert!(scrub.cannot_read(&encoded("gzip")) && !scrub.cannot_read(&encoded("identity")));
@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_value_never_passes_however_it_is_cut(
+        fn the_value_never_passes_wherever_it_is_split(
             around in proptest::collection::vec("[skcanry1 -]{0,12}", 1..4), cuts in proptest::collection::vec(1_usize..9, 1..40)
         ) {
             let text = around.join("sk-canary");

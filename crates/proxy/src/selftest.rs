@@ -1,4 +1,4 @@
-//! Whether a container that was just started has no way out but its proxy.
+//! Tests whether a container that was just started can reach anything except through its proxy.
 
 use std::net::IpAddr;
 
@@ -6,26 +6,26 @@ use coracle_client::Link;
 use coracle_protocol::relay::ProbeEgress;
 use coracle_types::failure::{Code, Failure};
 
-/// Addresses that answer whoever has a network.
+/// Public addresses that accept connections.
 const OUTSIDE: [&str; 3] = ["1.1.1.1:443", "[2606:4700:4700::1111]:443", "169.254.169.254:80"];
 
-/// A resolver that answers whoever has a network.
+/// A public resolver.
 const RESOLVER: &str = "1.1.1.1:53";
 
-/// No name is below it, so no policy can allow one.
+/// A name that no policy can allow, since no name exists below it.
 const NAME: &str = "coracle-self-test.invalid:443";
 
-/// Ports of a gateway that some host has open; a closed one that refuses is seen as well.
+/// Ports on which a gateway often listens. A refused connection is noticed as well.
 const GATEWAY_PORTS: [u16; 3] = [22, 53, 80];
 
-/// Each try. Who has no network is told so at once.
+/// Time limit of each attempt. Without a network, an attempt fails at once.
 const WITHIN_MS: u64 = 2000;
 
-/// Has the guest try what it can reach, directly and by its relays. `gateways` are the addresses by which containers of
-/// this engine see the host; without any wall nothing is tried directly.
+/// Has the guest try to connect, directly and through its relays. `gateways` are the addresses at which containers of
+/// this engine reach the host; without a wall there are no direct attempts.
 ///
 /// # Errors
-/// `egress_not_enforced` when anything can be reached directly; `proxy_unreachable` when the relays do not lead to a proxy
+/// `egress_not_enforced` if anything is reachable directly; `proxy_unreachable` if the relays do not lead to a proxy
 /// that knows the container.
 pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failure> {
     let gateways = wall.unwrap_or_default().iter().take(8);
@@ -44,7 +44,7 @@ pub async fn self_test(link: &Link, wall: Option<&[IpAddr]>) -> Result<(), Failu
     }
     match (probed.egress, probed.api) {
         (Some(403), Some(200)) => Ok(()),
-        // A name that cannot be, and the proxy lets it through: it is not ours, or does not do its work.
+        // A proxy that allows a name that cannot exist is not Coracle's, or does not work.
         (Some(200..300), _) => Err(Failure::new(Code::EgressNotEnforced, "The proxy allows what it should refuse.")),
         (egress, api) => Err(Failure::new(Code::ProxyUnreachable, "The relays do not reach the proxy.")
             .detail("egress", egress)

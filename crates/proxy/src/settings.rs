@@ -1,4 +1,4 @@
-//! What a proxy is made with.
+//! The settings of a proxy.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use crate::meter::UsageTotals;
 use crate::policy::Tokens;
 use crate::resolver::{Resolver, SystemResolver};
 
-/// How long somebody else is waited for.
+/// Timeouts for other parties.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// To take a connection.
+    /// For a connection attempt.
     pub connect: Duration,
     /// Between two bytes.
     pub silence: Duration,
@@ -25,33 +25,33 @@ impl Default for Timeouts {
     }
 }
 
-/// Takes what the person should see.
+/// Receives events for the user.
 pub type Observer = Arc<dyn Fn(ProxyEvent) + Send + Sync>;
 
-/// Tells the tokens of a container as they are now; nothing when it has none.
+/// Returns the current tokens of a container; none if it has none.
 pub type TokenSource = Arc<dyn Fn() -> Option<Tokens> + Send + Sync>;
 
-/// What a proxy is made with.
+/// The settings of a proxy.
 #[derive(Clone)]
 pub struct ProxySettings {
     /// The container's name, for the log.
     pub container: String,
-    /// The log; none keeps none.
+    /// The path of the log; none disables it.
     pub log: Option<PathBuf>,
-    /// Takes what the person should see.
+    /// Receives events for the user.
     pub observer: Option<Observer>,
-    /// What was counted before: the host's process may have been another one then.
+    /// Usage that an earlier process has counted.
     pub already: UsageTotals,
-    /// Finds addresses.
+    /// Resolves names.
     pub resolver: Arc<dyn Resolver>,
-    /// How long others are waited for.
+    /// Timeouts for other parties.
     pub pace: Timeouts,
-    /// Asked for the container's tokens with each connection and request: another process may have given or revoked one.
+    /// Provides the container's tokens for each connection and request: another process may have issued or revoked one.
     pub tokens: Option<TokenSource>,
 }
 
 impl ProxySettings {
-    /// A proxy for that container, with no log and the system's resolver.
+    /// Creates settings for that container, without a log and with the system's resolver.
     #[must_use]
     pub fn new(container: impl Into<String>) -> Self {
         let (already, pace) = (UsageTotals::default(), Timeouts::default());

@@ -1,11 +1,11 @@
-//! What a model's answer says of its price, read as it passes.
+//! Reads the usage in a model's response while it is forwarded.
 
 use serde::Deserialize;
 
-/// Bytes of an answer that is no stream, or of a line of one, that are looked at.
-const MAX_LOOKED_AT: usize = 16 << 20;
+/// Maximum number of bytes to parse, of a response or of one line of a stream.
+const MAX_PARSED: usize = 16 << 20;
 
-/// Numbers of one answer. All that went in counts as input, from a cache or not.
+/// The usage of one response. Input includes cached tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Usage {
     pub(crate) input: Option<u64>,
@@ -15,82 +15,82 @@ pub(crate) struct Usage {
     pub(crate) cost_usd: Option<f64>,
 }
 
-/// Reads an answer.
+/// Reads the usage from a response.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
-    /// Lines of events; else one object.
+    /// Whether the response is a stream of events; otherwise it is one object.
     lines: bool,
-    kept: Vec<u8>,
-    /// What is kept is too long to be looked at.
+    buffer: Vec<u8>,
+    /// The buffer is too long to be parsed.
     over: bool,
     usage: Usage,
-    /// The provider has sent all numbers.
+    /// The provider has sent all usage.
     has_ended: bool,
 }
 
 impl UsageReader {
-    /// For an answer of that type.
+    /// Creates a reader for a response of that content type.
     pub(crate) fn new(content_type: Option<&str>) -> Self {
         let lines = content_type.is_some_and(|it| it.trim_start().starts_with("text/event-stream"));
-        Self { lines, kept: Vec::new(), over: false, usage: Usage::default(), has_ended: false }
+        Self { lines, buffer: Vec::new(), over: false, usage: Usage::default(), has_ended: false }
     }
 
-    /// Takes what passes.
+    /// Parses forwarded bytes.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         while self.lines
             && let Some(at) = bytes.iter().position(|it| *it == b'\n')
         {
-            self.keep(&bytes[..at]);
+            self.buffer(&bytes[..at]);
             self.line();
             bytes = &bytes[at + 1..];
         }
-        self.keep(bytes);
+        self.buffer(bytes);
     }
 
-    /// Whether the answer came to its end as the provider marks it. Its client may close the connection before the end of the
-    /// body is read.
+    /// Whether the response is complete by the provider's own marker. Clients may disconnect before they have read the
+    /// whole body.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// What was said.
+    /// Returns the usage at the end of the response.
     pub(crate) fn finish(&mut self) -> Usage {
         self.line();
         self.usage
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        self.over |= self.kept.len() + bytes.len() > MAX_LOOKED_AT;
+    fn buffer(&mut self, bytes: &[u8]) {
+        self.over |= self.buffer.len() + bytes.len() > MAX_PARSED;
         if !self.over {
-            self.kept.extend_from_slice(bytes);
+            self.buffer.extend_from_slice(bytes);
         }
     }
 
     fn line(&mut self) {
-        let line = std::mem::take(&mut self.kept);
+        let line = std::mem::take(&mut self.buffer);
         if std::mem::take(&mut self.over) {
             return;
         }
         let json = if self.lines { line.strip_prefix(b"data:").unwrap_or_default() } else { &line };
         self.has_ended |= self.lines && is_last_event(json);
-        // Most events say nothing of it.
+        // Most events contain no usage.
         if !json.windows(6).any(|it| it == b"\"usage") {
             return;
         }
-        if let Ok(said) = serde_json::from_slice::<UsageEvent>(json) {
+        if let Ok(event) = serde_json::from_slice::<UsageEvent>(json) {
             self.has_ended |= !self.lines;
-            let within = [said.message, said.response].into_iter().flatten().filter_map(|it| it.usage);
-            for usage in said.usage.into_iter().chain(within) {
+            let within = [event.message, event.response].into_iter().flatten().filter_map(|it| it.usage);
+            for usage in event.usage.into_iter().chain(within) {
                 self.usage.take(&usage);
             }
-            if let Some(usage) = said.usage_metadata {
+            if let Some(usage) = event.usage_metadata {
                 self.usage.take_google(&usage);
             }
         }
     }
 }
 
-/// OpenAI's last line, Anthropic's last event, and that of OpenAI's responses.
+/// Whether it is OpenAI's last line, Anthropic's last event, or that of OpenAI's responses.
 fn is_last_event(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct TypedEvent {
@@ -104,26 +104,30 @@ fn is_last_event(json: &[u8]) -> bool {
 }
 
 impl Usage {
-    /// Google counts cached tokens as part of its input, and thoughts beside the rest of its output.
-    fn take_google(&mut self, said: &GoogleNumbers) {
-        let output = said.candidates_token_count.unwrap_or(0).saturating_add(said.thoughts_token_count.unwrap_or(0));
-        self.input = self.input.max(said.prompt_token_count);
+    /// Google includes cached tokens in the input, but not thoughts in the output.
+    fn take_google(&mut self, reported: &GoogleNumbers) {
+        let output =
+            reported.candidates_token_count.unwrap_or(0).saturating_add(reported.thoughts_token_count.unwrap_or(0));
+        self.input = self.input.max(reported.prompt_token_count);
         self.output = self.output.max((output > 0).then_some(output));
-        self.cache_read = self.cache_read.max(said.cached_content_token_count);
+        self.cache_read = self.cache_read.max(reported.cached_content_token_count);
     }
 
-    /// Numbers of a stream grow, and each part says only some.
-    fn take(&mut self, said: &Numbers) {
-        let more = |mine: &mut Option<u64>, said: Option<u64>| *mine = (*mine).max(said);
-        // One provider counts cached tokens as part of its input, the other beside it.
-        let beside = said.cache_read_input_tokens.unwrap_or(0) + said.cache_creation_input_tokens.unwrap_or(0);
-        more(&mut self.input, said.prompt_tokens.or_else(|| said.input_tokens.map(|it| it.saturating_add(beside))));
-        more(&mut self.output, said.completion_tokens.or(said.output_tokens));
-        let details = said.prompt_tokens_details.as_ref().or(said.input_tokens_details.as_ref());
+    /// The numbers grow in the course of a stream, and each event contains only some of them.
+    fn take(&mut self, reported: &Numbers) {
+        let more = |mine: &mut Option<u64>, reported: Option<u64>| *mine = (*mine).max(reported);
+        // OpenAI includes cached tokens in the input, Anthropic does not.
+        let beside = reported.cache_read_input_tokens.unwrap_or(0) + reported.cache_creation_input_tokens.unwrap_or(0);
+        more(
+            &mut self.input,
+            reported.prompt_tokens.or_else(|| reported.input_tokens.map(|it| it.saturating_add(beside))),
+        );
+        more(&mut self.output, reported.completion_tokens.or(reported.output_tokens));
+        let details = reported.prompt_tokens_details.as_ref().or(reported.input_tokens_details.as_ref());
         let cached = details.and_then(|it| it.cached_tokens);
-        more(&mut self.cache_read, said.cache_read_input_tokens.or(cached));
-        more(&mut self.cache_creation, said.cache_creation_input_tokens);
-        let cost = said.cost.filter(|it| it.is_finite() && *it >= 0.0);
+        more(&mut self.cache_read, reported.cache_read_input_tokens.or(cached));
+        more(&mut self.cache_creation, reported.cache_creation_input_tokens);
+        let cost = reported.cost.filter(|it| it.is_finite() && *it >= 0.0);
         self.cost_usd = self.cost_usd.into_iter().chain(cost).reduce(f64::max);
     }
 }
@@ -131,9 +135,9 @@ impl Usage {
 #[derive(Deserialize)]
 struct UsageEvent {
     usage: Option<Numbers>,
-    /// Where Anthropic's first event has it.
+    /// Contained in Anthropic's first event.
     message: Option<UsageHolder>,
-    /// Where the last event of `OpenAI`'s responses has it.
+    /// Contained in the last event of `OpenAI`'s responses.
     response: Option<UsageHolder>,
     #[serde(rename = "usageMetadata")]
     usage_metadata: Option<GoogleNumbers>,
@@ -182,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_where_its_provider_says_so_and_not_where_its_text_does() {
+    fn a_response_ends_at_the_providers_marker_and_not_at_the_same_text() {
         let (json, events) = ("application/json", "text/event-stream");
         for (content_type, text, has_ended) in [
             (json, r#"{"usage":{"completion_tokens":5}}"#, true),
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn all_shapes_are_read_however_they_are_cut() {
+    fn all_shapes_are_read_wherever_they_are_split() {
         let json = r#"{"id":"x","usage":{"prompt_tokens":10,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":4},"cost":0.25}}"#;
         let events = "data: {\"choices\":[],\"usage\":null}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\
                       \"completion_tokens\":5,\"prompt_tokens_details\":{\"cached_tokens\":4},\"cost\":0.25}}\r\n\ndata: [DONE]\n";
@@ -235,12 +239,12 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_not_kept() {
+    fn a_line_that_is_too_long_is_not_buffered() {
         let mut reader = UsageReader::new(Some("text/event-stream"));
         for _ in 0..20 {
             reader.push(&vec![b'x'; 1 << 20]);
         }
-        assert!(reader.kept.capacity() <= 2 * MAX_LOOKED_AT);
+        assert!(reader.buffer.capacity() <= 2 * MAX_PARSED);
         reader.push(b"\ndata: {\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n");
         assert_eq!(reader.finish().output, Some(2));
     }

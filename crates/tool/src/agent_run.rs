@@ -10,7 +10,7 @@ use coracle_context::failure::{Code, Failure};
 use coracle_lifecycle::Lock;
 use coracle_prepare::coding_agents::{AgentStart, CodingAgent};
 use coracle_prepare::process::Process;
-use coracle_prepare::sandbox::run::{is_listed, what_is_left};
+use coracle_prepare::sandbox::run::{is_listed, warnings_of_stray_work};
 use coracle_prepare::sandbox::{ensure_key, opened};
 use coracle_sandbox::driver::Event;
 use coracle_sandbox::{OpenSandbox, RunRecord, RunRecords, RunState, SandboxHandle};
@@ -253,7 +253,7 @@ async fn deliver(
     worktree: &Worktree,
 ) -> Result<AgentReport, Failure> {
     let mut report = AgentReport::new(worktree);
-    let left = what_is_left(sandbox, open, &worktree.id).await;
+    let left = warnings_of_stray_work(sandbox, open, &worktree.id).await;
     report.warnings.extend(left.into_iter().filter_map(|it| match it {
         Event::Warning { code, message } => Some(SandboxWarning { code, message }),
         _ => None,

@@ -11,7 +11,7 @@ pub enum ArchiveError {
     /// More bytes than allowed.
     #[error("more than {0} bytes")]
     TooLarge(u64),
-    /// A file could not be read or written, or the archive is cut.
+    /// A file could not be read or written, or the archive is truncated.
     #[error("cannot copy `{}`", path.escape_debug())]
     Io {
         /// The file.

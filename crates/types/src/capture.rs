@@ -1,28 +1,28 @@
-//! The two ends of an output, however long it is.
+//! Captures both ends of an output of any length.
 
 use std::collections::VecDeque;
 
-/// The first and the last bytes of a stream, and how many there were.
+/// The first and the last bytes of a stream, and their number.
 ///
-/// Memory is bounded by the limit, whatever is pushed: a flood of 10 GB costs as much as one of 10 MiB.
+/// Memory is bounded by the limit: a flood of 10 GB needs as much as one of 10 MiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
     keep_bytes: usize,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total_bytes: u64,
-    /// Something was skipped: what comes now is no part of the head.
+    /// Bytes were skipped: what follows is not part of the head.
     skipped: bool,
 }
 
 impl Capture {
-    /// Keeps at most that many bytes.
+    /// Creates a capture of at most that many bytes.
     #[must_use]
     pub fn new(keep_bytes: usize) -> Self {
         Self { keep_bytes, ..Self::default() }
     }
 
-    /// Takes what was printed next.
+    /// Adds output.
     pub fn push(&mut self, bytes: &[u8]) {
         self.total_bytes = self.total_bytes.saturating_add(bytes.len() as u64);
         let head_room = if self.skipped { 0 } else { (self.keep_bytes / 2).saturating_sub(self.head.len()) };
@@ -36,7 +36,7 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Lets go of that many bytes that were printed and are not given: the tail begins anew behind them.
+    /// Skips that many bytes that were printed and are not available: the tail starts again after them.
     pub fn skip(&mut self, bytes: u64) {
         if bytes > 0 {
             self.total_bytes = self.total_bytes.saturating_add(bytes);
@@ -45,13 +45,13 @@ impl Capture {
         }
     }
 
-    /// Bytes as printed, before any cut.
+    /// Number of printed bytes.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_bytes
     }
 
-    /// Bytes between the two ends that were let go.
+    /// Number of omitted bytes between the two ends.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.total_bytes - (self.head.len() + self.tail.len()) as u64
@@ -69,13 +69,13 @@ impl Capture {
         self.tail.iter().copied().collect()
     }
 
-    /// Everything kept. The whole stream when nothing was left out.
+    /// All captured bytes: the whole stream if none were omitted.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         [self.head.clone(), self.tail()].concat()
     }
 
-    /// Everything kept as text; what is not UTF-8 becomes U+FFFD.
+    /// All captured bytes as text; invalid UTF-8 becomes U+FFFD.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes()).into_owned()
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_costs_no_more_than_the_limit() {
+    fn the_memory_for_a_flood_is_bounded() {
         let mut it = Capture::new(1000);
         (0..10_000).for_each(|_| it.push(&[7; 8192]));
         assert!(it.head.capacity() + it.tail.capacity() <= 4096, "{}", it.tail.capacity());
@@ -116,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn around_gaps_it_is_the_beginning_and_the_end(
+        fn around_gaps_it_is_the_start_and_the_end(
             keep_bytes in 0usize..32,
             pieces in proptest::collection::vec((any::<bool>(), proptest::collection::vec(1u8.., 0..20)), 0..10),
         ) {
@@ -134,7 +134,7 @@ mod tests {
             }
             prop_assert!(all.starts_with(it.head()));
             prop_assert!(all.ends_with(&it.tail()));
-            prop_assert!(!it.bytes().contains(&0), "it holds nothing of a gap");
+            prop_assert!(!it.bytes().contains(&0), "it contains no byte of a gap");
             prop_assert_eq!((it.total_bytes(), it.left_out()), (all.len() as u64, (all.len() - it.bytes().len()) as u64));
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The engines we drive.
+/// The supported engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EngineKind {
@@ -14,7 +14,7 @@ pub enum EngineKind {
     Podman,
     /// Apple's `container`.
     Container,
-    /// The engine within Coracle, which needs no other program.
+    /// Coracle's built-in engine, which needs no other program.
     Embedded,
     /// Pods of a Kubernetes cluster.
     Kubernetes,
@@ -23,7 +23,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Whether it has a program of its own, which Coracle uses too and a person can use beside it.
+    /// Whether it has a program of its own, which Coracle uses too and a user can use beside it.
     #[must_use]
     pub fn has_program(self) -> bool {
         !matches!(self, Self::Embedded | Self::Kubernetes | Self::Fake)
@@ -49,11 +49,11 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// State of a container, in the words that both engines share.
+/// State of a container, by names that all engines share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerStatus {
-    /// Made, never started.
+    /// Created, never started.
     Created,
     /// Running.
     Running,
@@ -80,15 +80,15 @@ impl fmt::Display for ContainerStatus {
     }
 }
 
-/// What stands between a container and this machine.
+/// How a container is isolated from the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationKind {
     /// Namespaces of the host's kernel, with a filter of system calls.
     Namespaces,
-    /// gVisor: a kernel in user space, which makes the container's system calls in its stead.
+    /// gVisor: a kernel in user space, which handles the container's system calls.
     Gvisor,
-    /// A virtual machine with a kernel of its own.
+    /// A virtual machine with its own kernel.
     VirtualMachine,
 }
 

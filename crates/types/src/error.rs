@@ -1,4 +1,4 @@
-//! Errors, by what a caller can do about them.
+//! Errors, by how a caller can react.
 
 use std::fmt;
 use std::io;
@@ -10,10 +10,10 @@ use crate::{
     ArchiveError, ContainerName, ContainerPath, ContainerStatus, EngineKind, ExecOutput, ImageRef, JobId, NetworkName,
 };
 
-/// The result of a verb.
+/// The result of an operation on an engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Failures of an engine, one variant a reaction.
+/// Failures of an engine, with one variant per reaction.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -29,39 +29,39 @@ pub enum Error {
         /// The engine.
         engine: EngineKind,
     },
-    /// The program is there and its engine does not answer.
+    /// The program is installed and its engine does not answer.
     #[error("{engine} does not answer: {excerpt}")]
     Unavailable {
         /// The engine.
         engine: EngineKind,
         /// The connection was refused with "permission denied", judged by the endpoint's mode.
         denied: bool,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
-    /// The engine is on another machine, and there is no connection to it.
+    /// The engine is on another host, and there is no connection to it.
     #[error("{engine} at `{endpoint}` is not reached: {fault}")]
     NotConnected {
         /// The engine.
         engine: EngineKind,
-        /// Its address, without what may be secret.
+        /// Its address, without parts that may be secret.
         endpoint: String,
         /// The reason.
         fault: ConnectionFault,
-        /// The words of the program that connects.
+        /// The output of the program that connects.
         excerpt: Excerpt,
     },
-    /// The engine is there, and older than what we can drive.
+    /// The engine is older than the supported versions.
     #[error("{engine} {found} is too old: {needed} or later is needed")]
     TooOld {
         /// The engine.
         engine: EngineKind,
         /// The version found: of the engine, or of the system that it runs on.
         found: String,
-        /// The oldest that is taken.
+        /// The oldest supported version.
         needed: &'static str,
     },
-    /// The engine's command line cannot carry this text: part of it would be read as something else.
+    /// The engine's command line cannot transmit this text: part of it would be interpreted differently.
     #[error("{engine} cannot be given {what} `{}`: it {why}", value.escape_debug())]
     NotEncodable {
         /// The engine.
@@ -73,12 +73,12 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
-    /// The removal was reported as done, but the object is still there.
+    /// The removal was reported as done, but the object still exists.
     #[error("`{name}` could not be removed: {excerpt}")]
     CleanupFailed {
         /// Its name.
         name: String,
-        /// The engine's last words.
+        /// The engine's last output.
         excerpt: Excerpt,
     },
     /// The configured pool of warm containers cannot be used.
@@ -92,19 +92,19 @@ pub enum Error {
     /// The engine answered and has no such container.
     #[error("no container `{0}`")]
     NoSuchContainer(String),
-    /// The container is there and stopped.
+    /// The container exists and is stopped.
     #[error("container is not running (status `{status}`)")]
     NotRunning {
         /// Its state.
         status: ContainerStatus,
         /// Exit code of its PID 1.
         exit_code: Option<i64>,
-        /// Whether the kernel ended it for memory.
+        /// Whether the kernel killed it because of memory.
         oom_killed: bool,
         /// Output of a command until the container ended.
         output: Option<Box<ExecOutput>>,
     },
-    /// The engine ended the container at the limit of its configuration.
+    /// The engine ended the container at its configured limit.
     #[error("the container was ended after {} s, the longest that one may run", limit.as_secs())]
     LifetimeOver {
         /// The limit.
@@ -124,7 +124,7 @@ pub enum Error {
     PullFailed {
         /// The image.
         image: ImageRef,
-        /// The engine's words.
+        /// The engine's output.
         excerpt: Excerpt,
     },
     /// A path inside is missing.
@@ -133,13 +133,13 @@ pub enum Error {
     /// A shell is needed and the image has none.
     #[error("the container has no `/bin/sh`")]
     NoShell,
-    /// No job of that id.
+    /// No job has that id.
     #[error("no job `{0}`")]
     NoSuchJob(JobId),
     /// The guest refused, by its own reasons.
     #[error(transparent)]
     Refused(#[from] protocol::RpcError),
-    /// The guest does not answer in a new container, or not as it should.
+    /// The guest does not answer in a new container, or answers incorrectly.
     #[error("the guest in the container does not answer: {reason}")]
     GuestFailed {
         /// The observation that led to it.
@@ -153,19 +153,19 @@ pub enum Error {
         /// The host's version.
         host: u32,
     },
-    /// Something else is mounted in the container than the host directory that was admitted: a link was put in its place.
+    /// Something else is mounted in the container than the host directory that was admitted: it was replaced by a link.
     #[error("{} of the container {} not what was admitted", targets.join(", "), if targets.len() == 1 { "is" } else { "are" })]
     MountChanged {
         /// Mount points in the container, or paths on the host.
         targets: Vec<String>,
     },
-    /// The guest runs, and what makes up the container's file system is gone: something inside removed it.
+    /// The guest runs, but the container's file system was removed from inside.
     #[error("the container's own files were removed from inside, as `rm -rf /` does: {missing}")]
     FilesRemoved {
         /// The missing part.
         missing: String,
     },
-    /// The link to the guest broke for good; whether the command began, or how it ended, is not known.
+    /// The link to the guest broke permanently; it is unknown whether the command began, or how it ended.
     #[error("the link to the guest is lost: {reason}")]
     GuestLost {
         /// The observation that led to it.
@@ -179,7 +179,7 @@ pub enum Error {
         /// The limit.
         max_bytes: u64,
     },
-    /// This engine cannot do it.
+    /// This engine does not support it.
     #[error("{engine} cannot do that: {capability}")]
     Unsupported {
         /// The engine.
@@ -187,14 +187,14 @@ pub enum Error {
         /// The missing capability.
         capability: Capability,
     },
-    /// The engine's account may not do it.
+    /// The engine's account has no permission for it.
     #[error("{engine} does not allow `{verb}`: {excerpt}")]
     Forbidden {
         /// The engine.
         engine: EngineKind,
         /// The verb.
         verb: &'static str,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
     /// A quota of the engine is used up.
@@ -202,7 +202,7 @@ pub enum Error {
     QuotaExceeded {
         /// The engine.
         engine: EngineKind,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
     /// A rule of the engine's administrator forbids this container.
@@ -210,19 +210,19 @@ pub enum Error {
     AdmissionDenied {
         /// The engine.
         engine: EngineKind,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
-    /// No machine of the engine takes the container.
+    /// No node of the engine accepts the container.
     #[error("no node takes the container: {excerpt}")]
     Unschedulable {
-        /// The engine's own words.
+        /// The engine's output.
         excerpt: Excerpt,
     },
-    /// The machine that the container runs on does not answer.
+    /// The node that the container runs on does not answer.
     #[error("node `{node}` of the container is lost: {reason}")]
     NodeLost {
-        /// The machine's name.
+        /// The node's name.
         node: String,
         /// The observation that led to it.
         reason: String,
@@ -242,10 +242,10 @@ pub enum Error {
         verb: &'static str,
         /// Exit status of the engine's program.
         exit: i32,
-        /// Its own words.
+        /// Its output.
         excerpt: Excerpt,
     },
-    /// The engine's answer is not what it should be.
+    /// The engine's answer cannot be parsed.
     #[error("the answer to `{verb}` cannot be read: {detail}")]
     Unreadable {
         /// The verb.
@@ -271,30 +271,30 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    /// A tar was refused or broke off.
+    /// A tar was refused or is truncated.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
 }
 
-/// Why a machine, or the engine on it, is not reached.
+/// Why a host, or the engine on it, cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionFault {
-    /// The address is not one: the reason.
+    /// The address is invalid, with the reason.
     Address(&'static str),
-    /// There is no `ssh` here.
+    /// There is no `ssh` program.
     NoProgram,
-    /// The machine's key is unknown, or is another one than before.
+    /// The host's key is unknown, or has changed.
     HostKey,
-    /// It accepts no key of this person.
+    /// It accepts no key of this user.
     Login,
     /// It does not answer.
     Unreachable,
-    /// The engine's socket is there and connections to it fail: nothing listens at it, or the machine forwards none.
+    /// The engine's socket exists and connections to it fail: nothing listens at it, or the host forwards none.
     NotForwarded,
     /// There is no socket of an engine.
     NoEngine,
-    /// The person there may not use the socket.
+    /// The user there may not use the socket.
     Denied,
     /// The connection ended for another reason.
     Ended,
@@ -329,17 +329,17 @@ impl fmt::Display for ConnectionFault {
     }
 }
 
-/// Something an engine may lack.
+/// A capability that an engine may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Capability {
-    /// Give a GPU to a container.
+    /// Pass a GPU to a container.
     Gpu,
     /// The supervisor inside.
     Guest,
     /// Share the host's network.
     HostNetwork,
-    /// Keep the members of one network apart.
+    /// Isolate the members of one network from each other.
     PartedNetwork,
     /// Bring up stacks of services.
     Compose,
@@ -347,13 +347,13 @@ pub enum Capability {
     HealthCheck,
     /// A root that is read-only, with a guest that is put in as a copy.
     ReadOnlyRoot,
-    /// Make an image of a container.
+    /// Create an image from a container.
     Commit,
-    /// Make an image by a Dockerfile.
+    /// Build an image from a Dockerfile.
     Build,
     /// Publish ports on the host.
     Publish,
-    /// Lines of the hosts file.
+    /// Entries in the hosts file.
     HostEntries,
     /// Freeze a container.
     Pause,
@@ -361,35 +361,35 @@ pub enum Capability {
     Events,
     /// Limit the processes of a container.
     PidsLimit,
-    /// Give a part of a core.
+    /// Assign a fraction of a core.
     FractionalCpus,
-    /// Limit swap apart from memory.
+    /// Limit swap separately from memory.
     SwapLimit,
-    /// Keep programs from gaining privileges. Where the engine lacks it, the guest does it.
+    /// Prevent programs from gaining privileges. If the engine lacks it, the guest does it.
     NoNewPrivileges,
-    /// Filter system calls. Where the engine lacks it, each container has a kernel of its own.
+    /// Filter system calls. If the engine lacks it, each container has its own kernel.
     Seccomp,
-    /// Start containers again by itself.
+    /// Restart containers automatically.
     RestartPolicy,
-    /// Copy tars in and out, with the owners that they name.
+    /// Copy tars in and out, with their owners.
     CopyTar,
-    /// Map the person to a user inside.
+    /// Map the user to a user inside.
     KeepId,
-    /// Have users of its own in each container.
+    /// Use a separate range of user ids for each container.
     UserNamespace,
-    /// Have users beside root in a container.
+    /// Have users other than root in a container.
     OtherUsers,
-    /// Reach other machines from a container.
+    /// Reach other hosts from a container.
     OutgoingNetwork,
-    /// Join containers by networks with names.
+    /// Join containers with named networks.
     NamedNetwork,
-    /// Copy a container without an image between the two.
+    /// Copy a container without an intermediate image.
     Fork,
-    /// Make containers by a runtime of the Open Container Initiative.
+    /// Create containers with an OCI runtime.
     OciRuntime,
-    /// Mount a directory of this machine.
+    /// Mount a directory of this host.
     Bind,
-    /// Start a container again that was stopped.
+    /// Start a stopped container again.
     Restart,
 }
 
@@ -423,7 +423,7 @@ impl Capability {
             Self::Seccomp => ("seccomp", "a filter of system calls"),
             Self::RestartPolicy => ("restart_policy", "starting again by itself"),
             Self::CopyTar => ("copy_tar", "copying with owners"),
-            Self::KeepId => ("keep_id", "mapping the person to a user inside"),
+            Self::KeepId => ("keep_id", "mapping the user to a user inside"),
             Self::OtherUsers => ("other_users", "users beside root without subordinate ids of this account"),
             Self::UserNamespace => ("user_namespace", "users of its own"),
             Self::OutgoingNetwork => ("outgoing_network", "outgoing traffic of a container"),
@@ -435,7 +435,7 @@ impl Capability {
         }
     }
 
-    /// Capabilities that an engine lacks whatever its version and configuration.
+    /// Lists capabilities that an engine lacks in every version and configuration.
     #[must_use]
     pub fn lacked_by(engine: EngineKind) -> &'static [Self] {
         match engine {
@@ -494,14 +494,14 @@ impl fmt::Display for Capability {
     }
 }
 
-/// The engine's own words: at most 4 KiB, control characters escaped, user parts of URLs blanked.
+/// An engine's output: at most 4 KiB, control characters escaped, user parts of URLs removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excerpt(String);
 
 impl Excerpt {
     const MAX_BYTES: usize = 4096;
 
-    /// Takes the end of what an engine printed: the reason stands last.
+    /// Takes the end of an engine's output, where the reason is.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(Self::MAX_BYTES)..]);
@@ -517,21 +517,21 @@ impl Excerpt {
 
 impl fmt::Display for Excerpt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "it gave no reason" } else { &self.0 })
+        f.write_str(if self.0.is_empty() { "it printed no reason" } else { &self.0 })
     }
 }
 
 fn without_url_users(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
+    let mut cleaned = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
-        kept.push_str(before);
+        cleaned.push_str(before);
         let host_ends = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
         let host_begins = after[..host_ends].rfind('@').map_or(0, |at| at + 1);
         rest = &after[host_begins..];
     }
-    kept + rest
+    cleaned + rest
 }
 
 #[cfg(test)]
@@ -539,13 +539,13 @@ mod tests {
     use super::Excerpt;
 
     #[test]
-    fn an_excerpt_holds_no_password_of_a_url_and_no_control_characters() {
+    fn an_excerpt_contains_no_password_of_a_url_and_no_control_characters() {
         let excerpt = Excerpt::from_bytes(b"pull of https://me:hunter2@registry/x failed\x1b[31m\n");
         assert_eq!(excerpt.as_str(), "pull of https://registry/x failed\\u{1b}[31m");
     }
 
     #[test]
-    fn an_excerpt_is_short_and_keeps_the_end() {
+    fn an_excerpt_is_short_and_has_the_end() {
         let excerpt = Excerpt::from_bytes(&[&[b'x'; 100_000][..], b"the reason"].concat());
         assert!(excerpt.as_str().len() <= 4096 && excerpt.as_str().ends_with("the reason"));
     }

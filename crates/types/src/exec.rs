@@ -1,4 +1,4 @@
-//! Commands as plain data, and what became of them.
+//! Commands as plain data, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use crate::{Capture, ContainerPath, Ids, JobId, Secret};
 /// The program of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Command {
-    /// A program and its arguments, executed as they stand.
+    /// A program and its arguments, executed without a shell.
     Argv(Vec<String>),
     /// A script for `/bin/sh -c`.
     Shell(String),
@@ -54,7 +54,7 @@ impl Default for ExecLimits {
 pub enum Input {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Whatever comes, to its end.
+    /// A stream, to its end.
     Stream(Box<dyn AsyncRead + Send + Sync + Unpin>),
 }
 
@@ -80,7 +80,7 @@ pub enum AtLimit {
 /// One command in a container.
 #[derive(Debug)]
 pub struct Exec {
-    /// Its id, where it has to have a certain one: one that the guest knows already is refused. Only with a guest.
+    /// Its id, if it has to have a certain one: an id that the guest knows already is refused. Only with a guest.
     pub job: Option<JobId>,
     /// The program and its arguments.
     pub command: Command,
@@ -90,35 +90,35 @@ pub struct Exec {
     pub workdir: ContainerPath,
     /// Added to the image's environment. Plain values only: they pass through the engine's arguments.
     pub env: BTreeMap<String, String>,
-    /// Its environment is `env` and nothing else. Only with a guest.
+    /// Its environment is exactly `env`. Only with a guest.
     pub bare: bool,
-    /// The program reads it once from its descriptor 3, which nothing else can open: at most 16 KiB. Only with a guest,
-    /// and not for a script.
+    /// Data that the program reads once from its descriptor 3, which no other process can open: at most 16 KiB. Only
+    /// with a guest, and not for a script.
     pub secret: Option<Secret>,
-    /// Names of secret files that are there for it alone: gone when it has
-    /// ended, or does not begin. Only with a guest.
+    /// Names of secret files that exist only for this command: they are removed when it has ended, or does not begin.
+    /// Only with a guest.
     pub files: Vec<String>,
     /// Data for the command; none is an end of file at once.
     pub stdin: Option<Input>,
-    /// It runs on a terminal of that size, which may change; both outputs are one then. Only with a guest.
+    /// It runs on a terminal of that size, which may change; both outputs are then one. Only with a guest.
     pub terminal: Option<watch::Receiver<TerminalSize>>,
     /// Limits of time and output.
     pub limits: ExecLimits,
     /// The action at a limit.
     pub at_limit: AtLimit,
-    /// Bytes kept of each stream: half from its start, half from its end.
+    /// Captured bytes of each stream: half from its start, half from its end.
     pub keep_bytes: usize,
-    /// Bytes of each stream that the caller passes on, if fewer than are kept here: the rest of a longer output can be
-    /// requested later.
+    /// Bytes of each stream that the caller forwards, if fewer than are captured here: the rest of a longer output can
+    /// be requested later.
     pub passes_on: Option<usize>,
     /// Ends the command's tree when fired.
     pub cancel: CancellationToken,
-    /// Gets output as it comes. A slow receiver slows the command.
+    /// Receives output while it is printed. A slow receiver slows the command.
     pub live: Option<mpsc::Sender<Chunk>>,
 }
 
 impl Exec {
-    /// A command without limits that keeps 1 MiB of each stream.
+    /// A command without limits that captures 1 MiB of each stream.
     #[must_use]
     pub fn new(command: Command, user: Ids, workdir: ContainerPath) -> Self {
         Self {
@@ -149,7 +149,7 @@ pub struct Chunk {
     pub stream: Stream,
     /// The output.
     pub bytes: Vec<u8>,
-    /// Bytes of that stream before this piece.
+    /// Offset of this piece in the stream.
     pub offset: u64,
 }
 
@@ -178,11 +178,11 @@ pub enum LimitKind {
 pub enum Exit {
     /// It exited. 128 + n when signal n ended it.
     Code(u8),
-    /// At one of our limits.
+    /// One of the limits was reached.
     TimedOut(LimitKind),
     /// The caller cancelled it.
     Cancelled,
-    /// Not yet: at a limit it was left to run as a job ([`AtLimit::Keep`]).
+    /// It still runs: at a limit it was left to run as a job ([`AtLimit::Keep`]).
     Running(LimitKind),
 }
 
@@ -195,15 +195,15 @@ pub struct ExecOutput {
     pub stdout: Capture,
     /// Standard error.
     pub stderr: Capture,
-    /// The signal that ended it, where it is reported.
+    /// The signal that ended it, if it is known.
     pub signal: Option<i32>,
-    /// After a limit or a cancel: nothing of its tree is left. `None` when nothing had to be ended.
+    /// After a limit or a cancellation: no process of its tree is left. `None` if nothing had to be ended.
     pub tree_ended: Option<bool>,
-    /// Processes that it left behind, where they are counted.
+    /// Background processes that it left, if they are counted.
     pub left_running: u32,
-    /// It failed, and the kernel killed a process of the container for lack of memory during its run.
+    /// It failed, and the kernel killed a process of the container because of memory during its run.
     pub oom: bool,
-    /// The job's id, under which cut output can be requested.
+    /// The job's id, under which omitted output can be requested.
     pub job: Option<JobId>,
     /// The link broke during the run, and was restored.
     pub retried: bool,
@@ -212,7 +212,7 @@ pub struct ExecOutput {
 }
 
 impl ExecOutput {
-    /// The result of an engine's own exec: no signal, no count, no retained output.
+    /// The result of an engine's own exec: without signal, count and retained output.
     #[must_use]
     pub fn plain(
         exit: Exit,

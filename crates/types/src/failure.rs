@@ -1,4 +1,4 @@
-//! The failure of a call as agents see it: a stable code, one sentence, what to do next, and details.
+//! The failure of a call as agents see it: a stable code, one sentence, a hint, and details.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -33,15 +33,15 @@ pub enum Code {
     ConfirmRequired,
     /// Something else is mounted than was admitted; the container was ended.
     MountChanged,
-    /// A newer version of Coracle wrote the file, and this one leaves it as it is.
+    /// A newer version of Coracle wrote the file, which this version does not change.
     NewerVersion,
-    /// This machine is not ready; `preflight` says what is missing.
+    /// This host is not ready; `preflight` reports what is missing.
     NotReady,
     /// The engine is not installed or does not answer.
     EngineUnavailable,
     /// The engine is older than the oldest supported version.
     EngineTooOld,
-    /// The engine failed at a request; `details.engine_error` has its own words.
+    /// The engine failed at a request; `details.engine_error` has its output.
     EngineFailed,
     /// The engine did not finish a request in time.
     EngineTimeout,
@@ -49,9 +49,9 @@ pub enum Code {
     EngineDenied,
     /// A cluster has no room for the container.
     QuotaExceeded,
-    /// The node of the container does not answer any more.
+    /// The node of the container no longer answers.
     NodeLost,
-    /// The engine or the container cannot do this; `details.capability` names what it lacks.
+    /// The engine or the container does not support this; `details.capability` names what it lacks.
     Unsupported,
     /// Nothing of that name exists.
     NotFound,
@@ -89,7 +89,7 @@ pub enum Code {
     UserNotFound,
     /// The container knows no such job.
     JobNotFound,
-    /// The output that was asked for is not kept any more.
+    /// The requested output is no longer available.
     OutputExpired,
     /// The container of a session could not be created; `details.why` has the cause's code.
     CreateFailed,
@@ -386,17 +386,17 @@ pub type Result<T, E = Failure> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What agents branch on.
+    /// The code, for agents.
     pub code: Code,
     /// One sentence that names the object.
     pub message: String,
-    /// What to do next.
+    /// The hint.
     pub hint: Option<String>,
-    /// The hint for a person at the command line, where it differs.
+    /// The hint for a user at the command line, if it differs.
     pub person_hint: Option<Box<str>>,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// More, by code.
+    /// Further data, by code.
     pub details: Map<String, Value>,
 }
 
@@ -412,7 +412,7 @@ impl Failure {
         Self { retryable: false, ..Self::new(Code::LimitReached, message) }
     }
 
-    /// An error that no code foresees.
+    /// An unexpected error.
     pub fn internal(err: impl std::fmt::Display) -> Self {
         Self::new(Code::Internal, err.to_string())
     }
@@ -423,20 +423,20 @@ impl Failure {
         Self::new(Code::Cancelled, "the call was cancelled")
     }
 
-    /// Sets what to do next, for agents and persons.
+    /// Sets the hint for agents and users.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         (self.hint, self.person_hint) = (Some(hint.into()), None);
         self
     }
 
-    /// Sets what to do next for an agent, and for a person at the command line.
+    /// Sets one hint for an agent, and another for a user at the command line.
     #[must_use]
     pub fn hint_for(self, agent: impl Into<String>, person: impl Into<String>) -> Self {
         Self { person_hint: Some(person.into().into_boxed_str()), ..self.hint(agent) }
     }
 
-    /// Adds to `details`. A value that JSON cannot hold becomes `null`.
+    /// Adds to `details`. A value that cannot be serialised becomes `null`.
     #[must_use]
     pub fn detail(mut self, key: &str, value: impl Serialize) -> Self {
         self.details.insert(key.to_owned(), serde_json::to_value(value).unwrap_or(Value::Null));

@@ -1,12 +1,12 @@
-//! The words that all crates of the host share: names, paths, sizes, secrets, commands and how they end, errors.
+//! Types that all crates of the host share: names, paths, sizes, secrets, commands and their results, errors.
 //!
-//! A value is parsed once, where it enters the program, and not checked again. [`Error`] is the one family of errors of
-//! engines, guests and programs: a variant is something that a caller can react to. [`Failure`](failure::Failure) is
-//! the answer to a failed call: a code, a message, and what to do next.
+//! A value is parsed once, where it enters the program, and not checked again. [`Error`] is the error type of engines,
+//! guests and programs: callers can react to each variant. [`Failure`](failure::Failure) is the answer to a failed
+//! call: a code, a message, and a hint.
 //!
-//! **Invariant:** values only. Nothing here starts, opens or sends anything; [`ProcessId`] alone reads `/proc`.
+//! **Invariant:** values only. Nothing here starts, opens or sends anything; only [`ProcessId`] reads `/proc`.
 //! **Invariant:** a command that exits non-zero is a *result*, not an [`Error`].
-//! **Invariant:** a [`Secret`] is shown by nothing but [`Secret::reveal`].
+//! **Invariant:** only [`Secret::reveal`] shows a [`Secret`].
 
 #![warn(missing_docs)]
 

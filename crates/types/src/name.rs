@@ -1,4 +1,4 @@
-//! Names that have been checked. Every way in (JSON, files, the command line) goes through these types.
+//! Validated names. Every input (JSON, files, the command line) is parsed to these types.
 
 use std::fmt;
 
@@ -113,7 +113,7 @@ checked! {
         && it.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c))
 }
 checked! {
-    /// An engine's full id of a container. Apple's engine has no other than the name that we gave.
+    /// An engine's full id of a container. For Apple's engine it is the container's name.
     ContainerId,
     "a container id",
     "64 lower-case hex digits, or a container name",
@@ -127,21 +127,21 @@ checked! {
     |it| it.strip_prefix("sha256:").is_some_and(is_digest)
 }
 checked! {
-    /// Our own id of a container: 32 random hex digits, the label `<ns>.id`.
+    /// Coracle's own id of a container: 32 random hex digits, the label `<ns>.id`.
     RecordId,
     "a record id",
     "32 lower-case hex digits",
     |it| it.len() == 32 && is_hex(it)
 }
 checked! {
-    /// The id of a command that the guest remembers.
+    /// The id of a command in the guest.
     JobId,
     "a job id",
     "8 lower-case hex digits, or `main`",
     |it| it == MAIN || (it.len() == 8 && is_hex(it))
 }
 checked! {
-    /// The first part of our labels and names, `coracle` unless configured.
+    /// Prefix of labels and names, `coracle` unless configured.
     LabelNamespace,
     "a label namespace",
     "a lower-case letter, then lower-case letters, digits and `-`, at most 32",
@@ -158,13 +158,13 @@ checked! {
 }
 
 impl ContainerId {
-    /// The first twelve digits, as engines print them; all of an id that is a name.
+    /// The first twelve digits, as engines print them; the whole id if it is a name.
     #[must_use]
     pub fn short(&self) -> &str {
         if self.is_digits() { &self.0[..12] } else { &self.0 }
     }
 
-    /// Whether an engine chose it: else it is a name.
+    /// Whether the engine generated it; otherwise it is a name.
     #[must_use]
     pub fn is_digits(&self) -> bool {
         is_digest(&self.0)
@@ -172,24 +172,24 @@ impl ContainerId {
 }
 
 impl RecordId {
-    /// A new one.
+    /// Generates an id.
     #[must_use]
     pub fn random() -> Self {
         Self(random_hex::<16>())
     }
 }
 
-/// The id of the job that a container was made to run.
+/// The id of the job of a container's main program.
 const MAIN: &str = "main";
 
 impl JobId {
-    /// A new one.
+    /// Generates an id.
     #[must_use]
     pub fn random() -> Self {
         Self(random_hex::<4>())
     }
 
-    /// The id of the program that a container was created to run.
+    /// The id of a container's main program.
     #[must_use]
     pub fn main() -> Self {
         Self(MAIN.to_owned())
@@ -203,14 +203,14 @@ impl From<ImageId> for ImageRef {
 }
 
 impl ImageRef {
-    /// The host part, when the first part names one, else `None`: Docker Hub.
+    /// The registry, if the first part names one, else `None`: Docker Hub.
     #[must_use]
     pub fn registry(&self) -> Option<&str> {
         let (first, _) = self.0.split_once('/')?;
         (first.contains('.') || first.contains(':') || first == "localhost").then_some(first)
     }
 
-    /// The reference with the registry and tag that short names stand for.
+    /// Completes the reference with the default registry and tag.
     #[must_use]
     pub fn completed(&self) -> Self {
         if self.0.starts_with("sha256:") {
@@ -330,7 +330,7 @@ fn is_image_ref(text: &str) -> bool {
     text.len() <= 255
         && path.split('/').enumerate().all(|(at, part)| is_image_part(part, at == 0 && path.contains('/')))
         && tag.is_none_or(is_tag)
-        && digest.is_none_or(|it| it.strip_prefix("sha256:").is_some_and(|it| it.len() == 64 && is_hex(it)))
+        && digest.is_none_or(|digest| digest.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && is_hex(hex)))
 }
 
 /// A part of an image's path. The first of several may be a host with a port.

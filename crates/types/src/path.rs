@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 /// An absolute path inside a container: no `..`, no control character, no doubled or trailing slash.
 ///
-/// A location, which need not exist: links inside are resolved inside.
+/// It need not exist. Links in it are resolved in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ContainerPath(String);
 
-/// A text that is no path inside a container.
+/// A text that is not a path inside a container.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a path inside a container: {why}", value.escape_debug())]
 pub struct InvalidPath {
@@ -22,10 +22,10 @@ pub struct InvalidPath {
 }
 
 impl ContainerPath {
-    /// Checks and tidies a text.
+    /// Validates and normalises a text.
     ///
     /// # Errors
-    /// [`InvalidPath`] when it is relative, has `..` or a control character, or is longer than 4096 bytes.
+    /// [`InvalidPath`] if it is relative, has `..` or a control character, or is longer than 4096 bytes.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidPath> {
         let text = text.as_ref();
         let refuse = |why| Err(InvalidPath { value: text.chars().take(200).collect(), why });
@@ -63,14 +63,14 @@ impl ContainerPath {
         self.0.rsplit('/').next().unwrap_or_default()
     }
 
-    /// The directory it lies in; `None` for the root.
+    /// The parent directory; `None` for the root.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let (parent, last) = self.0.rsplit_once('/')?;
         (!last.is_empty()).then(|| Self(if parent.is_empty() { "/".into() } else { parent.into() }))
     }
 
-    /// A path below this one, or `path` itself when it is absolute.
+    /// Resolves a path relative to this one. An absolute `path` is returned unchanged.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -78,7 +78,7 @@ impl ContainerPath {
         if path.starts_with('/') { Self::parse(path) } else { Self::parse(format!("{}/{path}", self.0)) }
     }
 
-    /// Whether it is `base` or lies below it.
+    /// Whether it is `base` or below it.
     #[must_use]
     pub fn is_beneath(&self, base: &str) -> bool {
         self.0 == base || base == "/" || self.0.strip_prefix(base).is_some_and(|rest| rest.starts_with('/'))
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_absolute_and_tidy() {
+    fn paths_are_absolute_and_normalised() {
         assert_eq!(parsed("/a//b/./c/").as_deref(), Some("/a/b/c"));
         assert_eq!(parsed("/").as_deref(), Some("/"));
         for bad in ["", "a", "../x", "/a/../b", "/a\0b", "/a\nb", &format!("/{}", "x".repeat(4096))] {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn beneath_means_whole_parts() {
+    fn beneath_compares_complete_parts() {
         let path = ContainerPath::parse("/proc2/x").unwrap();
         assert!(!path.is_beneath("/proc") && path.is_beneath("/proc2") && path.is_beneath("/"));
     }
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_accepted_stays_and_never_climbs(text in "[/.a\u{e9} -]{0,20}") {
+        fn a_normalised_path_is_stable_and_never_leads_upwards(text in "[/.a\u{e9} -]{0,20}") {
             if let Ok(path) = ContainerPath::parse(&text) {
                 prop_assert!(path.parts().all(|part| part != ".."));
                 prop_assert_eq!(ContainerPath::parse(path.as_str()).unwrap(), path);

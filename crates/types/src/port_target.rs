@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_a_number_or_stands_behind_an_address() {
+    fn a_port_is_a_number_with_an_optional_address() {
         for (given, read) in [
             ("8080", "localhost:8080"),
             ("localhost:1", "localhost:1"),

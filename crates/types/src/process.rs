@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct ProcessId {
     /// Process id.
     pub pid: u32,
-    /// Start time in the kernel's ticks since boot; 0 where it is unknown.
+    /// Start time in the kernel's ticks since boot; 0 if unknown.
     pub start: u64,
-    /// Id of the boot; empty where it is unknown.
+    /// Id of the boot; empty if unknown.
     pub boot: String,
 }
 
@@ -42,8 +42,8 @@ impl ProcessId {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`. The second field, the name, may hold blanks and brackets, so counting begins behind
-/// the last bracket. A zombie has ended.
+/// Reads field 22 of `/proc/PID/stat`. The second field, the name, may contain blanks and brackets, so counting begins
+/// after the last bracket. A zombie counts as ended.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -58,7 +58,7 @@ fn signals(pid: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
 }
 
-/// The id of this boot; empty where it is unknown. Cached, because it is read often and never changes.
+/// The id of this boot; empty if unknown. Cached, because it is read often and never changes.
 #[must_use]
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();

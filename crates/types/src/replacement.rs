@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It ended, or its guest fell silent.
+    /// It ended, or its guest stopped answering.
     Crashed,
-    /// The kernel ended it for memory.
+    /// The kernel killed it because of memory.
     Oom,
-    /// The node of the cluster that it was on does not answer.
+    /// Its node in the cluster does not answer.
     NodeLost,
-    /// The engine does not have it any more.
+    /// The engine no longer has it.
     Vanished,
     /// It was not used for long.
     Idle,
-    /// It would be made otherwise now.
+    /// Its settings have changed.
     SpecChanged,
     /// A command in it exceeded its time limit.
     Timeout,
-    /// It had ended and was started again, with the files that it had.
+    /// It had ended and was started again with its files.
     Restarted,
-    /// It was never fit for use.
+    /// It never became ready.
     NotReady,
     /// It reached its maximum age, and was removed with its files.
     Lifetime,
@@ -46,7 +46,7 @@ impl Reason {
         }
     }
 
-    /// Counts towards the crash loop limit.
+    /// Whether it counts towards the crash loop limit.
     #[must_use]
     pub fn is_failure(self) -> bool {
         matches!(self, Self::Crashed | Self::Oom | Self::Vanished)
@@ -62,8 +62,8 @@ pub struct Replacement {
     pub exit_code: Option<i64>,
     /// The generation that was reported last.
     pub from: u32,
-    /// The one that is there now.
+    /// The current generation.
     pub to: u32,
-    /// The volume is gone as well.
+    /// The volume was removed as well.
     pub files_lost: bool,
 }

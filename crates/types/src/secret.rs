@@ -1,8 +1,8 @@
-//! Bytes that must not be seen.
+//! Secret bytes.
 
 use std::fmt;
 
-/// Bytes that must not be seen: no `Display`, no `Serialize`, a blank `Debug`.
+/// Secret bytes: no `Display`, no `Serialize`, a blank `Debug`.
 ///
 /// `reveal` is called where the bytes are used; `xtask/tests/tidy/reveals.rs` counts those places.
 #[derive(Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Secret {
         self.0.len()
     }
 
-    /// Whether it has none: nothing is granted by that.
+    /// Whether it is empty: an empty secret grants nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,12 +4,13 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes. Reads an integer, or text with `k`, `m` or `g`, also written `kb` or `KiB` (powers of 1024, either case).
+/// A number of bytes. Parses an integer, or text with `k`, `m` or `g`, also written `kb` or `KiB` (powers of 1024,
+/// either case).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "serde_json::Value", into = "u64")]
 pub struct ByteSize(pub u64);
 
-/// Something that is no size.
+/// A text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a size: bytes as an integer, or text such as `512m` or `4g`")]
 pub struct InvalidSize(String);
@@ -18,7 +19,7 @@ impl ByteSize {
     /// Reads text.
     ///
     /// # Errors
-    /// [`InvalidSize`] for what is no number, has another unit, or does not fit 64 bits.
+    /// [`InvalidSize`] for text that is not a number, has another unit, or does not fit 64 bits.
     pub fn parse(text: &str) -> Result<Self, InvalidSize> {
         let invalid = || InvalidSize(text.chars().take(40).collect());
         let at = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
@@ -61,7 +62,7 @@ impl From<ByteSize> for u64 {
 }
 
 impl fmt::Display for ByteSize {
-    /// The largest unit that loses nothing.
+    /// Uses the largest unit without a remainder.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, shift) in [("g", 30), ("m", 20), ("k", 10)] {
             if self.0 > 0 && self.0.trailing_zeros() >= shift {

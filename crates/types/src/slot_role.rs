@@ -1,8 +1,8 @@
-//! The purpose of a container that a session or sandbox gets without a request.
+//! The role of a container that a session or sandbox gets automatically.
 
 use serde::{Deserialize, Serialize};
 
-/// The purpose of a slot. A snippet that is ended must not cost the agent its workspace, so each has a container of its own.
+/// The role of a container. Ending a snippet must not affect the agent's workspace, so each role has its own container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SlotRole {
@@ -10,8 +10,8 @@ pub enum SlotRole {
     Workspace,
     /// Snippets of code.
     Run,
-    /// The workflows of a sandbox. A sandbox has a key for a name, and outlives every process. Its container is kept as
-    /// well as its volume, so one that ended is started again.
+    /// The workflows of a sandbox. A sandbox is named by a key, and outlives every process. Its container is retained
+    /// as well as its volume, so one that ended is started again.
     Sandbox,
 }
 
@@ -39,7 +39,7 @@ impl SlotRole {
         }
     }
 
-    /// Its container is used again when it ended.
+    /// Whether its container is used again when it ended.
     #[must_use]
     pub fn is_started_again(self) -> bool {
         self == Self::Sandbox

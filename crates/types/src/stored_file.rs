@@ -1,4 +1,4 @@
-//! Files that Coracle wrote, which another version of it may have written.
+//! Files of Coracle, which another version of it may have written.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
-/// The format of all files; also of those without a number.
+/// The format of all files, including those without a number.
 const FORMAT: u64 = 1;
 
 /// Why a stored file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoredFileError {
-    /// It is whole JSON, with a value or a format that this version does not know.
+    /// It is valid JSON, with a value or a format that this version does not know.
     #[error("`{}` was written by a newer version of Coracle", .0.display())]
     Newer(PathBuf),
-    /// It is no JSON.
+    /// It is not JSON.
     #[error("`{}` is damaged: {source}", file.display())]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where and why its text ends to be JSON.
+        /// Position and cause of the error.
         source: serde_json::Error,
     },
 }
@@ -32,14 +32,14 @@ struct Format {
 
 impl StoredFileError {
     fn from_content(file: &Path, bytes: &[u8]) -> Self {
-        // Files are replaced as a whole, so one that is JSON is as its writer meant it.
+        // Files are replaced atomically, so valid JSON is complete.
         match serde_json::from_slice::<IgnoredAny>(bytes) {
             Ok(_) => Self::Newer(file.to_owned()),
             Err(source) => Self::Damaged { file: file.to_owned(), source },
         }
     }
 
-    /// The file that a newer version wrote, if an error of the file system is about one.
+    /// Returns the file of a newer version, if an I/O error contains one.
     #[must_use]
     pub fn newer_file(err: &io::Error) -> Option<&Path> {
         match err.get_ref()?.downcast_ref()? {
@@ -58,10 +58,10 @@ impl From<StoredFileError> for io::Error {
 /// Parses the content of a file of Coracle's own.
 ///
 /// # Errors
-/// [`StoredFileError`]: such a file is there, and what it describes is not missing.
+/// [`StoredFileError`]: such a file exists, and what it describes is not missing.
 pub fn parse_stored<T: DeserializeOwned>(file: &Path, bytes: &[u8]) -> Result<T, StoredFileError> {
     let failed = |_| StoredFileError::from_content(file, bytes);
-    // A list has no number of its format.
+    // A list has no format number.
     let is_object = bytes.trim_ascii_start().starts_with(b"{");
     let format = if is_object { serde_json::from_slice(bytes).map_err(failed)? } else { Format::default() };
     if format.schema.is_some_and(|schema| schema > FORMAT) {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_newer_version_wrote_is_told_from_damage() {
+    fn a_file_of_a_newer_version_is_distinguished_from_damage() {
         let file = Path::new("/state/file.json");
         assert_eq!(parse_stored::<[u16; 2]>(file, b"[7, 8]").unwrap(), [7, 8]);
         let parse = |text: &str| parse_stored::<Record>(file, text.as_bytes());

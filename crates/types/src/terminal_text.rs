@@ -1,7 +1,7 @@
-//! Text of others that a terminal shows.
+//! Makes untrusted text safe for a terminal.
 
-/// Whether a terminal obeys a character, shows other text because of it, or shows nothing: control characters, those that
-/// change the direction of text, separators of lines, and all that has no width. A name with one is not what it looks like.
+/// Whether a character controls a terminal, changes the display of other text, or is invisible: control characters,
+/// those that change the direction of text, line separators, and all without width. A name with one is deceptive.
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
     c.is_control()
@@ -19,7 +19,7 @@ pub fn sanitize(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// Deceptive characters as escapes, except for line ends: for messages, whose reader has to see what they are.
+/// Escapes deceptive characters except for line ends: for messages, whose reader has to see them.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::new();
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_obeys_or_does_not_show_is_replaced() {
+    fn characters_that_control_a_terminal_or_are_invisible_are_replaced() {
         for c in
             "\u{1b}\u{7}\r\u{9b}\u{ad}\u{200b}\u{200d}\u{200e}\u{2028}\u{202e}\u{2060}\u{2066}\u{feff}\u{e0041}".chars()
         {

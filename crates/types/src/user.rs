@@ -25,7 +25,7 @@ impl Ids {
     /// # Errors
     /// [`InvalidName`] for anything else.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
-        // The kernel takes the highest number for none, so that a change to it changes nothing.
+        // The kernel reserves the highest number for "no change".
         let is_number = |it: &u32| *it != u32::MAX;
         let number =
             |it: &str| it.bytes().all(|b| b.is_ascii_digit()).then(|| it.parse().ok().filter(is_number)).flatten();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A warning beside a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxWarning {
-    /// What a caller can branch on.
+    /// The code, for callers.
     pub code: String,
     /// A sentence.
     pub message: String,

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Code, Failure};
 
-/// Which settings a sandbox has.
+/// The name of a sandbox's settings.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProfileName(String);
 
-/// A task, with a branch and a directory of its own.
+/// The id of a task with its own branch and directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct WorkflowId(String);
@@ -34,13 +34,13 @@ impl ProfileName {
         &self.0
     }
 
-    /// Whether it is the profile of calls that name none.
+    /// Whether it is the default profile of calls.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.0 == "default"
     }
 
-    /// The arguments that name a workflow on the command line: without its profile, another sandbox would be meant.
+    /// The arguments that name a workflow on the command line, including its profile if it is not the default.
     #[must_use]
     pub fn workflow_arguments(&self, id: &WorkflowId) -> String {
         if self.is_default() { id.to_string() } else { format!("{id} --profile {self}") }
@@ -49,8 +49,8 @@ impl ProfileName {
 
 impl WorkflowId {
     /// # Errors
-    /// `invalid_workflow_id`: it becomes the name of a directory and of a branch, so what git or a path would take
-    /// otherwise is refused.
+    /// `invalid_workflow_id`: it becomes the name of a directory and of a branch, so characters with a meaning for git
+    /// or in a path are refused.
     pub fn parse(text: impl Into<String>) -> Result<Self, Failure> {
         let text = text.into();
         let rest = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
@@ -71,11 +71,11 @@ impl WorkflowId {
 /// The grammar of a profile's name.
 const PROFILE: &str = "1 to 32 of a-z, 0-9 and `-`, beginning with a letter or digit";
 
-/// The grammar of a workflow's id: git and paths take no other.
+/// The grammar of a workflow's id, which is valid for git and in paths.
 const WORKFLOW: &str = "1 to 63 of a-z, 0-9, `.`, `_` and `-`, beginning with a letter or digit, without `..`, and \
     without `.` or `.lock` at the end";
 
-/// Characters of a refused name that are repeated.
+/// Maximum number of characters of a refused name in a message.
 const REPEATED: usize = 80;
 
 fn refused(text: &str, what: &str, grammar: &str) -> String {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x25_names_that_a_path_or_git_would_take_otherwise_are_refused() {
+    fn x25_names_with_a_meaning_in_a_path_or_for_git_are_refused() {
         let bad = ["", "../x", "-f", "a..b", "x.lock", ":main", "x.", "a/b", "A", "ä", &"x".repeat(64)];
         for text in bad {
             let refused = WorkflowId::parse(text).unwrap_err();

@@ -1,4 +1,4 @@
-//! Who is let in: the token, the cookie, `Host` and `Origin`.
+//! Access control: the token, the cookie, `Host` and `Origin`.
 
 use std::net::SocketAddr;
 
@@ -6,16 +6,16 @@ use coracle_transport::Token;
 use hyper::header::{COOKIE, HOST, HeaderMap, ORIGIN};
 use hyper::http::request::Parts;
 
-/// Names by which a browser of this machine reaches the server, beside its own address.
+/// Names by which a browser on this host reaches the server, besides its own address.
 const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-/// The port that browsers leave out.
+/// The default port of browsers.
 const HTTP_PORT: u16 = 80;
 
 /// The rules of one server.
 ///
-/// A cookie of a loopback address goes to servers on all its ports, also to one that a container publishes. So the cookie
-/// has a path that nothing else knows, and all that is served lies below it.
+/// Browsers send a cookie of a loopback address to servers on all its ports, also to one that a container publishes. So
+/// the cookie is restricted to a secret path, and everything is served below it.
 pub(crate) struct PageAccess {
     token: Token,
     text: String,
@@ -23,21 +23,21 @@ pub(crate) struct PageAccess {
     authorities: Vec<String>,
 }
 
-/// What a request may do.
+/// The decision on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It has the token in its address: it gets the cookie.
+    /// It has the token in its URL: it gets the cookie.
     SetCookie,
-    /// It asks for that path below the secret one.
+    /// It requests that path below the secret one.
     Path(String),
-    /// Its `Host` or `Origin` means another server.
+    /// Its `Host` or `Origin` is another server.
     Foreign,
     /// It has no token.
     NoToken,
 }
 
 impl PageAccess {
-    /// Of a server that listens on that address.
+    /// Creates the rules of a server that listens on that address.
     pub(crate) fn new(token: Token, text: &str, address: SocketAddr) -> Self {
         let prefix = format!("/{}/", coracle_types::random_hex::<16>());
         Self { token, text: text.to_owned(), prefix, authorities: authorities(address) }
@@ -53,7 +53,7 @@ impl PageAccess {
         format!("coracle_ui={}; Path={}; HttpOnly; SameSite=Strict", self.text, self.prefix)
     }
 
-    /// Decides by the head alone.
+    /// Decides by the request's head.
     pub(crate) fn admit(&self, head: &Parts) -> Admission {
         if !self.is_own_host(&head.headers) || !self.is_own_origin(head) {
             return Admission::Foreign;
@@ -76,7 +76,7 @@ impl PageAccess {
         is_own && hosts.next().is_none()
     }
 
-    /// A plain `GET` may come without an origin; an upgrade and all else must name ours.
+    /// Whether the origin is this server. A plain `GET` may have none.
     fn is_own_origin(&self, head: &Parts) -> bool {
         let is_own = |it: &hyper::header::HeaderValue| {
             let authority = it.to_str().ok().and_then(|it| it.strip_prefix("http://"));
@@ -94,7 +94,7 @@ impl PageAccess {
     }
 }
 
-/// What `Host` says of that address.
+/// Returns valid `Host` headers for that address.
 fn authorities(address: SocketAddr) -> Vec<String> {
     let own = if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() };
     let names: Vec<String> = NAMES.map(str::to_owned).into_iter().chain([own]).collect();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_and_another_origin_get_nothing() {
+    fn another_host_or_origin_is_refused() {
         let access = access();
         let cookie = format!("coracle_ui={}", access.text);
         let check = |method: &str, host: &str, more: &[(&str, &str)]| {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_is_printed_is_answered() {
+    fn the_printed_address_is_accepted() {
         for (address, host, origin) in [
             ("127.0.0.2:8000", "127.0.0.2:8000", "http://127.0.0.2:8000"),
             ("[::1]:8000", "[::1]:8000", "http://[::1]:8000"),

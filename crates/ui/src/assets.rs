@@ -1,6 +1,6 @@
-//! The files of the page, inside the program.
+//! The embedded files of the page.
 
-/// A file as it is served.
+/// A file with its media type.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asset {
     pub(crate) media_type: &'static str,
@@ -57,7 +57,7 @@ static ALL: &[(&str, Asset)] = assets![
     "static/vendor/addon-fit.LICENSE" TEXT "vendor/addon-fit.LICENSE",
 ];
 
-/// The file of a path.
+/// Returns the file of a path.
 pub(crate) fn find(path: &str) -> Option<Asset> {
     ALL.iter().find(|it| it.0 == path).map(|it| it.1)
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::{ALL, SCRIPT, find};
 
     #[test]
-    fn what_the_page_names_is_there_and_none_of_it_is_elsewhere() {
+    fn every_file_that_the_page_uses_is_embedded() {
         let own = ALL.iter().filter(|it| !it.0.contains("/vendor/"));
         for (path, asset) in own {
             assert!(!asset.content.contains("://") || *path == "static/icon.svg", "{path} names another place");

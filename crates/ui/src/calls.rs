@@ -7,7 +7,7 @@ use coracle_types::ContainerName;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// Operations that the page has a use for.
+/// Operations that the page uses.
 const OPERATIONS: &[&str] = &[
     "create",
     "destroy",
@@ -29,16 +29,16 @@ const OPERATIONS: &[&str] = &[
     "stop",
 ];
 
-/// The tools beside the operations.
+/// The tools that the page uses besides the operations.
 const TOOLS: &[&str] = &["workflow_start", "workflow_status", "workflow_events", "workflow_result", "workflow_cancel"];
 
-/// What is called for each event of a call.
+/// Called for each event of a call.
 pub(crate) type OnEvent<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// The body of a call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct PageCall {
-    /// The session that it is about; that of the person when missing.
+    /// Its session; default: that of the user.
     session: Option<String>,
     operation: String,
     #[serde(default)]
@@ -50,7 +50,7 @@ impl PageCall {
         serde_json::from_slice(text).map_err(|err| Failure::new(Code::InvalidJson, err.to_string()))
     }
 
-    /// The answer, as the command line prints it with `--json`.
+    /// Executes the call. The answer is that of the command line with `--json`.
     pub(crate) async fn answer(self, process: &Process, on_event: Option<OnEvent<'_>>) -> Map<String, Value> {
         let operation = self.operation.clone();
         self.run(process, on_event).await.unwrap_or_else(|failure| failure.answer(Some(&operation)))

@@ -1,4 +1,4 @@
-//! Files of a container, as the user who runs its commands.
+//! Files of a container, accessed as the exec user.
 
 use coracle::PersonSession;
 use coracle_client::Link;
@@ -15,20 +15,20 @@ use tokio::sync::mpsc;
 
 use crate::responses;
 
-/// Entries of a directory that are shown.
+/// Maximum number of entries that are shown.
 const MAX_ENTRIES: u64 = 2000;
 
-/// Pieces of a file on the way.
+/// Number of buffered chunks of a file.
 const PIECES: usize = 4;
 
-/// A path in a container, and who looks at it.
+/// A path in a container, and the user who accesses it.
 struct SessionFile {
     link: Link,
     at: FileRef,
 }
 
 impl SessionFile {
-    /// Without a path it is where commands run.
+    /// Opens a path; default: the work directory.
     async fn open(process: &Process, container: &str, query: Option<&str>) -> Result<Self, Failure> {
         let handle = Handle::parse(container).map_err(|err| Failure::name("container", err))?;
         let session = PersonSession::open(&process.context, &handle, false).await?;
@@ -43,7 +43,7 @@ impl SessionFile {
     }
 }
 
-/// The entries of a directory: directories first, then by name.
+/// Lists a directory: subdirectories first, then by name.
 pub(crate) async fn list(process: &Process, container: &str, query: Option<&str>) -> HttpResponse {
     responses::json(listing(process, container, query).await.unwrap_or_else(|failure| failure.answer(Some("files"))))
 }
@@ -78,7 +78,7 @@ fn unreadable(err: coracle_types::Error) -> Failure {
     }
 }
 
-/// A file's bytes, which no browser shows as a page of ours.
+/// Sends a file with headers that prevent browsers from showing it as a page of this server.
 pub(crate) async fn content(process: &Process, container: &str, query: Option<&str>) -> HttpResponse {
     opened(process, container, query).await.unwrap_or_else(|failure| responses::json(failure.answer(Some("file"))))
 }
@@ -92,7 +92,7 @@ async fn opened(process: &Process, container: &str, query: Option<&str>) -> Resu
     }
     let (_, mut content) = link.open_file(at, 0, entry.size).await.map_err(unreadable)?;
     let (sender, pieces) = mpsc::channel(PIECES);
-    // A file that cannot be read to its end breaks the answer off: it is shorter than its length says.
+    // If the file cannot be read to its end, the body is shorter than its announced length.
     tokio::spawn(async move {
         while let Ok(Some(piece)) = content.next().await {
             if sender.send(Bytes::from(piece)).await.is_err() {

@@ -1,10 +1,10 @@
-//! `coracle ui`: the containers, jobs, terminals and changes as a page in a person's browser.
+//! `coracle ui`: containers, jobs, terminals and changes as a page in the user's browser.
 //!
-//! The page is made of files in this crate. It calls the operations that the command line has, as the same person.
+//! The page consists of files in this crate. It calls the operations of the command line, as the same user.
 //!
-//! **Invariant:** it listens on loopback addresses only, and loads nothing from another machine.
-//! **Invariant:** a request gets nothing but a refusal unless its `Host` is this server and its cookie has the token.
-//! **Invariant:** what changes something comes with this page's `Origin`.
+//! **Invariant:** it listens on loopback addresses only, and loads nothing from another host.
+//! **Invariant:** a request is refused unless its `Host` is this server and its cookie has the token.
+//! **Invariant:** requests that change something need this page's `Origin`.
 
 mod access;
 mod assets;
@@ -28,10 +28,10 @@ use self::access::PageAccess;
 use self::page::PageServer;
 use self::samples::UsageHistory;
 
-/// Serves until a signal comes.
+/// Serves until a signal is received.
 ///
 /// # Errors
-/// What keeps the server from listening.
+/// If the server cannot listen.
 pub async fn run(process: &Process, http: &Http) -> Result<(), Failure> {
     let cx = &process.context;
     let listener = http.bind().await?;
@@ -39,7 +39,7 @@ pub async fn run(process: &Process, http: &Http) -> Result<(), Failure> {
     let (token, text) = Token::generate();
     let address = listener.address;
     let server = Arc::new(PageServer::new(process.clone(), PageAccess::new(token, &text, address), history));
-    // A person who has closed that stream needs no telling.
+    // An error only means that the user has closed that stream.
     let _ = writeln!(io::stdout(), "http://{address}/?token={text}").and_then(|()| io::stdout().flush());
     let _ = writeln!(io::stderr(), "open this address in a browser of this machine; Ctrl-C ends the page");
     let sampler = tokio::spawn(server.clone().sample());
@@ -47,7 +47,7 @@ pub async fn run(process: &Process, http: &Http) -> Result<(), Failure> {
     sampler.abort();
     let leave = async { tokio::join!(open.shutdown(), Box::pin(server.end()), process.end()) };
     if tokio::time::timeout(LEAVING, leave).await.is_err() {
-        tracing::warn!("calls of the page did not end in time; the next call goes on with what they began");
+        tracing::warn!("calls of the page did not end in time");
     }
     Ok(())
 }

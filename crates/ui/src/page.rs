@@ -24,8 +24,8 @@ use crate::responses::{content, json, streamed, with_type};
 use crate::samples::{EVERY, UsageHistory};
 use crate::terminal;
 
-/// What stands in each answer. The terminal writes its colours as rules of a style sheet, so styles may stand inline;
-/// scripts may not.
+/// Headers of each answer. The terminal writes its colours as rules of a style sheet, so inline styles are allowed;
+/// inline scripts are not.
 const HEADERS: [(&str, &str); 6] = [
     (
         "content-security-policy",
@@ -39,10 +39,10 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// The media type of a call's events and its answer, each a line of JSON.
+/// The media type of a stream of events and an answer, one JSON object per line.
 const LINES: &str = "application/x-ndjson";
 
-/// Events that wait for a page that is behind.
+/// Number of buffered events.
 const EVENTS: usize = 256;
 
 /// The server, shared by its connections.
@@ -50,7 +50,7 @@ pub(crate) struct PageServer {
     process: Process,
     access: PageAccess,
     history: UsageHistory,
-    /// Calls that run: one that has begun is finished or undone, also when the page is closed.
+    /// Running calls: they are finished or undone, also after the page is closed.
     calls: TaskTracker,
 }
 
@@ -59,7 +59,7 @@ impl PageServer {
         Self { process, access, history, calls: TaskTracker::new() }
     }
 
-    /// Keeps samples until the process is to end.
+    /// Takes samples until the process ends.
     pub(crate) async fn sample(self: Arc<Self>) {
         let mut turns = interval(EVERY);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -121,14 +121,14 @@ impl PageServer {
         json(answer.unwrap_or_else(|err| Failure::new(Code::Internal, err.to_string()).answer(None)))
     }
 
-    /// Answers with a line for each event, the last of which has the answer. A page that was closed reads no more of
-    /// them, and the call goes on.
+    /// Answers with a line for each event, the last of which contains the answer. If the page is closed, the call
+    /// continues.
     fn stream(&self, call: PageCall) -> HttpResponse {
         let (sender, lines) = mpsc::channel::<Bytes>(EVENTS);
         let line = |event: &Value| Bytes::from(format!("{event}\n"));
         let process = self.process.clone();
         self.calls.spawn(async move {
-            // A page that is behind misses events, but not the answer.
+            // A slow page misses events, but not the answer.
             let mut on_event = |event: Event| drop(sender.try_send(line(&event.line())));
             let answer = Box::pin(call.answer(&process, Some(&mut on_event))).await;
             drop(sender.send(line(&json!({ "event": "result", "result": answer }))).await);

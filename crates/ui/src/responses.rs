@@ -17,7 +17,7 @@ pub(crate) fn content(media_type: &'static str, text: Bytes) -> HttpResponse {
     with_type(media_type, Response::new(Full::new(text).boxed()))
 }
 
-/// An answer whose bytes come piece by piece.
+/// A streamed answer.
 pub(crate) fn streamed(mut pieces: mpsc::Receiver<Bytes>) -> HttpResponse {
     let pieces = stream::poll_fn(move |cx| pieces.poll_recv(cx).map(|piece| piece.map(|it| Ok(Frame::data(it)))));
     Response::new(BodyExt::boxed(StreamBody::new(pieces)))

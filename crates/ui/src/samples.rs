@@ -1,4 +1,4 @@
-//! What containers used in the last hour.
+//! Resource usage of containers in the last hour.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -17,13 +17,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::usage::{ContainerSample, KEPT_MS, UsageSample};
+use crate::usage::{ContainerSample, RETENTION_MS, UsageSample};
 use crate::usage_log::UsageLog;
 
-/// Between two samples that are kept.
+/// Interval of samples.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
 
-/// Requests of the page look at engines at most once in this time.
+/// Minimum interval between two inspections of the engines.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Samples of the container that has the name now, oldest first.
@@ -33,37 +33,37 @@ struct ContainerSamples {
     samples: VecDeque<UsageSample>,
 }
 
-/// After this time a container is shown without what it uses.
+/// Timeout of a container's usage, after which it is shown without.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// After this time the page shows the last answer again, and the next request asks the engine again.
+/// Timeout of an inspection, after which the page shows the last result and the next request tries again.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The newest look at all containers, and samples of earlier ones.
+/// The latest state of all containers, and earlier samples.
 #[derive(Debug, Default)]
 pub(crate) struct UsageHistory {
-    /// Held for moments only, so that an engine that does not answer holds no request up.
+    /// Locked only briefly, so that a slow engine delays no request.
     state: Mutex<HistoryState>,
-    /// One request at a time asks the engines.
+    /// Locked by the one request that contacts the engines.
     looks: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct HistoryState {
     looked: Option<Instant>,
-    kept: Option<Instant>,
+    sampled: Option<Instant>,
     last: Option<Machines>,
     samples: BTreeMap<String, ContainerSamples>,
-    /// Missing where another page writes it, or where it cannot be opened.
+    /// None if another page writes it, or if it cannot be opened.
     log: Option<UsageLog>,
-    /// The last write to it failed, and that was said.
+    /// The last write failed, and was logged.
     is_log_refused: bool,
 }
 
 /// The containers at one time, as the page shows them, or why they are not known.
 type Machines = Result<Arc<MachineList>, Failure>;
 
-/// `list`, with what `status` adds of each container.
+/// The result of `list`, with fields of `status` for each container.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct MachineList {
     containers: Vec<MachineRow>,
@@ -93,7 +93,7 @@ struct OtherMachineRow {
     image_label: String,
 }
 
-/// What is kept of a container.
+/// The samples of a container.
 #[derive(Clone, Debug, Default)]
 struct MachineReading {
     name: String,
@@ -117,16 +117,16 @@ impl MachineList {
 }
 
 impl UsageHistory {
-    /// Goes on with what the pages before have left in that directory.
+    /// Continues with the samples of earlier pages in that directory.
     pub(crate) fn open(dir: &Path) -> Self {
         let now = Timestamp::now().as_millisecond();
         let (log, before) = UsageLog::open(dir, now).unwrap_or_else(|err| {
-            tracing::warn!("what containers use is not kept for the next page: {}: {err}", dir.display());
+            tracing::warn!("cannot store the usage of containers: {}: {err}", dir.display());
             (None, vec![])
         });
         let mut state = HistoryState { log, ..HistoryState::default() };
         before.into_iter().for_each(|it| state.add(it));
-        state.forget_before(now - KEPT_MS);
+        state.forget_before(now - RETENTION_MS);
         Self { state: Mutex::new(state), looks: tokio::sync::Mutex::default() }
     }
 
@@ -134,7 +134,7 @@ impl UsageHistory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The containers as they are now, with what they use. `changed` looks anew in any case.
+    /// Returns the current containers with their usage. `changed` forces an inspection.
     pub(crate) async fn machines(&self, process: &Process, changed: bool) -> Map<String, Value> {
         let machines = self.refresh(changed, inspect(process)).await;
         let json = machines.and_then(|list| serde_json::to_value(&*list).map_err(Failure::internal));
@@ -145,7 +145,7 @@ impl UsageHistory {
         }
     }
 
-    /// While another request looks, and for an engine that does not answer in time, this is the last answer.
+    /// Returns the last result while another request inspects the engines, or if an engine does not answer in time.
     async fn refresh(&self, changed: bool, inspect: impl Future<Output = Machines>) -> Machines {
         let (is_fresh, last) = {
             let state = self.state();
@@ -166,18 +166,18 @@ impl UsageHistory {
         let mut state = self.state();
         state.last = Some(machines.clone());
         state.looked = Some(Instant::now());
-        if state.kept.is_none_or(|at| at.elapsed() >= EVERY - FRESH) {
-            // An engine that did not answer says nothing of containers.
+        if state.sampled.is_none_or(|at| at.elapsed() >= EVERY - FRESH) {
+            // An engine that did not answer proves nothing about its containers.
             if let Ok(list) = &machines {
-                state.keep(Timestamp::now().as_millisecond(), &list.readings());
+                state.record(Timestamp::now().as_millisecond(), &list.readings());
             }
-            state.kept = Some(Instant::now());
+            state.sampled = Some(Instant::now());
         }
         drop(turn);
         machines
     }
 
-    /// Samples of one container, oldest first.
+    /// Returns the samples of one container, oldest first.
     pub(crate) fn of_container(&self, name: &str) -> Map<String, Value> {
         let state = self.state();
         let samples: Vec<_> = state.samples.get(name).into_iter().flat_map(|it| &it.samples).collect();
@@ -190,8 +190,8 @@ impl UsageHistory {
 }
 
 impl HistoryState {
-    /// Keeps a sample of each container that runs, and none of one that is gone.
-    fn keep(&mut self, at: i64, seen: &[MachineReading]) {
+    /// Adds a sample of each running container, and drops those of removed ones.
+    fn record(&mut self, at: i64, seen: &[MachineReading]) {
         self.samples.retain(|name, _| seen.iter().any(|reading| reading.name == *name));
         let running = seen.iter().filter(|reading| reading.is_running);
         let new: Vec<_> = running
@@ -205,14 +205,14 @@ impl HistoryState {
         if let Err(err) = &written
             && !self.is_log_refused
         {
-            tracing::warn!("what containers use is not kept for the next page at present: {err}");
+            tracing::warn!("cannot store the usage of containers: {err}");
         }
         self.is_log_refused = written.is_err();
         new.into_iter().for_each(|it| self.add(it));
-        self.forget_before(at - KEPT_MS);
+        self.forget_before(at - RETENTION_MS);
     }
 
-    /// A name may be that of another container by now.
+    /// Adds a sample. The name may belong to another container by now.
     fn add(&mut self, new: ContainerSample) {
         let of_container = self.samples.entry(new.container).or_default();
         if of_container.id != new.id {
@@ -228,7 +228,7 @@ impl HistoryState {
     }
 }
 
-/// Lists the containers, with what each uses.
+/// Lists the containers with their usage.
 async fn inspect(process: &Process) -> Machines {
     let ListResponse { containers, others, as_of, unverified, .. } = Box::pin(query(process, List {})).await?;
     let machines = futures_util::stream::iter(containers).map(|row| async {
@@ -256,7 +256,7 @@ async fn status(process: &Process, name: &str) -> Option<StatusResponse> {
     timeout(STATUS_TIMEOUT, Box::pin(query(process, request))).await.ok()?.ok()
 }
 
-/// What a page shows for an engine that has not answered yet.
+/// The result for an engine that has not answered yet.
 fn no_engine() -> Machines {
     let message = format!("no engine answered within {} s", LOOK_TIMEOUT.as_secs());
     Err(Failure::new(Code::EngineUnavailable, message).hint("see `coracle preflight`"))
@@ -274,24 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_of_a_running_container_is_kept() {
+    fn samples_of_an_hour_are_retained() {
         let mut history = HistoryState::default();
-        for at in [0, 5000, KEPT_MS + 1] {
-            history.keep(at, &[running("1")]);
+        for at in [0, 5000, RETENTION_MS + 1] {
+            history.record(at, &[running("1")]);
         }
-        let kept = |state: &HistoryState| state.samples["web"].samples.iter().map(|it| it.at).collect::<Vec<_>>();
-        assert_eq!(kept(&history), [5000, KEPT_MS + 1]);
+        let times = |state: &HistoryState| state.samples["web"].samples.iter().map(|it| it.at).collect::<Vec<_>>();
+        assert_eq!(times(&history), [5000, RETENTION_MS + 1]);
         assert_eq!(history.samples["web"].samples[0].memory_bytes, Some(7));
-        history.keep(KEPT_MS + 2, &[MachineReading { is_running: false, ..running("1") }]);
-        assert_eq!(kept(&history).len(), 2);
-        history.keep(KEPT_MS + 3, &[running("2")]);
-        assert_eq!(kept(&history), [KEPT_MS + 3], "another container of that name");
-        history.keep(KEPT_MS + 4, &[]);
+        history.record(RETENTION_MS + 2, &[MachineReading { is_running: false, ..running("1") }]);
+        assert_eq!(times(&history).len(), 2);
+        history.record(RETENTION_MS + 3, &[running("2")]);
+        assert_eq!(times(&history), [RETENTION_MS + 3], "another container of that name");
+        history.record(RETENTION_MS + 4, &[]);
         assert!(history.samples.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_engine_that_does_not_answer_holds_no_request_up() {
+    async fn a_slow_engine_delays_no_request() {
         let history = UsageHistory::default();
         let list = |count| -> Machines { Ok(Arc::new(MachineList { count, ..MachineList::default() })) };
         let count = |machines: Machines| machines.unwrap().count;
@@ -302,7 +302,7 @@ mod tests {
         tokio::pin!(hangs);
         assert!(hangs.as_mut().now_or_never().is_none());
         let began = Instant::now();
-        assert_eq!(at_once(2, false).await, 1, "another request looks");
+        assert_eq!(at_once(2, false).await, 1, "another request inspects the engines");
         assert_eq!(began.elapsed(), Duration::ZERO);
         assert_eq!(count(hangs.await), 1);
         assert_eq!(began.elapsed(), LOOK_TIMEOUT);
@@ -313,15 +313,15 @@ mod tests {
     }
 
     #[test]
-    fn the_next_page_goes_on_with_it() {
+    fn the_next_page_continues_with_the_samples() {
         let dir = tempfile::tempdir().unwrap();
         let first = UsageHistory::open(dir.path());
         let at = Timestamp::now().as_millisecond();
         {
             let mut state = first.state();
             let seen = [MachineReading { cpu_percent: Some(1.5), memory_bytes: None, ..running("1") }];
-            state.keep(at - KEPT_MS - 1000, &seen);
-            state.keep(at, &seen);
+            state.record(at - RETENTION_MS - 1000, &seen);
+            state.record(at, &seen);
         }
         let beside = UsageHistory::open(dir.path());
         assert!(beside.state().log.is_none(), "two would write");

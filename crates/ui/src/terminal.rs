@@ -1,7 +1,8 @@
 //! A terminal of a container over a WebSocket.
 //!
-//! The page first sends a [`TerminalRequest`] as text. Then bytes are keys, and text is a new size. It gets bytes of
-//! output, and text for all else: which terminal it is, that earlier output has come, how it ended.
+//! The page first sends a [`TerminalRequest`] as text. Then binary messages are keys, and text is a new size. It
+//! receives output as binary messages, and text for everything else: the terminal's id, the end of earlier output, the
+//! end of the command.
 
 use std::collections::VecDeque;
 
@@ -29,28 +30,28 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 use tokio_util::task::TaskTracker;
 
-/// Bytes of earlier output that a page gets which comes back.
+/// Maximum size of earlier output that a page gets when it attaches again.
 const REPLAY: u64 = 256 << 10;
 
-/// Pieces of input and output on the way.
+/// Number of buffered chunks of input and output.
 const PIECES: usize = 8;
 
-/// Bytes of one message of the page: what a person pastes.
+/// Maximum size of a message of the page, for pasted text.
 const MESSAGE: usize = 1 << 20;
 
-/// Bytes of keys that wait for the program inside.
+/// Maximum size of keys that wait for the program inside.
 const UNREAD: usize = 4 << 20;
 
-/// What programs inside are told.
+/// The value of `TERM` inside.
 const KIND: &str = "xterm-256color";
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// What the page wants.
+/// The request of the page.
 #[derive(Debug, Deserialize)]
 struct TerminalRequest {
     container: String,
-    /// One that is open; without it the newest, or a new one.
+    /// The id of an open terminal; default: the newest one, or a new one.
     terminal: Option<String>,
     #[serde(default)]
     new: bool,
@@ -70,7 +71,7 @@ impl From<PageSize> for TerminalSize {
     }
 }
 
-/// The terminals of a container that go on by themselves, oldest first.
+/// Lists the independent terminals of a container, oldest first.
 pub(crate) async fn list(process: &Process, container: &str) -> Map<String, Value> {
     listed(&process.context, container).await.unwrap_or_else(|failure| failure.answer(Some("terminals")))
 }
@@ -85,7 +86,7 @@ async fn listed(cx: &Context, container: &str) -> Result<Map<String, Value>, Fai
     Ok(Map::from_iter([("success".to_owned(), true.into()), ("terminals".to_owned(), own.collect())]))
 }
 
-/// Answers the handshake, and serves the terminal beside it.
+/// Answers the handshake, and serves the terminal in a separate task.
 pub(crate) fn upgrade(process: &Process, calls: &TaskTracker, mut request: Request<Incoming>) -> HttpResponse {
     let headers = request.headers();
     let is_websocket = headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
@@ -102,7 +103,7 @@ pub(crate) fn upgrade(process: &Process, calls: &TaskTracker, mut request: Reque
             Ok(None) => return,
             Err(failure) => json!({ "failure": failure.answer(Some("attach")) }),
         };
-        // A page that was closed needs no telling.
+        // An error only means that the page was closed.
         let _ = socket.send(text(&last)).await;
         let _ = socket.close(None).await;
     });
@@ -118,7 +119,7 @@ fn text(value: &Value) -> Message {
     Message::text(value.to_string())
 }
 
-/// A terminal that the page is to be joined to.
+/// A terminal that the page attaches to.
 struct ChosenTerminal {
     job: JobId,
     /// Bytes that it had printed.
@@ -126,7 +127,7 @@ struct ChosenTerminal {
     root: bool,
 }
 
-/// `None`: the page was closed, and the terminal goes on.
+/// `None` if the page was closed; the terminal continues.
 async fn serve(cx: &Context, socket: &mut Socket) -> Result<Option<ExecStatus>, Failure> {
     let Some(Ok(Message::Text(request))) = socket.next().await else { return Ok(None) };
     let request: TerminalRequest =
@@ -155,7 +156,7 @@ async fn serve(cx: &Context, socket: &mut Socket) -> Result<Option<ExecStatus>, 
 }
 
 impl TerminalRequest {
-    /// The one that the page names, else the newest that goes on by itself: an agent's shell is joined by its id only.
+    /// Returns the requested terminal, else the newest independent one: an agent's shell is only attached by its id.
     async fn choose(&self, link: &Link) -> Result<Option<ChosenTerminal>, Failure> {
         if self.new {
             return Ok(None);
@@ -188,7 +189,7 @@ async fn start(
     Ok(ChosenTerminal { job: JobId::parse(&id).map_err(Failure::internal)?, printed: 0, root: false })
 }
 
-/// Passes keys and output until the command ends or the page is closed.
+/// Forwards keys and output until the command ends or the page is closed.
 async fn join(
     cx: &Context,
     socket: &mut Socket,
@@ -206,18 +207,18 @@ async fn join(
         show(&mut sink, pieces, terminal.printed).await
     };
     tokio::select! {
-        // Output that came before the end is sent before it.
+        // Output that arrived before the end is sent first.
         (end, _) = async { tokio::join!(link.attach(options), showing) } => Ok(end?),
         closed = typing(&mut messages, &keys, &sizes) => closed.map(|()| None),
         () = cx.call.cancel.cancelled() => Ok(None),
     }
 }
 
-/// Passes keys and sizes on until the page is closed. Keys that the program does not read yet wait here, so that a new
-/// size and the end of the page are seen all the same.
+/// Forwards keys and sizes until the page is closed. Keys that the program does not read yet wait here, so that a new
+/// size and the end of the page are still noticed.
 ///
 /// # Errors
-/// `limit_reached` when more keys wait than [`UNREAD`].
+/// `limit_reached` if more keys wait than [`UNREAD`].
 async fn typing(
     messages: &mut (impl Stream<Item = Result<Message, SocketError>> + Unpin),
     keys: &mpsc::Sender<Vec<u8>>,
@@ -258,10 +259,10 @@ fn not_read() -> Failure {
     let message = format!("the program in the terminal does not read its input: {} MiB wait", UNREAD >> 20);
     Failure::new(Code::LimitReached, message)
         .detail("limit", UNREAD)
-        .hint("attach again; what was not read is lost, and the program goes on")
+        .hint("attach again; unread input is lost, and the program continues")
 }
 
-/// Sends output as it comes, and says once that what had been printed before was sent.
+/// Sends output as it arrives, and reports once that all earlier output was sent.
 async fn show(
     sink: &mut (impl SinkExt<Message, Error = SocketError> + Unpin),
     mut pieces: mpsc::Receiver<TerminalOutputPiece>,
@@ -293,7 +294,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn keys_that_no_program_reads_hold_up_neither_a_new_size_nor_the_end_of_the_page() {
+    async fn keys_that_the_program_does_not_read_delay_neither_a_new_size_nor_the_end_of_the_page() {
         let (keys, mut typed) = mpsc::channel(PIECES);
         let (sizes, size) = watch::channel(TerminalSize { cols: 80, rows: 24 });
         let key = |at: usize| Ok(Message::binary(vec![u8::try_from(at).unwrap()]));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A sample that is older, in milliseconds, is dropped.
-pub(crate) const KEPT_MS: i64 = 3_600_000;
+pub(crate) const RETENTION_MS: i64 = 3_600_000;
 
 /// What a container used at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

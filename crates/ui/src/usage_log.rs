@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use coracle_lifecycle::Lock;
 
-use crate::usage::{ContainerSample, KEPT_MS};
+use crate::usage::{ContainerSample, RETENTION_MS};
 
 /// A file that is larger is followed by another, before its hour is over.
 const MAX_FILE: u64 = 16 << 20;
@@ -52,7 +52,7 @@ impl UsageLog {
 
     /// Adds lines of that time. After an error it can be called again, with later ones.
     pub(crate) fn append(&mut self, samples: &[ContainerSample], now: i64) -> io::Result<()> {
-        if self.bytes > MAX_FILE || now - self.begun > KEPT_MS {
+        if self.bytes > MAX_FILE || now - self.begun > RETENTION_MS {
             let [before, current] = FILES.map(|it| self.dir.join(it));
             rename(&current, before)?;
             (self.file, self.begun, self.bytes) = (append_to(&current)?, now, 0);
@@ -107,7 +107,7 @@ mod tests {
         let (log, none) = UsageLog::open(dir.path(), 0).unwrap();
         let mut log = log.unwrap();
         assert_eq!(none, []);
-        let hours = [1, KEPT_MS, KEPT_MS + 1, 2 * KEPT_MS + 2];
+        let hours = [1, RETENTION_MS, RETENTION_MS + 1, 2 * RETENTION_MS + 2];
         for at in hours {
             log.append(&[sample(at)], at).unwrap();
         }
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(times(&read(&dir.path().join(FILES[1])).unwrap()), hours[3..]);
         // The hour of a file goes on over a restart.
         drop(log);
-        let (log, _) = UsageLog::open(dir.path(), 3 * KEPT_MS).unwrap();
+        let (log, _) = UsageLog::open(dir.path(), 3 * RETENTION_MS).unwrap();
         assert_eq!(log.unwrap().begun, hours[3]);
     }
 

@@ -1,4 +1,4 @@
-//! Failures of a patch that could not be written to a checkout.
+//! Failures of writing a patch to a checkout.
 
 use coracle_host::tree_backup::{BackupError, TreeBackup};
 use coracle_types::failure::{Code, Failure};
@@ -9,7 +9,7 @@ pub(crate) fn not_copied(err: &BackupError) -> Failure {
     Failure::new(Code::ApplyFailed, message)
 }
 
-/// Puts all files back after a patch that could not be written. The failure says whether that worked.
+/// Restores all files after a patch that could not be written. The failure reports whether that worked.
 pub(crate) fn restored_after(backup: &TreeBackup, why: &str) -> Failure {
     let failed = backup.restore(|_| true);
     let why = why.trim().trim_end_matches('.');

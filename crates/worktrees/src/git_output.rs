@@ -1,4 +1,4 @@
-//! Reads what git prints. Inside a container it may print anything.
+//! Parses the output of git, which is not trusted if git runs in a container.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ pub(crate) const WITH_SYMREF: &str = "--format=%(objectname) %(refname) %(symref
 /// A file in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileChange {
-    /// Its name in the worktree; what is no text in it became U+FFFD.
+    /// Its name in the worktree, with U+FFFD for bytes that are not UTF-8.
     pub path: String,
     /// `added`, `modified`, `deleted`, or `type_changed`.
     pub status: &'static str,
-    /// Lines that came; 0 for a binary file.
+    /// Added lines; 0 for a binary file.
     pub additions: u64,
-    /// Lines that went; 0 for a binary file.
+    /// Deleted lines; 0 for a binary file.
     pub deletions: u64,
-    /// It is no text.
+    /// It is not a text file.
     pub binary: bool,
 }
 
@@ -29,43 +29,43 @@ pub struct FileChange {
 pub struct CommitFile {
     /// Its path in the repository.
     pub path: String,
-    /// Its id, which is a sum over its content.
+    /// The id of its object, which is a digest of its content.
     pub oid: String,
     /// What it is.
     pub kind: CommitFileKind,
-    /// Its length.
+    /// Its size.
     pub size: u64,
 }
 
-/// What lies at a path.
+/// The kind of a file in a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitFileKind {
     /// A file.
     File,
-    /// A program.
+    /// An executable file.
     Program,
     /// A symbolic link.
     Link,
 }
 
-/// An id of an object: SHA-1 or SHA-256 in hex.
+/// Accepts an object id: SHA-1 or SHA-256 in hex.
 pub(crate) fn oid(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|it| is_object_id(it))
 }
 
-/// Part of a commit's id, long enough to be one.
+/// Accepts a part of a commit's id that is long enough.
 pub(crate) fn hexadecimal(text: &str) -> Option<&str> {
     let fits = (7..=64).contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit());
     fits.then_some(text).filter(|it| it.len() < 40 || oid(it).is_some())
 }
 
-/// `<oid> <name>` a line.
+/// Parses lines `<oid> <name>`.
 pub(crate) fn refs(output: &[u8]) -> Vec<(String, String)> {
     let lines = output.split(|it| *it == b'\n').filter_map(|it| std::str::from_utf8(it).ok()?.split_once(' '));
     lines.filter_map(|(id, name)| Some((oid(id)?.to_owned(), name.to_owned()))).collect()
 }
 
-/// What `for-each-ref` prints for [`WITH_SYMREF`]: ids by name, and what the first symbolic one stands for.
+/// Parses the output of `for-each-ref` for [`WITH_SYMREF`]: ids by name, and the target of the first symbolic one.
 pub(crate) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<String>) {
     let (mut found, mut head) = (BTreeMap::new(), None);
     for (id, rest) in refs(output) {
@@ -78,7 +78,7 @@ pub(crate) fn refs_and_head(output: &[u8]) -> (BTreeMap<String, String>, Option<
     (found, head)
 }
 
-/// What `ls-tree -r -z --long` prints. Names that are no text, and submodules, are left out.
+/// Parses the output of `ls-tree -r -z --long`. Leaves out submodules, and names that are not UTF-8.
 pub(crate) fn tree(output: &[u8]) -> Vec<CommitFile> {
     let read = |record: &[u8]| {
         let (meta, path) = std::str::from_utf8(record).ok()?.split_once('\t')?;
@@ -95,25 +95,25 @@ pub(crate) fn tree(output: &[u8]) -> Vec<CommitFile> {
     output.split(|it| *it == 0).filter_map(read).collect()
 }
 
-/// The branch that `ls-remote --symref` says HEAD is.
+/// Returns the branch of HEAD in the output of `ls-remote --symref`.
 pub(crate) fn head_branch(output: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(output);
     let line = text.lines().find_map(|it| it.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"))?;
     coracle_host::branch::BranchName::parse(line).ok().map(|it| it.as_str().to_owned())
 }
 
-/// Whether `ls-remote` prints a commit that HEAD is.
+/// Whether the output of `ls-remote` contains a commit for HEAD.
 pub(crate) fn has_head(output: &[u8]) -> bool {
     output.split(|it| *it == b'\n').any(|line| line.ends_with(b"\tHEAD") && !line.starts_with(b"ref: "))
 }
 
-/// Whether the objects that `ls-remote` prints have SHA-256 names.
+/// Whether the object ids in the output of `ls-remote` are SHA-256.
 pub(crate) fn is_sha256(output: &[u8]) -> bool {
     let text = String::from_utf8_lossy(output);
     text.lines().filter_map(|line| oid(line.split_once('\t')?.0)).any(|id| id.len() == 64)
 }
 
-/// The branches that `ls-remote` prints, by name.
+/// Returns the branches in the output of `ls-remote`, by name.
 pub(crate) fn heads(output: &[u8]) -> BTreeMap<String, String> {
     let text = String::from_utf8_lossy(output);
     let head = |line: &str| {
@@ -123,14 +123,14 @@ pub(crate) fn heads(output: &[u8]) -> BTreeMap<String, String> {
     text.lines().filter_map(head).collect()
 }
 
-/// Directories that `ls-files -s -z` names as repositories of their own.
+/// Returns directories in the output of `ls-files -s -z` that are repositories.
 pub(crate) fn gitlinks(output: &[u8]) -> Vec<String> {
     let records = output.split(|it| *it == 0).filter_map(|it| it.strip_prefix(b"160000 "));
-    let names = records.filter_map(|it| it.splitn(2, |it| *it == b'\t').nth(1));
+    let names = records.filter_map(|record| record.splitn(2, |it| *it == b'\t').nth(1));
     names.map(|it| String::from_utf8_lossy(it).into_owned()).collect()
 }
 
-/// What `diff-index -z --raw --numstat` prints: first a record and a name for each file, then its numbers.
+/// Parses the output of `diff-index -z --raw --numstat`: first a record and a name for each file, then its numbers.
 pub(crate) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
     let odd = || Failure::internal("git inside printed a comparison that cannot be read");
     let text = |it: &[u8]| String::from_utf8_lossy(it).into_owned();
@@ -163,7 +163,7 @@ pub(crate) fn changes(output: &[u8]) -> Result<Vec<FileChange>> {
     Ok(files)
 }
 
-/// Cuts a patch behind the last file that fits, and counts the files in it.
+/// Truncates a patch after the last file that fits, and counts the files in it.
 pub(crate) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
     const BEGINS: &[u8] = b"diff --git ";
     let starts = |at: &usize| patch[*at..].starts_with(BEGINS) && (*at == 0 || patch[*at - 1] == b'\n');
@@ -174,7 +174,7 @@ pub(crate) fn whole_files(patch: &[u8], cut: bool) -> (&[u8], usize) {
     }
 }
 
-/// Commit and name of the one reference of a bundle, and where its pack begins.
+/// Returns commit and name of a bundle's only reference, and the offset of its pack.
 pub(crate) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
     let ends = begins.windows(2).position(|it| it == b"\n\n")? + 2;
     let text = std::str::from_utf8(&begins[..ends - 2]).ok()?;
@@ -196,7 +196,7 @@ pub(crate) fn bundle_head(begins: &[u8]) -> Option<(String, String, usize)> {
     found.filter(|_| known).map(|(id, name)| (id, name, ends))
 }
 
-/// A flag of `push --porcelain` for our one ref, and what is said of it.
+/// Parses the output of `push --porcelain` for the pushed ref: its flag and its message.
 pub(crate) fn pushed(output: &[u8]) -> Option<(char, String)> {
     let text = String::from_utf8_lossy(output);
     text.lines().find_map(|line| {
@@ -220,10 +220,10 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_is_read_whatever_its_names() {
-        let told = b":000000 100644 0 1 A\0a b\0:100644 100644 1 2 M\0:x\ty\0:100644 000000 1 0 D\0\xff\0\
+    fn a_comparison_is_parsed_with_any_names() {
+        let printed = b":000000 100644 0 1 A\0a b\0:100644 100644 1 2 M\0:x\ty\0:100644 000000 1 0 D\0\xff\0\
             3\t0\ta b\0-\t-\t:x\ty\x000\t7\t\xff\0";
-        let found = changes(told).unwrap();
+        let found = changes(printed).unwrap();
         let seen: Vec<_> =
             found.iter().map(|it| (&*it.path, it.status, it.additions, it.deletions, it.binary)).collect();
         let expected =
@@ -236,9 +236,9 @@ mod tests {
     }
 
     #[test]
-    fn repositories_within_are_found() {
-        let told = b"100644 0 0\ta\x00160000 0 0\tsub/b\tc\0";
-        assert_eq!(gitlinks(told), ["sub/b\tc"]);
+    fn nested_repositories_are_found() {
+        let printed = b"100644 0 0\ta\x00160000 0 0\tsub/b\tc\0";
+        assert_eq!(gitlinks(printed), ["sub/b\tc"]);
     }
 
     #[test]
@@ -251,18 +251,18 @@ mod tests {
     }
 
     #[test]
-    fn references_and_the_symbolic_one_are_told_apart() {
+    fn references_and_the_symbolic_one_are_separate() {
         let id = "0".repeat(40);
-        let told = format!("{id} refs/a \n{id} refs/HEAD refs/a\nnonsense refs/b \n{id} refs/c/d \n");
-        let (found, head) = refs_and_head(told.as_bytes());
+        let printed = format!("{id} refs/a \n{id} refs/HEAD refs/a\nnonsense refs/b \n{id} refs/c/d \n");
+        let (found, head) = refs_and_head(printed.as_bytes());
         assert_eq!(found.into_keys().collect::<Vec<_>>(), ["refs/a", "refs/c/d"]);
         assert_eq!(head.as_deref(), Some("refs/a"));
     }
 
     #[test]
-    fn what_became_of_a_push_is_read() {
-        let told = b"To https://e.com/r\n*\t0123:refs/heads/coracle/x\t[new branch]\nDone\n";
-        assert_eq!(pushed(told), Some(('*', "[new branch]".into())));
+    fn the_result_of_a_push_is_parsed() {
+        let printed = b"To https://e.com/r\n*\t0123:refs/heads/coracle/x\t[new branch]\nDone\n";
+        assert_eq!(pushed(printed), Some(('*', "[new branch]".into())));
         assert_eq!(pushed(b"To x\n!\ta:b\t[rejected] (fetch first)\n").unwrap().0, '!');
         assert_eq!(pushed(b"To x\nDone\n"), None);
     }
@@ -290,10 +290,10 @@ mod tests {
     fn the_head_of_a_remote_is_a_branch_or_nothing() {
         assert_eq!(head_branch(b"ref: refs/heads/trunk\tHEAD\n00\tHEAD\n").as_deref(), Some("trunk"));
         let id = "a".repeat(40);
-        let told = format!(
+        let printed = format!(
             "ref: refs/heads/a/b\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/a/b\n{id}\trefs/tags/v1\nx\trefs/heads/c\n"
         );
-        assert_eq!(heads(told.as_bytes()), [("a/b".to_owned(), id)].into());
+        assert_eq!(heads(printed.as_bytes()), [("a/b".to_owned(), id)].into());
         for bad in ["", "00\tHEAD", "ref: refs/tags/x\tHEAD", "ref: refs/heads/--x\tHEAD", "ref: refs/heads/a..b\tHEAD"]
         {
             assert_eq!(head_branch(bad.as_bytes()), None, "{bad}");
@@ -302,11 +302,11 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn nothing_that_git_prints_panics(told in proptest::collection::vec(0_u8..128, 0..200)) {
-            let _ = changes(&told);
-            let _ = (refs(&told), head_branch(&told), heads(&told), pushed(&told));
-            let (kept, _) = whole_files(&told, true);
-            proptest::prop_assert!(told.starts_with(kept));
+        fn nothing_that_git_prints_panics(printed in proptest::collection::vec(0_u8..128, 0..200)) {
+            let _ = changes(&printed);
+            let _ = (refs(&printed), head_branch(&printed), heads(&printed), pushed(&printed));
+            let (cut, _) = whole_files(&printed, true);
+            proptest::prop_assert!(printed.starts_with(cut));
         }
     }
 }

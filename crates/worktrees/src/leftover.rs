@@ -1,8 +1,8 @@
-//! What becomes of files that an agent left uncommitted.
+//! The result of committing files that an agent left uncommitted.
 
 use serde::Serialize;
 
-/// Who the commit is by. It is committed by Coracle.
+/// The author of the commit. The committer is Coracle.
 #[derive(Clone, Debug)]
 pub struct Author {
     /// A name.
@@ -11,25 +11,25 @@ pub struct Author {
     pub email: String,
 }
 
-/// What became of files that were not committed.
+/// What happened to the uncommitted files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Leftover {
     /// There were none.
     Nothing,
-    /// They are in a commit.
+    /// They were committed.
     Committed {
         /// Its id.
         commit: String,
-        /// Files that differed from the commit before.
+        /// The number of files.
         files: u64,
-        /// The branch that it is on.
+        /// The branch of the commit.
         branch: String,
     },
-    /// They stay as they are.
+    /// They stay uncommitted.
     Kept {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// How many.
+        /// The number of files.
         files: u64,
     },
 }

@@ -1,11 +1,11 @@
 //! One repository for many agents: a git worktree and a branch in the container for each workflow.
 //!
-//! [`WorktreeManager`] keeps a mirror of each repository on the host, fills the bare repository of a container from it,
-//! and gives each workflow a worktree there. Commits come out as bundles, into a repository of Coracle's that holds nothing
-//! else, and only from there to a server.
+//! [`WorktreeManager`] maintains a mirror of each repository on the host, fills the bare repository in a container from
+//! it, and gives each workflow a worktree there. Commits leave the container as bundles, into a repository of Coracle
+//! with nothing else in it, and only from there to a server.
 //!
 //! **Invariant:** git on the host opens only repositories of Coracle's, and the user's source to read from it.
-//! **Invariant:** no credential goes into a container.
+//! **Invariant:** no credential enters a container.
 //! **Invariant:** the branch, the server and the base commit are read from records of the host, never from a container.
 //! **Invariant:** nothing is removed before its unsaved work is saved and checked.
 //!
@@ -14,7 +14,7 @@
 //! use coracle_worktrees::create::{CreateRequest, Worktree};
 //! use coracle_worktrees::{Workdir, WorktreeManager, WorktreeSettings};
 //!
-//! /// Creates the worktree of a workflow in a container that runs.
+//! /// Creates the worktree of a workflow in a running container.
 //! async fn start(container: &Workdir, request: &CreateRequest) -> Result<Worktree, Failure> {
 //!     let worktrees = WorktreeManager::new(WorktreeSettings::new("/var/lib/coracle".into()))?;
 //!     worktrees.create(container, request).await
@@ -39,7 +39,7 @@ mod stray_commits;
 mod workflow_records;
 mod worktree;
 
-/// Creating worktrees, and the repository that they belong to.
+/// Creates worktrees, and the repository that they belong to.
 pub mod create {
     pub use crate::worktree::create::{CreateRequest, Worktree};
     pub use crate::worktree::directory_copy::DirectoryCopy;
@@ -47,12 +47,12 @@ pub mod create {
     pub use crate::worktree::source_changes::SourceChanges;
 }
 
-/// What worktrees there are, and their states.
+/// Lists worktrees with their states.
 pub mod list {
     pub use crate::worktree::list::{WorktreeListing, WorktreeStatus};
 }
 
-/// Work of a workflow, and its ways out: diffs, patches, checkouts on this host, pushes.
+/// Exports the work of a workflow: diffs, patches, checkouts on this host, pushes.
 pub mod changes {
     pub use crate::git_output::FileChange;
     pub use crate::stray_commits::StrayCommits;
@@ -63,13 +63,13 @@ pub mod changes {
     pub use crate::worktree::push::{PushReport, PushRequest};
 }
 
-/// Files of one commit, read without a worktree.
+/// Reads files of one commit, without a worktree.
 pub mod commit_files {
     pub use crate::git_output::{CommitFile, CommitFileKind};
     pub use crate::worktree::inspect::{PackPaths, RepoCommit, pack_file};
 }
 
-/// Removing worktrees: what is saved, committed or left.
+/// Removes worktrees, and commits or saves their work.
 pub mod remove {
     pub use crate::leftover::{Author, Leftover};
     pub use crate::worktree::item_save::SavedWork;
@@ -77,7 +77,7 @@ pub mod remove {
     pub use crate::worktree::remove_request::RemoveRequest;
 }
 
-/// A directory of this host that has the files of a sandbox.
+/// A host directory with the files of a sandbox.
 pub mod shared {
     pub use crate::shared_dir::{READ_ONLY, SharedDir};
 }

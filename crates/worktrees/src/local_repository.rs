@@ -1,4 +1,4 @@
-//! What is known of a repository in a directory of this host before git reads it. Pure, but for its owner and a file.
+//! Facts about a repository in a host directory before git reads it. Pure, except for its owner and a file.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(crate) struct LocalRepository {
     pub(crate) dir: PathBuf,
     pub(crate) git_dir: PathBuf,
     pub(crate) common_dir: PathBuf,
-    /// Its own configuration: keys in lower case but for the names in the middle, and values.
+    /// Its own configuration: values by keys, in lower case except for subsections.
     pub(crate) config: Vec<(String, String)>,
 }
 
@@ -22,7 +22,7 @@ impl LocalRepository {
         self.config.iter().filter(move |it| it.0 == key).map(|it| it.1.as_str())
     }
 
-    /// Where the repository itself came from.
+    /// The URL of its origin.
     pub(crate) fn origin(&self) -> Option<&str> {
         self.values("remote.origin.url").last()
     }
@@ -33,7 +33,7 @@ impl LocalRepository {
         if is_sha256 { "sha256" } else { "sha1" }
     }
 
-    /// Objects may be missing that its server has.
+    /// Whether it may lack objects that its server has.
     pub(crate) fn is_partial(&self) -> bool {
         let names = |(key, value): &(String, String)| {
             key == "extensions.partialclone" || (key.ends_with(".promisor") && value != "false")
@@ -41,7 +41,7 @@ impl LocalRepository {
         self.config.iter().any(names)
     }
 
-    /// Its history is cut off.
+    /// Whether its history is truncated.
     pub(crate) fn is_shallow(&self) -> bool {
         self.common_dir.join("shallow").symlink_metadata().is_ok()
     }
@@ -52,7 +52,8 @@ impl LocalRepository {
         if names.is_empty() { "a newer format".to_owned() } else { names.join(", ") }
     }
 
-    /// What worktrees cannot do, since their repository travels in packs of SHA-1 objects with a whole history.
+    /// Refuses repositories that worktrees do not support: they are transferred in packs of SHA-1 objects with the
+    /// whole history.
     ///
     /// # Errors
     /// `unsupported`.
@@ -68,12 +69,12 @@ impl LocalRepository {
     }
 }
 
-/// The first reason that git gives.
-pub(crate) fn reason(said: &[u8]) -> String {
-    let excerpt = Excerpt::from_bytes(said);
+/// Returns the first reason in git's error output.
+pub(crate) fn reason(stderr: &[u8]) -> String {
+    let excerpt = Excerpt::from_bytes(stderr);
     let lines = || excerpt.as_str().lines().map(str::trim).filter(|it| !it.is_empty());
     let reason = lines().find_map(|line| line.strip_prefix("fatal: ").or_else(|| line.strip_prefix("error: ")));
-    reason.or_else(|| lines().next()).unwrap_or("it gave no reason").chars().take(200).collect()
+    reason.or_else(|| lines().next()).unwrap_or("git gave no reason").chars().take(200).collect()
 }
 
 pub(crate) fn foreign_owner(dir: &Path, place: &Path) -> Failure {
@@ -84,7 +85,7 @@ pub(crate) fn foreign_owner(dir: &Path, place: &Path) -> Failure {
     Failure::new(Code::PolicyDenied, message).detail("rule", "repository.owner").hint(hint)
 }
 
-/// As git reads a value of `safe.directory`.
+/// Whether a value of `safe.directory` matches, as in git.
 pub(crate) fn is_named(dir: &Path, value: &str) -> bool {
     let real = |path: &str| Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
     match value.strip_suffix("/*") {
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_trusted_by_name_by_what_is_above_or_all() {
+    fn directories_are_trusted_by_name_parent_or_wildcard() {
         let dir = Path::new("/none/a/b");
         for (value, expected) in [("*", true), ("/none/a/b", true), ("/none/a/*", true), ("/none/a", false)] {
             assert_eq!(is_named(dir, value), expected, "{value}");
@@ -109,8 +110,8 @@ mod tests {
 
     #[test]
     fn the_first_reason_of_git_is_the_cause() {
-        let said = b"warning: x\nfatal: bad object\nfatal: Could not read from remote repository.\n\nPlease\n";
-        assert_eq!(reason(said), "bad object");
-        assert_eq!((reason(b"only this\n"), reason(b"")), ("only this".into(), "it gave no reason".into()));
+        let stderr = b"warning: x\nfatal: bad object\nfatal: Could not read from remote repository.\n\nPlease\n";
+        assert_eq!(reason(stderr), "bad object");
+        assert_eq!((reason(b"only this\n"), reason(b"")), ("only this".into(), "git gave no reason".into()));
     }
 }

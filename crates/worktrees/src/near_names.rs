@@ -1,9 +1,9 @@
-//! Names like one that is not there, for an error's hint.
+//! Finds names similar to an unknown one, for the hint of an error.
 
-/// Names that are suggested for an unknown base.
+/// Maximum number of names that are suggested for an unknown base.
 const NEAR: usize = 10;
 
-/// Similar names: those with most pairs of letters in common.
+/// Returns similar names: those with the most pairs of letters in common.
 pub(crate) fn near<'a>(name: &str, all: impl Iterator<Item = &'a String>) -> Vec<String> {
     let pairs = |text: &str| text.to_lowercase().into_bytes().windows(2).map(<[u8]>::to_vec).collect::<Vec<_>>();
     let wanted = pairs(name);

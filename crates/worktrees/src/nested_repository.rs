@@ -10,8 +10,8 @@ const NO_COMMIT: &str = "' does not have a commit checked out";
 
 /// Names such a repository, if that is what git failed at. `workflow` names the workflow on the command line.
 pub(crate) fn without_commit(workflow: &str, failure: Failure) -> Failure {
-    let said = failure.details.get("stderr").and_then(Value::as_str).unwrap_or_default();
-    let named = said.lines().find_map(|line| line.strip_prefix("error: '")?.strip_suffix(NO_COMMIT));
+    let stderr = failure.details.get("stderr").and_then(Value::as_str).unwrap_or_default();
+    let named = stderr.lines().find_map(|line| line.strip_prefix("error: '")?.strip_suffix(NO_COMMIT));
     let Some(name) = named.map(|it| it.trim_end_matches('/')) else { return failure };
     let shown = name.escape_debug();
     let message =
@@ -34,17 +34,17 @@ mod tests {
 
     #[test]
     fn a_repository_without_a_commit_is_named() {
-        let said = "error: 'a/b/' does not have a commit checked out\nfatal: adding files failed";
-        let failed = |said: &str| {
-            let failure = Failure::new(Code::CommandFailed, "git inside failed").detail("stderr", said);
+        let stderr = "error: 'a/b/' does not have a commit checked out\nfatal: adding files failed";
+        let failed = |stderr: &str| {
+            let failure = Failure::new(Code::CommandFailed, "git inside failed").detail("stderr", stderr);
             without_commit("w --profile claude", failure)
         };
-        let told = failed(said);
-        assert!(told.message.starts_with("`a/b` in the worktree"), "{told:?}");
-        assert!(told.hint.unwrap().contains("exec w --profile claude -- rm -r a/b/.git"));
+        let explained = failed(stderr);
+        assert!(explained.message.starts_with("`a/b` in the worktree"), "{explained:?}");
+        assert!(explained.hint.unwrap().contains("exec w --profile claude -- rm -r a/b/.git"));
         for name in ["a b", "-f", "a;b", "$(b)"] {
-            let told = failed(&format!("error: '{name}/' does not have a commit checked out"));
-            assert!(told.message.contains(name) && !told.hint.unwrap().contains("rm -r"), "{name}");
+            let explained = failed(&format!("error: '{name}/' does not have a commit checked out"));
+            assert!(explained.message.contains(name) && !explained.hint.unwrap().contains("rm -r"), "{name}");
         }
         assert_eq!(failed("fatal: no space left").message, "git inside failed");
     }

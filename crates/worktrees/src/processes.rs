@@ -1,4 +1,4 @@
-//! Ends what runs in a worktree, so that nothing writes to it between its save and its removal.
+//! Ends the processes in a worktree, so that none writes to it between its save and its removal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use coracle_types::{Command, ContainerPath, Error, Exec, Exit, Ids, JobId, Workf
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Between the request to end and the end by force.
+/// Time between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A process that was killed is gone within this time.
+/// How long a killed process may take to exit.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// A search of all processes takes no longer.
+/// Timeout of a search of all processes.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(60);
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Prints the id of each process that works in a directory, and sends it a signal unless that is `0`; and those of the
-/// given processes that were started for a workflow. The shell that runs it is none of them.
+/// Prints the id of each process that works in a directory, and sends it a signal unless that is `0`; likewise for
+/// those of the given processes that were started for a workflow. Excludes its own shell.
 const FIND: &str = r#"
 tree=$1 workflow=$2 signal=$3
 shift 3
@@ -41,16 +41,16 @@ done
 exit 0
 "#;
 
-/// What runs in a worktree.
+/// The processes and jobs in a worktree.
 struct RunningProcesses {
     jobs: Vec<JobInfo>,
     is_empty: bool,
 }
 
-/// What may run in a worktree of a container.
+/// Finds processes in a worktree of a container.
 pub(crate) struct WorktreeProcesses<'a> {
     pub(crate) link: &'a Link,
-    /// Owns the processes.
+    /// The owner of the processes.
     pub(crate) agent: Ids,
     /// The worktree's directory.
     pub(crate) tree: ContainerPath,
@@ -58,7 +58,7 @@ pub(crate) struct WorktreeProcesses<'a> {
 }
 
 impl WorktreeProcesses<'_> {
-    /// What runs in a worktree: jobs, and other processes, which get that signal.
+    /// Finds the jobs and other processes in a worktree, and sends the others that signal.
     async fn processes(&self, signal: &str) -> Result<RunningProcesses> {
         let mut jobs = self.link.jobs().await.map_err(|err| lost(&err))?;
         jobs.retain(|job| job.end.state == ExecState::Running);
@@ -78,15 +78,15 @@ impl WorktreeProcesses<'_> {
         Ok(RunningProcesses { is_empty: found.is_empty(), jobs })
     }
 
-    /// Whether anything runs in a worktree.
+    /// Whether any process runs in a worktree.
     ///
     /// # Errors
-    /// When that cannot be determined.
+    /// If that cannot be determined.
     pub(crate) async fn exist(&self) -> Result<bool> {
         Ok(!self.processes("0").await?.is_empty)
     }
 
-    /// Ends the commands of a worktree with all that they started, and whatever else works there.
+    /// Ends the commands of a worktree with their child processes, and all other processes that work there.
     ///
     /// # Errors
     /// `busy` if something cannot be ended.
@@ -110,7 +110,7 @@ impl WorktreeProcesses<'_> {
         Err(Failure::new(Code::Busy, message).hint("end its processes, then try again"))
     }
 
-    /// Sends a signal, and waits until nothing is left.
+    /// Sends a signal, and waits until no process is left.
     async fn gone_after(&self, signal: &str, within: Duration) -> Result<bool> {
         let until = Instant::now() + within;
         if self.processes(signal).await?.is_empty {

@@ -1,4 +1,4 @@
-//! Where a repository is taken from, and what branches are called.
+//! Sources of repositories, and names of workflows' branches.
 
 mod links;
 
@@ -15,16 +15,16 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::links::checked_repository;
 
-/// A repository that was named, and may be taken from.
+/// A repository that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RepositorySource {
     Url(GitUrl),
-    /// A directory of this host, without links.
+    /// A directory of this host, with links resolved.
     Dir(PathBuf),
 }
 
 impl RepositorySource {
-    /// Reads a URL, or a directory that lies beneath one of `roots`.
+    /// Parses a URL, or a directory below one of `roots`.
     pub(crate) fn parse(text: &str, allow_private: bool, roots: &[PathBuf]) -> Result<Self> {
         if !text.starts_with('/') {
             let url = GitUrl::parse(text, GitRules { allow_private, ssh: true });
@@ -41,7 +41,7 @@ impl RepositorySource {
         Ok(Self::Dir(held.real().to_owned()))
     }
 
-    /// As git and people see it: an accepted URL has no password.
+    /// The source for git and messages: an accepted URL has no password.
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Url(url) => url.as_str().to_owned(),
@@ -56,17 +56,17 @@ impl RepositorySource {
         }
     }
 
-    /// Names its mirror.
+    /// The name of its mirror.
     pub(crate) fn key(&self) -> String {
         hex::encode(&Sha256::digest(self.text())[..8])
     }
 }
 
 fn no_url(why: &str) -> Failure {
-    Failure::new(Code::InvalidUrl, why).hint("a directory of this machine is said by its path, such as `./name`")
+    Failure::new(Code::InvalidUrl, why).hint("give a directory on this host by its path, such as `./name`")
 }
 
-/// A directory lies beneath one of those that the person allows.
+/// Fails unless a directory is below one that the user allows.
 pub(crate) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
     let within = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
     if roots.iter().any(within) {
@@ -76,18 +76,19 @@ pub(crate) fn beneath(real: &Path, roots: &[PathBuf]) -> Result<()> {
     Err(Failure::new(Code::PolicyDenied, message).detail("rule", "allow_roots"))
 }
 
-/// The branch of a workflow, checked where it is given.
+/// Returns the branch of a workflow, after validating a given one.
 pub(crate) fn branch_of(prefix: &str, id: &WorkflowId, given: Option<&str>) -> Result<BranchName> {
     let text = given.map_or_else(|| format!("{prefix}{id}"), str::to_owned);
-    let refuse = |why: &str| Err(Failure::new(Code::InvalidBranch, format!("That is no branch of a workflow: {why}.")));
+    let refuse =
+        |why: &str| Err(Failure::new(Code::InvalidBranch, format!("That is not a valid branch of a workflow: {why}.")));
     if !text.starts_with(prefix) || text.len() == prefix.len() {
         return refuse(&format!("it does not begin with `{prefix}`"));
     }
-    // What git takes in a name, and a refspec would read as something else.
+    // Git accepts these characters in a name, but a refspec interprets them.
     if text.contains(['+', ':']) {
         return refuse("it has `+` or `:`");
     }
-    BranchName::parse(text).or_else(|_| refuse("git does not take such a name"))
+    BranchName::parse(text).or_else(|_| refuse("git does not accept such a name"))
 }
 
 /// The directories of a checkout's repository.
@@ -97,7 +98,7 @@ pub(crate) struct RepositoryDirs {
 }
 
 impl RepositoryDirs {
-    /// Those of a directory beneath `roots`; `None` if it has no repository.
+    /// Finds those of a directory below `roots`; `None` if it has no repository.
     pub(crate) fn find(dir: &Path, roots: &[PathBuf]) -> Result<Option<Self>> {
         let dot_git = dir.join(".git");
         let Ok(held) = HostPath::open(&dot_git) else { return Ok(None) };
@@ -112,7 +113,7 @@ impl RepositoryDirs {
         let common = small_file(&git_dir.join("commondir"), 4096).map(|it| git_dir.join(it.trim_end()));
         let common = common.unwrap_or_else(|| git_dir.clone());
         let Ok(common) = HostPath::open(&common) else { return Ok(None) };
-        // A file in the checkout says where: it leads to nothing that the person does not allow.
+        // A file in the checkout contains these paths, so they have to be allowed as well.
         for place in [git_dir.as_path(), common.real()] {
             beneath(place, roots)?;
         }
@@ -120,7 +121,7 @@ impl RepositoryDirs {
     }
 }
 
-/// The content of a small regular file.
+/// Reads a small regular file.
 pub(crate) fn small_file(path: &Path, max: u64) -> Option<String> {
     let mut text = String::new();
     HostPath::open(path).ok()?.file().ok()?.take(max).read_to_string(&mut text).ok()?;
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn x25_branches_keep_to_their_prefix_and_to_what_is_no_refspec() {
+    fn x25_branches_need_their_prefix_and_no_characters_of_refspecs() {
         assert_eq!(branch_of("coracle/", &id(), None).unwrap().as_str(), "coracle/issue-1");
         assert_eq!(branch_of("coracle/", &id(), Some("coracle/x/y")).unwrap().as_str(), "coracle/x/y");
         let bad =
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_urls_and_directories_that_may_be_used() {
+    fn sources_are_urls_and_allowed_directories() {
         let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let roots = [dir.path().to_owned()];
         let code = |text: &str| RepositorySource::parse(text, false, &roots).map_err(|it| it.code);
@@ -169,7 +170,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn a_branch_that_is_taken_is_one_word_under_the_prefix(text in "(coracle/)?[a-z+:@{}~^ ./-]{0,12}") {
+        fn an_accepted_branch_is_one_word_below_the_prefix(text in "(coracle/)?[a-z+:@{}~^ ./-]{0,12}") {
             if let Ok(name) = branch_of("coracle/", &id(), Some(&text)) {
                 proptest::prop_assert!(name.as_str().starts_with("coracle/") && !name.as_str().contains([':', '+', ' ', '~', '^']));
                 proptest::prop_assert!(!name.as_str().contains(".."));

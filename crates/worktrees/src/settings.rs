@@ -5,37 +5,37 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What the user decided about worktrees.
+/// The user's settings of worktrees.
 #[derive(Clone, Debug)]
 pub struct WorktreeSettings {
-    /// `$STATE`.
+    /// The state directory.
     pub state: PathBuf,
-    /// All branches of workflows begin with it: `coracle/`.
+    /// Prefix of all branches of workflows: `coracle/`.
     pub branch_prefix: String,
-    /// Directories beneath which a local source, or what a patch is applied to, may lie.
+    /// Directories below which local sources and targets of patches may be.
     pub allow_roots: Vec<PathBuf>,
-    /// Plain `http`, and addresses that are not public (`images.git_allow_private`).
+    /// Whether plain `http` and private addresses are allowed (`images.git_allow_private`).
     pub allow_private: bool,
-    /// A remote that cannot be reached is no failure while there is a mirror of it.
+    /// Whether an unreachable remote is no failure if there is a mirror of it.
     pub offline_ok: bool,
-    /// Objects are checked where they come in (`worktree.fsck`).
+    /// Whether received objects are checked (`worktree.fsck`).
     pub fsck: bool,
-    /// Work may be thrown away (`security.allow_discard`).
+    /// Whether work may be discarded (`security.allow_discard`).
     pub allow_discard: bool,
-    /// The limit of one git that reads or writes a whole repository (`sandbox.worktree.git_timeout`).
+    /// Timeout of a git command that reads or writes a whole repository (`sandbox.worktree.git_timeout`).
     pub git_timeout: Duration,
-    /// Bytes of the commits that one push or export takes out (`sandbox.worktree.bundle_max`).
+    /// Maximum size of the commits in one push or export (`sandbox.worktree.bundle_max`).
     pub bundle_max: u64,
-    /// Bytes of one save (`lifecycle.save_max`).
+    /// Maximum size of one save (`lifecycle.save_max`).
     pub save_max: u64,
-    /// Directories of the user's `PATH` that no container can write: git runs from there if it is newer.
+    /// Directories of the user's `PATH` that no container can write to: their git is used if it is newer.
     pub programs: Vec<PathBuf>,
-    /// The person's environment, for their own credential helper and their ssh.
-    pub person: BTreeMap<String, OsString>,
+    /// The environment of the user's credential helper and SSH program.
+    pub user_env: BTreeMap<String, OsString>,
 }
 
 impl WorktreeSettings {
-    /// The defaults, with nothing allowed that a person has to allow.
+    /// The defaults, which allow nothing that the user has to allow.
     #[must_use]
     pub fn new(state: PathBuf) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl WorktreeSettings {
             bundle_max: 1 << 30,
             save_max: 512 << 20,
             programs: Vec::new(),
-            person: BTreeMap::new(),
+            user_env: BTreeMap::new(),
         }
     }
 }

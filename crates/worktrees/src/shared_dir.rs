@@ -1,11 +1,11 @@
-//! A sandbox's files in a directory of this host, where the person's editor and git work on them too.
+//! A sandbox's files in a host directory, where the user's editor and git work on them too.
 //!
-//! What git would run is written here, before there is a container, and lies read-only over itself in it. Git of ours does
-//! not open anything of it on the host.
+//! Files that git would execute are written here before the container exists, and are mounted read-only over themselves
+//! in it. Coracle's git never opens the repository on the host.
 //!
-//! **Invariant:** a directory that was there before us is neither used nor removed.
-//! **Invariant:** every step in it, and in the directory that it lies in, is taken by descriptors: a container writes in
-//! the one, and the owner of the other could swap what root works on.
+//! **Invariant:** a directory that Coracle did not create is neither used nor removed.
+//! **Invariant:** every operation in it and in its parent directory uses descriptors: a container can write to the one,
+//! and the owner of the other could replace what root works on.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -20,10 +20,10 @@ use coracle_types::Ids;
 use coracle_types::failure::{Code, Failure, Result};
 use serde::{Deserialize, Serialize};
 
-/// Paths below it that lie read-only over themselves in the container.
+/// Paths below it that are mounted read-only over themselves in the container.
 pub const READ_ONLY: [&str; 3] = ["repo.git/config", "repo.git/hooks", "repo.git/info"];
 
-/// Directories of a repository that nothing was put into yet, and of the worktrees.
+/// Directories of an empty repository, and of the worktrees.
 const DIRECTORIES: [&str; 9] = [
     "repo.git",
     "repo.git/hooks",
@@ -36,13 +36,13 @@ const DIRECTORIES: [&str; 9] = [
     "worktrees",
 ];
 
-/// Where directories lie that were in the way of a worktree.
+/// Directories that were moved out of the way of worktrees.
 pub(crate) const ORPHANS: &str = "worktrees/.orphans";
 
 /// Time to wait for a concurrent call.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A directory of this host that is a sandbox's `/workspace`.
+/// A host directory that is a sandbox's `/workspace`.
 #[derive(Clone, Debug)]
 pub struct SharedDir {
     place: SharedDirRecord,
@@ -50,66 +50,66 @@ pub struct SharedDir {
     records: PathBuf,
 }
 
-/// What is remembered of one until it is gone, whatever the configuration says meanwhile.
+/// The record of a directory until it is removed, independent of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct SharedDirRecord {
     dir: PathBuf,
     agent: Ids,
-    /// Device and inode: nothing else of that name is ours.
+    /// Device and inode: any other directory of that name is not Coracle's.
     identity: Option<(u64, u64)>,
 }
 
 impl SharedDir {
-    /// The directory that a sandbox has. `records` is the directory of the sandbox's records. `None` where files are in a
-    /// volume.
+    /// Returns the directory of a sandbox. `records` is the directory of the sandbox's records. `None` if the files are
+    /// in a volume.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    /// If the record cannot be read.
     pub fn recorded(records: &Path) -> Result<Option<Self>> {
         Ok(read(&file(records))?.map(|place| Self { place, records: records.to_owned() }))
     }
 
-    /// A directory `name` below `root` for a sandbox that has none yet; [`prepare`](Self::prepare) creates it. `person` is
-    /// the user who calls; what belongs to root is its owner's instead. `worker` cannot own files.
+    /// Plans a directory `name` below `root` for a sandbox without one; [`prepare`](Self::prepare) creates it. `user`
+    /// is the calling user; if that is root, files belong to the owner of `root` instead. `worker` cannot own files.
     ///
     /// # Errors
-    /// `policy_denied` where agents would have to be root or the worker.
-    pub fn below(root: &Path, name: &str, records: &Path, person: Ids, worker: Ids) -> Result<Self> {
+    /// `policy_denied` if agents would have to run as root or as the worker.
+    pub fn below(root: &Path, name: &str, records: &Path, user: Ids, worker: Ids) -> Result<Self> {
         let root = HostPath::open(root).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
-        let agent = if person.is_root() { owner(root.real())? } else { person };
+        let agent = if user.is_root() { owner(root.real())? } else { user };
         if agent.is_root() || agent.uid == worker.uid {
             let message =
                 format!("`{}` belongs to `{}`, and no agent works as that.", root.real().display(), agent.uid);
             let failure = Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_owner");
             let failure = failure.detail("setting", "sandbox.worktree.shared_root");
-            return Err(failure.hint("give the directory to whoever works there (`chown`)"));
+            return Err(failure.hint("give the directory to the user who works there (`chown`)"));
         }
         let place = SharedDirRecord { dir: root.real().join(name), agent, identity: None };
         Ok(Self { place, records: records.to_owned() })
     }
 
-    /// Where it lies.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.dir
     }
 
-    /// Who owns its files, and runs every command of the sandbox.
+    /// The owner of its files, who runs every command of the sandbox.
     #[must_use]
     pub fn agent(&self) -> Ids {
         self.place.agent
     }
 
-    /// Creates what is missing of it. The result identifies the directories: if it changes, an older container has mounts of
+    /// Creates missing parts. The result identifies the directories: if it changes, an older container has mounted
     /// removed ones.
     ///
     /// # Errors
-    /// `policy_denied` for a directory that is not ours; `repo_corrupt` where something else is than was made.
+    /// `policy_denied` for a directory that is not Coracle's; `repo_corrupt` if a part was replaced.
     pub async fn prepare(&self) -> Result<String> {
         if let Some(good) = self.good()? {
             return Ok(good);
         }
-        let _alone = lock(&self.records.join("shared.lock"), PATIENCE).await?;
+        let _alone = lock(&self.records.join("shared.lock"), LOCK_TIMEOUT).await?;
         if self.held()?.is_none() {
             self.above().and_then(|(above, name)| self.create(&above, name)).map_err(|err| self.failed(&err))?;
         }
@@ -118,10 +118,10 @@ impl SharedDir {
         self.good()?.ok_or_else(|| self.odd())
     }
 
-    /// Device and inode of all that is mounted, if all of it is there.
+    /// Returns device and inode of everything that is mounted, if all of it exists.
     fn good(&self) -> Result<Option<String>> {
         let Some(dir) = self.held()? else { return Ok(None) };
-        let mut told = format!("{:?}", dir.identity().map_err(Failure::internal)?);
+        let mut identities = format!("{:?}", dir.identity().map_err(Failure::internal)?);
         for name in READ_ONLY.into_iter().chain(["repo.git"]) {
             let Some((above, last)) = below(&dir, name).ok().flatten() else { return Ok(None) };
             let fits = match above.entry_kind(last).map_err(Failure::internal)? {
@@ -133,14 +133,14 @@ impl SharedDir {
             if !fits {
                 return Err(self.odd());
             }
-            // Not its stamp: what is in it may change.
+            // Not its stamp, since its content may change.
             let birth = above.birth(last).map_err(Failure::internal)?;
-            told.push_str(&format!(" {birth:?}"));
+            identities.push_str(&format!(" {birth:?}"));
         }
-        Ok(Some(told))
+        Ok(Some(identities))
     }
 
-    /// The directory, if it is the one that was made.
+    /// Opens the directory, if it is the one that Coracle created.
     fn held(&self) -> Result<Option<DirHandle>> {
         let known: Option<SharedDirRecord> = read(&file(&self.records))?;
         let held = match HostPath::open(&self.place.dir) {
@@ -154,7 +154,7 @@ impl SharedDir {
         if ours { Ok(Some(tree)) } else { Err(self.not_ours()) }
     }
 
-    /// The directory that it lies in, and its name there.
+    /// Opens its parent directory, and returns its name there.
     fn above(&self) -> io::Result<(DirHandle, &OsStr)> {
         let (Some(above), Some(name)) = (self.place.dir.parent(), self.place.dir.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -162,7 +162,7 @@ impl SharedDir {
         Ok((open(above)?, name))
     }
 
-    /// Under another name first: what has the name is whole, and remembered.
+    /// Creates it under another name first, so that only a complete and recorded directory gets the name.
     fn create(&self, above: &DirHandle, name: &OsStr) -> io::Result<()> {
         let mut temp = OsString::from(".coracle-");
         temp.push(name);
@@ -179,7 +179,7 @@ impl SharedDir {
         above.rename(&temp, name)
     }
 
-    /// Creates what is missing, for example because it was removed since.
+    /// Creates missing directories, for example after they were removed.
     fn restore_directories(&self, dir: &DirHandle) -> io::Result<()> {
         let agent = self.place.agent;
         for name in DIRECTORIES {
@@ -197,13 +197,13 @@ impl SharedDir {
         Ok(())
     }
 
-    /// Takes away what is ours, once there is no container: the repository, and directories that are empty. Work was saved
-    /// before. The result lists what stays, since Coracle did not make it.
+    /// Removes Coracle's files, once there is no container: the repository, and empty directories. Work was saved
+    /// before. The result lists what is not removed, since Coracle did not create it.
     ///
     /// # Errors
-    /// `teardown_incomplete`; the next call goes on.
+    /// `teardown_incomplete`; the next call continues.
     pub async fn remove(&self) -> Result<Vec<PathBuf>> {
-        let _alone = lock(&self.records.join("shared.lock"), PATIENCE).await?;
+        let _alone = lock(&self.records.join("shared.lock"), LOCK_TIMEOUT).await?;
         let dir = &self.place.dir;
         let Some(held) = self.held().or_else(|err| if is_policy(&err) { Ok(None) } else { Err(err) })? else {
             self.forget()?;
@@ -219,7 +219,7 @@ impl SharedDir {
         Ok(left.into_iter().map(|(name, _)| dir.join(name)).collect())
     }
 
-    /// Itself, when nothing is left in it and its name is still its own.
+    /// Removes the directory itself, if it is empty and still has its name.
     fn remove_empty(&self, held: &DirHandle) -> io::Result<()> {
         let (above, name) = self.above()?;
         if above.enter(name)?.identity()? != held.identity()? {
@@ -230,7 +230,7 @@ impl SharedDir {
 
     fn clear(held: &DirHandle) -> io::Result<()> {
         for name in ["repo.git", ORPHANS] {
-            // Missing, or behind a link: Coracle did not make it.
+            // Missing, or behind a link: Coracle did not create it.
             let Some((above, last)) = below(held, name).ok().flatten() else { continue };
             if above.entry_kind(last)? == Some(Node::Dir) {
                 above.remove_all(last)?;
@@ -247,22 +247,22 @@ impl SharedDir {
     }
 
     fn not_ours(&self) -> Failure {
-        let message = format!("`{}` is there, and was not made for this sandbox.", self.place.dir.display());
+        let message = format!("`{}` exists and was not created for this sandbox.", self.place.dir.display());
         Failure::new(Code::PolicyDenied, message).detail("rule", "worktree.shared_taken").hint("move it away")
     }
 
     fn odd(&self) -> Failure {
-        let message = format!("The repository in `{}` is not what it was made.", self.place.dir.display());
-        Failure::new(Code::RepoCorrupt, message).hint("look at what is there, and move it away")
+        let message = format!("The repository in `{}` was changed.", self.place.dir.display());
+        Failure::new(Code::RepoCorrupt, message).hint("inspect it, and move it away")
     }
 
     fn failed(&self, err: &io::Error) -> Failure {
-        Failure::new(Code::SandboxUnavailable, format!("`{}` cannot be made: {err}.", self.place.dir.display()))
+        Failure::new(Code::SandboxUnavailable, format!("`{}` cannot be created: {err}.", self.place.dir.display()))
     }
 }
 
-/// Writes the origin of a repository into its configuration, which is read-only inside. In place: another file would not be
-/// the one that the container has mounted. A changed configuration stays as it is.
+/// Writes the origin into the configuration of a repository, which is read-only inside. In place, since the container
+/// has this very file mounted. A configuration that was changed by others is not touched.
 pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     let written = || -> io::Result<()> {
         let repo = open(dir)?.enter("repo.git".as_ref())?;
@@ -271,10 +271,10 @@ pub(crate) fn write_origin(dir: &Path, url: &str) -> Result<()> {
     written().map_err(|err| Failure::internal(format!("the repository's configuration cannot be written: {err}")))
 }
 
-/// The configuration of a bare repository as Coracle makes it, in git's format.
+/// Renders the configuration of a bare repository in git's format.
 pub(crate) fn config_of(url: Option<&str>) -> String {
     let core = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n";
-    // It would be written into a directory that is read-only where files are shared.
+    // Git would write it into a directory that is read-only where files are shared.
     let pack = "[repack]\n\tupdateServerInfo = false\n";
     let Some(url) = url else { return format!("{core}{pack}") };
     let url = url.replace('\\', r"\\").replace('"', "\\\"");
@@ -291,13 +291,13 @@ fn owner(root: &Path) -> Result<Ids> {
     Ok(Ids { uid: meta.uid(), gid: meta.gid() })
 }
 
-/// A directory whose path has no link in it by now, either.
+/// Opens a directory whose path contains no link.
 fn open(dir: &Path) -> io::Result<DirHandle> {
     let held = HostPath::open(dir).map_err(io::Error::other)?;
     if held.real() == dir { DirHandle::from_path(&held) } else { Err(io::Error::other("a link is in its place")) }
 }
 
-/// The directory that a name below another one lies in, and its last part.
+/// Opens the parent of a path below a directory, and returns the last part.
 fn below<'a>(dir: &DirHandle, name: &'a str) -> io::Result<Option<(DirHandle, &'a OsStr)>> {
     let (above, last) = name.rsplit_once('/').unwrap_or(("", name));
     match dir.descend(above.split('/').filter(|it| !it.is_empty()).map(OsStr::new)) {
@@ -307,7 +307,7 @@ fn below<'a>(dir: &DirHandle, name: &'a str) -> io::Result<Option<(DirHandle, &'
     }
 }
 
-/// Errors of directories that are missing, not empty, or no directories: they are left as they are.
+/// Whether an error means that a directory is missing, not empty, or not a directory: it is then not changed.
 fn stays(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::NotADirectory)
 }
@@ -333,14 +333,14 @@ mod tests {
             Self { root: tempfile::tempdir().unwrap(), state: tempfile::tempdir().unwrap() }
         }
 
-        fn find(&self, root: Option<&Path>, person: Ids) -> Result<Option<SharedDir>> {
+        fn find(&self, root: Option<&Path>, user: Ids) -> Result<Option<SharedDir>> {
             match (SharedDir::recorded(self.state.path())?, root) {
-                (None, Some(root)) => SharedDir::below(root, NAME, self.state.path(), person, WORKER).map(Some),
+                (None, Some(root)) => SharedDir::below(root, NAME, self.state.path(), user, WORKER).map(Some),
                 (found, _) => Ok(found),
             }
         }
 
-        /// As the user who runs the tests, or as another one if that is root.
+        /// Owned by the user who runs the tests, or by another one if that is root.
         fn shared(&self) -> SharedDir {
             let me = owner(self.state.path()).unwrap();
             if me.is_root() {
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_made_once_mended_and_gone_with_nothing_left() {
+    async fn it_is_created_once_restored_and_removed_completely() {
         let bench = Bench::new();
         let shared = bench.shared();
         let first = shared.prepare().await.unwrap();
@@ -360,11 +360,11 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&config).unwrap(), config_of(None));
         assert_eq!(owner(&shared.path().join("repo.git/hooks")).unwrap(), shared.agent());
         write_origin(shared.path(), "https://e.com/r").unwrap();
-        assert_eq!(shared.prepare().await.unwrap(), first, "the container has this very file");
+        assert_eq!(shared.prepare().await.unwrap(), first, "the container has mounted this file");
         assert_eq!(std::fs::read_to_string(&config).unwrap(), config_of(Some("https://e.com/r")));
         std::fs::remove_dir(shared.path().join("repo.git/hooks")).unwrap();
         assert_ne!(shared.prepare().await.unwrap(), first, "another directory is another mount");
-        // The configuration wants something else now, and it stays where it is.
+        // A changed configuration does not move it.
         let elsewhere = tempfile::tempdir().unwrap();
         let again = bench.find(Some(elsewhere.path()), shared.agent()).unwrap().unwrap();
         assert_eq!(again.path(), shared.path());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_somebody_elses_is_neither_used_nor_removed() {
+    async fn a_directory_of_others_is_neither_used_nor_removed() {
         let bench = Bench::new();
         let shared = bench.shared();
         std::fs::create_dir(shared.path()).unwrap();
@@ -388,7 +388,7 @@ mod tests {
         std::fs::create_dir_all(shared.path().join(ORPHANS).join("a")).unwrap();
         assert_eq!(shared.remove().await.unwrap(), [shared.path().join("worktrees")]);
         assert!(mine.exists() && !shared.path().join("repo.git").exists() && !shared.path().join(ORPHANS).exists());
-        // It is ours still, and used again.
+        // It is still Coracle's, and used again.
         shared.prepare().await.unwrap();
         std::fs::rename(shared.path(), bench.root.path().join("away")).unwrap();
         std::fs::create_dir(shared.path()).unwrap();
@@ -397,65 +397,65 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_link_in_the_place_of_a_directory_is_not_followed() {
+    async fn a_link_that_replaced_a_directory_is_not_followed() {
         let bench = Bench::new();
         let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
         shared.prepare().await.unwrap();
-        std::fs::write(other.path().join("kept"), "").unwrap();
+        std::fs::write(other.path().join("file"), "").unwrap();
         let repo = shared.path().join("repo.git");
         std::fs::rename(&repo, shared.path().join("was")).unwrap();
         std::os::unix::fs::symlink(other.path(), &repo).unwrap();
         assert!(shared.prepare().await.is_err());
         assert!(write_origin(shared.path(), "https://e.com/r").is_err());
         shared.remove().await.unwrap();
-        assert!(other.path().join("kept").exists());
+        assert!(other.path().join("file").exists());
     }
 
-    /// What a program inside, or its owner on this host, does between a look of ours and what is done about it.
+    /// Replaces a directory as a program inside or its owner could between a check and its use.
     fn swap(dir: &Path, away: &Path, other: &Path) {
         std::fs::rename(dir, away).unwrap();
         std::os::unix::fs::symlink(other, dir).unwrap();
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_swapped_for_a_link_while_it_is_removed_takes_nothing_else_along() {
+    async fn removing_a_directory_that_is_replaced_by_a_link_removes_nothing_else() {
         let bench = Bench::new();
         let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
         shared.prepare().await.unwrap();
         for name in ["repo.git", ORPHANS] {
-            std::fs::create_dir_all(other.path().join(name).join("kept")).unwrap();
+            std::fs::create_dir_all(other.path().join(name).join("file")).unwrap();
         }
         let (held, away) = (shared.held().unwrap().unwrap(), bench.root.path().join("away"));
         swap(shared.path(), &away, other.path());
         SharedDir::clear(&held).unwrap();
-        assert!(shared.remove_empty(&held).is_err(), "the name is another's");
-        assert!(other.path().join("repo.git/kept").exists() && other.path().join(ORPHANS).join("kept").exists());
+        assert!(shared.remove_empty(&held).is_err(), "the name was replaced");
+        assert!(other.path().join("repo.git/file").exists() && other.path().join(ORPHANS).join("file").exists());
         assert!(!away.join("repo.git").exists());
-        // The same of a directory in it.
+        // The same for a directory in it.
         let bench = Bench::new();
         let shared = bench.shared();
         shared.prepare().await.unwrap();
         swap(&shared.path().join("worktrees"), &shared.path().join("was"), &other.path().join("worktrees"));
         shared.remove().await.unwrap();
-        assert!(other.path().join(ORPHANS).join("kept").exists());
+        assert!(other.path().join(ORPHANS).join("file").exists());
     }
 
     #[tokio::test]
-    async fn what_it_lies_in_is_swapped_for_a_link_while_it_is_made_and_nothing_is_made_or_given_away_elsewhere() {
+    async fn creating_in_a_parent_that_is_replaced_by_a_link_changes_nothing_elsewhere() {
         let bench = Bench::new();
         let (shared, other) = (bench.shared(), tempfile::tempdir().unwrap());
         let (root, away) = (bench.root.path(), bench.state.path().join("away"));
         let theirs = other.path().join(format!(".coracle-{NAME}"));
         std::fs::create_dir(&theirs).unwrap();
-        std::fs::write(theirs.join("kept"), "").unwrap();
+        std::fs::write(theirs.join("file"), "").unwrap();
         let before = owner(&theirs).unwrap();
         let (above, name) = shared.above().unwrap();
         swap(root, &away, other.path());
         shared.create(&above, name).unwrap();
         assert!(away.join(name).join("repo.git/config").exists());
-        assert_eq!((owner(&theirs).unwrap(), theirs.join("kept").exists()), (before, true));
+        assert_eq!((owner(&theirs).unwrap(), theirs.join("file").exists()), (before, true));
         assert_eq!(std::fs::read_dir(other.path()).unwrap().count(), 1);
-        // From then on it is seen before anything is done.
+        // From then on the replacement is noticed before anything is done.
         assert!(shared.prepare().await.is_err() && shared.above().is_err());
         std::fs::remove_file(root).unwrap();
         std::fs::rename(&away, root).unwrap();
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn no_agent_works_as_root_or_as_the_worker() {
         let bench = Bench::new();
-        let of = |person| bench.find(Some(bench.root.path()), person);
+        let of = |user| bench.find(Some(bench.root.path()), user);
         assert_eq!(of(WORKER).unwrap_err().details["rule"], "worktree.shared_owner");
         if owner(bench.root.path()).unwrap().is_root() {
             assert_eq!(of(Ids::ROOT).unwrap_err().details["rule"], "worktree.shared_owner");

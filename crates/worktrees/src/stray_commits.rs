@@ -1,4 +1,4 @@
-//! Commits of a worktree that are not on its workflow's branch, which is all that is pushed and fetched.
+//! Commits of a worktree that are not on its workflow's branch, which alone is pushed and fetched.
 
 use coracle_lifecycle::RepoStatus;
 use coracle_runtime::shell_word;
@@ -8,27 +8,27 @@ use coracle_types::failure::{Code, Failure};
 use crate::names::is_plain_word;
 use crate::workflow_records::Workflow;
 
-/// Commits that are checked out and that the workflow's branch lacks.
+/// Checked-out commits that the workflow's branch lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayCommits {
-    /// How many.
+    /// The number of commits.
     pub commits: u64,
-    /// The commit that is checked out.
+    /// The checked-out commit.
     pub commit: String,
-    /// The branch that has them; none for a detached HEAD.
+    /// The branch that contains them; none for a detached HEAD.
     pub branch: Option<String>,
-    /// The workflow's branch, which is to have them.
+    /// The workflow's branch, which should contain them.
     pub expected: String,
-    /// The workflow's branch exists. `git branch -m` inside renames it.
+    /// Whether the workflow's branch exists. `git branch -m` inside renames it.
     pub expected_exists: bool,
-    /// The workflow's branch has commits of its own.
+    /// Whether the workflow's branch has commits of its own.
     pub expected_has_some: bool,
     /// The arguments that name the workflow on the command line.
     pub workflow: String,
 }
 
 impl StrayCommits {
-    /// What is the matter.
+    /// Describes the problem.
     #[must_use]
     pub fn message(&self) -> String {
         let (count, expected) = (self.commits, &self.expected);
@@ -44,19 +44,19 @@ impl StrayCommits {
         }
     }
 
-    /// The commands that bring them onto the workflow's branch. None of its own commits is lost by that.
+    /// Returns the commands that add them to the workflow's branch. None of the branch's own commits is lost.
     #[must_use]
     pub fn remedy(&self) -> String {
         let exec = format!("coracle worktree exec {} -- git", self.workflow);
         if !self.expected_exists {
             return format!("`{exec} switch -c {}`", shell_word(&self.expected));
         }
-        // Code inside chooses the name of its branch; the command is copied to a shell of the host.
+        // Code inside chooses the name of its branch, and the command is pasted into a shell on the host.
         let from = self.branch.as_ref().filter(|it| is_plain_word(it)).unwrap_or(&self.commit);
         format!("`{exec} switch {}`, then `{exec} merge {from}`", shell_word(&self.expected))
     }
 
-    /// A warning that names both branches.
+    /// Builds a warning that names both branches.
     #[must_use]
     pub fn warning(&self) -> SandboxWarning {
         let message = format!("{}: only that one is pushed and fetched; {}", self.message(), self.remedy());
@@ -64,8 +64,8 @@ impl StrayCommits {
     }
 }
 
-/// A branch without a commit of its own: pushing it, or writing its commits to a file, would look like a success. `arguments`
-/// name the workflow on the command line.
+/// The failure for a branch without a commit of its own, of which a push or an export would look like a success.
+/// `arguments` name the workflow on the command line.
 pub(crate) fn no_commits(
     workflow: &Workflow,
     arguments: &str,

@@ -1,4 +1,4 @@
-//! Records of workflows, and the ports and names that each has for itself.
+//! Records of workflows, with the ports and names that are reserved for each.
 //!
 //! **Invariant:** base, URL and ports are read from these records, never from a container.
 
@@ -24,20 +24,20 @@ const FIRST_PORT: u16 = 20_000;
 const PORTS: u16 = 20;
 const NAMESPACES: u16 = 500;
 
-/// A caller waits this long for another one of the same repository.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(700);
+/// How long a call waits for another one of the same repository.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(700);
 
-/// The format of records. Those without a number are of versions before there was one; they have no sum either.
+/// The format of records. Those of versions before the number have neither number nor digest.
 const SCHEMA: u32 = 1;
 
-/// What is remembered of a workflow until it is removed.
+/// The record of a workflow until it is removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Workflow {
     pub(crate) id: WorkflowId,
     pub(crate) branch: String,
     pub(crate) base: String,
     pub(crate) base_commit: String,
-    /// Which of the namespaces it has.
+    /// The number of its namespace.
     pub(crate) k: u16,
     pub(crate) compose_project: String,
     /// Its files were complete once, so a missing one was deleted on purpose.
@@ -52,14 +52,14 @@ pub(crate) struct Workflow {
 enum StoredWorkflow {
     Missing,
     Known(Box<Workflow>),
-    /// In a format of a later version, which only that one may change.
+    /// In a format of a later version, which only that version may change.
     Newer,
     Damaged(String),
 }
 
 impl StoredWorkflow {
     fn parse(bytes: &[u8]) -> Self {
-        // Before format 1 a record had neither a number nor a sum.
+        // Before format 1 a record had neither a number nor a digest.
         let is_first = serde_json::from_slice::<Value>(bytes).is_ok_and(|value| value.get("schema").is_none());
         let parsed =
             if is_first { serde_json::from_slice(bytes).map_err(BadRecord::from) } else { summed_value(bytes, SCHEMA) };
@@ -75,15 +75,15 @@ impl StoredWorkflow {
     }
 }
 
-/// What is remembered of the repository of a sandbox.
+/// The record of a sandbox's repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Repository {
     pub(crate) url: String,
 }
 
 impl Workflow {
-    /// What is known without a record. Its branch has to be the usual one: what code inside says of its branch could name
-    /// another workflow's.
+    /// Rebuilds a record. Its branch has to be the default one: the branch that code inside reports could be another
+    /// workflow's.
     pub(crate) fn without_record(key: &str, id: &WorkflowId, branch: String) -> Self {
         Self {
             id: id.clone(),
@@ -138,10 +138,10 @@ impl Records {
         }
     }
 
-    /// What is remembered of a workflow.
+    /// Reads the record of a workflow.
     ///
     /// # Errors
-    /// When its record is damaged, or a newer version wrote it.
+    /// If its record is damaged, or a newer version wrote it.
     pub(crate) fn workflow(&self, id: &WorkflowId) -> Result<Option<Workflow>> {
         match self.stored(id)? {
             StoredWorkflow::Missing => Ok(None),
@@ -155,10 +155,10 @@ impl Records {
         }
     }
 
-    /// The same for a removal: a damaged record is replaced by what is known without it, so that the work can be saved.
+    /// Reads the record for a removal: a damaged record is rebuilt, so that the work can be saved.
     ///
     /// # Errors
-    /// When a newer version wrote it.
+    /// If a newer version wrote it.
     pub(crate) fn workflow_to_remove(
         &self,
         id: &WorkflowId,
@@ -175,8 +175,8 @@ impl Records {
         }
     }
 
-    /// The ids of all workflows, also of those whose records cannot be read: a caller that counts them decides about a
-    /// volume by it.
+    /// Lists the ids of all workflows, including those with unreadable records: callers count them to decide about
+    /// removing a volume.
     pub(crate) fn ids(&self) -> Result<Vec<WorkflowId>> {
         let mut ids: Vec<_> = names(&self.dir.join("workflows"))?.iter().filter_map(|file| id_of(file)).collect();
         ids.sort();
@@ -191,7 +191,7 @@ impl Records {
         write(&self.dir.join("repo.json"), it)
     }
 
-    /// The repository that is to be set up.
+    /// The repository that the sandbox is to get.
     pub(crate) fn wanted(&self) -> Result<Option<Repository>> {
         read(&self.dir.join("wanted.json"))
     }
@@ -200,17 +200,17 @@ impl Records {
         write(&self.dir.join("wanted.json"), it)
     }
 
-    /// The sandbox is gone, and the next one of its key works on whatever it is asked to.
+    /// Deletes the record after the sandbox was removed: the next one of its key may use another repository.
     pub(crate) fn forget_repository(&self) -> Result<()> {
         ["repo.json", "wanted.json"].iter().try_for_each(|it| remove(&self.dir.join(it)))
     }
 
-    /// Remembers a workflow with the first namespace that no other one has and whose ports can be had.
+    /// Records a workflow with the first free namespace whose ports are free.
     pub(crate) async fn remember(&self, workflow: impl FnOnce(u16) -> Workflow) -> Result<Workflow> {
         let _lock = lock(&self.all.join("ports.lock"), Duration::from_secs(30)).await?;
         let taken = self.taken()?;
         let Some(k) = (0..NAMESPACES).find(|k| !taken.contains(k) && can_be_had(ports(*k))) else {
-            return Err(Failure::over_limit(format!("{NAMESPACES} workflows have all ports there are")));
+            return Err(Failure::over_limit(format!("{NAMESPACES} workflows use all available ports")));
         };
         let workflow = workflow(k);
         replace(&self.dir.join("workflows").join(format!("{}.ports-{k}", workflow.id)), b"")
@@ -219,7 +219,7 @@ impl Records {
         Ok(workflow)
     }
 
-    /// The namespaces that workflows of all sandboxes have.
+    /// The namespaces in use by workflows of all sandboxes.
     fn taken(&self) -> Result<BTreeSet<u16>> {
         let mut taken = BTreeSet::new();
         for sandbox in names(&self.all)? {
@@ -236,7 +236,7 @@ impl Records {
         replace(&self.path(&workflow.id), &summed_bytes(&workflow)).map_err(Failure::internal)
     }
 
-    /// Forgets a workflow, and frees its ports.
+    /// Deletes the record of a workflow, and frees its ports.
     pub(crate) fn forget(&self, id: &WorkflowId) -> Result<()> {
         remove(&self.path(id))?;
         let reserved = names(&self.dir.join("workflows"))?;
@@ -246,9 +246,9 @@ impl Records {
         reserved.iter().filter(is_own).try_for_each(|file| remove(file))
     }
 
-    /// One at a time: the repository of this sandbox, or one of its workflows.
+    /// Locks the repository of this sandbox, or one of its workflows.
     pub(crate) async fn lock(&self, what: &str) -> Result<Lock> {
-        lock(&self.dir.join(format!("{what}.lock")), PATIENCE).await
+        lock(&self.dir.join(format!("{what}.lock")), LOCK_TIMEOUT).await
     }
 }
 
@@ -260,7 +260,7 @@ fn id_of(file: &Path) -> Option<WorkflowId> {
     WorkflowId::parse(file.file_name()?.to_str()?.strip_suffix(".json")?).ok()
 }
 
-/// The namespace that a file reserves. Its number is in the name of a file, so that it is known though the record is
+/// The namespace that a file reserves. Its number is in the name of a file, so that it is known even if the record is
 /// damaged; records of earlier versions have it only in their content.
 fn namespace_of(file: &Path) -> Option<u16> {
     let name = file.file_name()?.to_str()?;
@@ -298,26 +298,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn x39_each_workflow_has_ports_of_its_own_over_all_sandboxes_until_it_goes() {
+    async fn x39_each_workflow_has_its_own_ports_among_all_sandboxes_until_it_is_removed() {
         let state = tempfile::tempdir().unwrap();
         let sandboxes: Vec<_> = ["a", "b"].map(|it| Records::open(state.path(), it).unwrap()).into();
         let mut taken = Vec::new();
-        let asked = (0..30).map(|n| {
+        let recorded = (0..30).map(|n| {
             let records = sandboxes[n % 2].clone();
             tokio::spawn(async move { records.remember(|k| workflow(&format!("w{n}"), k)).await.unwrap() })
         });
-        for it in asked.collect::<Vec<_>>() {
+        for it in recorded.collect::<Vec<_>>() {
             taken.push(it.await.unwrap());
         }
         let distinct: BTreeSet<_> = taken.iter().flat_map(Workflow::ports).collect();
         assert_eq!(distinct.len(), 600);
         let projects: BTreeSet<_> = taken.iter().map(|it| it.compose_project.clone()).collect();
         assert_eq!(projects.len(), 30);
-        // As another process finds it.
+        // As another process reads it.
         let again = Records::open(state.path(), "a").unwrap();
         assert_eq!(again.workflow(&taken[0].id).unwrap(), Some(taken[0].clone()));
         assert_eq!(again.ids().unwrap().len(), 15);
-        // Tests beside this one may listen at these ports for a moment, so which are free is read from the records.
+        // Concurrent tests may listen at these ports for a moment, so the free ones are read from the records.
         assert_eq!(again.taken().unwrap(), taken.iter().map(|it| it.k).collect());
         again.forget(&taken[0].id).unwrap();
         assert!(!again.taken().unwrap().contains(&taken[0].k));
@@ -346,21 +346,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_another_version_wrote_is_read_or_left_alone() {
+    async fn records_of_other_versions_are_read_or_not_changed() {
         let state = tempfile::tempdir().unwrap();
         let records = Records::open(state.path(), "a").unwrap();
         let mut known = records.remember(|k| workflow("one", k)).await.unwrap();
         let path = records.path(&known.id);
-        // An earlier version wrote neither a number nor a sum.
+        // An earlier version wrote neither a number nor a digest.
         std::fs::remove_file(path.with_extension(format!("ports-{}", known.k))).unwrap();
         std::fs::write(&path, serde_json::to_string(&known).unwrap()).unwrap();
         assert_eq!(records.workflow(&known.id).unwrap(), Some(known.clone()));
         assert_ne!(records.remember(|k| workflow("two", k)).await.unwrap().k, known.k);
-        // A later one may add fields, and they stay.
+        // A later version may add fields, which are preserved.
         known.later.insert("colour".into(), "blue".into());
         records.update(&known).unwrap();
         assert_eq!(records.workflow(&known.id).unwrap().unwrap().later["colour"], "blue");
-        // Or change the format.
+        // A later version may change the format.
         let newer = format!("{{\"schema\":2,\"k\":{},\"id\":{{}}}}", known.k);
         std::fs::write(&path, &newer).unwrap();
         for failure in [
@@ -375,10 +375,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ports_that_somebody_listens_at_are_passed_over() {
+    async fn namespaces_with_ports_in_use_are_skipped() {
         let state = tempfile::tempdir().unwrap();
         let records = Records::open(state.path(), "a").unwrap();
-        // The first port of a namespace that nothing else holds at this moment.
+        // The first port of a namespace that nothing else uses at this moment.
         let hold = |k| Some((k, TcpListener::bind((Ipv4Addr::LOCALHOST, ports(k).start + 7)).ok()?));
         let (held, _listener) = (0..NAMESPACES).find_map(hold).unwrap();
         assert!(!can_be_had(ports(held)));

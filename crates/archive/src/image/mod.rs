@@ -1,11 +1,12 @@
-//! Archives of one image: an OCI image layout in a tar, with the manifest of `docker save` beside it, so that every engine
-//! loads it.
+//! Archives of one image: an OCI image layout in a tar, with the manifest of `docker save`, so that every engine can
+//! load it.
 //!
-//! [`ImageArchive::open`] reads a layout, [`ImageArchive::open_saved`] also what an older engine's `save` writes. Labels can
-//! be exchanged before [`ImageArchive::write`] writes the image anew.
+//! [`ImageArchive::open`] reads a layout, [`ImageArchive::open_saved`] also the output of an older engine's `save`.
+//! Labels can be replaced before [`ImageArchive::write`] writes the image.
 //!
-//! **Invariant:** an archive is hostile data: what is read into memory is bounded, and no path of it is opened on the host.
-//! **Invariant:** a blob is written only if it has the length and the digest that it is named by.
+//! **Invariant:** an archive is untrusted: what is read into memory is bounded, and no path from it is opened on the
+//! host.
+//! **Invariant:** a blob is written only if it has the length and the digest in its descriptor.
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,7 @@ use crate::{HashingStream, Sha256Digest};
 const CONFIGURATION_FIELDS: [&str; 10] =
     ["created", "author", "architecture", "os", "os.version", "os.features", "variant", "config", "rootfs", "history"];
 
-/// An image of an archive. Its layers stay in the file.
+/// An image in an archive. Its layers are read from the file.
 #[derive(Debug)]
 pub struct ImageArchive {
     configuration: Map<String, Value>,
@@ -43,7 +44,7 @@ pub struct ArchiveLayer {
 }
 
 impl ArchiveLayer {
-    /// Without a manifest, its digest is that of the uncompressed content.
+    /// Finds a layer. Without a manifest, its digest is that of the uncompressed content.
     fn find(index: &TarIndex, layer: ResolvedLayer) -> Result<Self> {
         let path = layer.path();
         let absent = || ImageError::malformed("manifest", &format_args!("no `{}`", path.escape_debug()));
@@ -62,10 +63,10 @@ impl ArchiveLayer {
         self.encoding
     }
 
-    /// Copies its bytes as they lie in the archive.
+    /// Copies its bytes unchanged.
     ///
     /// # Errors
-    /// [`ImageError::WrongDigest`] if they are not those that it is named by; [`ImageError::Io`].
+    /// [`ImageError::WrongDigest`] if they do not match their digest; [`ImageError::Io`].
     pub fn copy_to(&self, into: &mut impl Write) -> Result<()> {
         self.digest.check("layer", &hash_into(&self.content, into)?)
     }
@@ -76,10 +77,10 @@ impl ArchiveLayer {
 }
 
 impl ImageArchive {
-    /// The image of an OCI image layout for this machine. Blocks.
+    /// Opens the image for this host in an OCI image layout. Blocks.
     ///
     /// # Errors
-    /// [`ImageError::NotImages`] for anything else, and the reasons for which an image is refused.
+    /// [`ImageError::NotImages`] for anything else, and errors of a refused image.
     pub fn open(file: File) -> Result<Self> {
         let index = TarIndex::read(file)?;
         if index.find(LAYOUT_MARKER).is_none() {
@@ -88,10 +89,10 @@ impl ImageArchive {
         Self::from_index(&index)
     }
 
-    /// The same of what an engine saved, which may be an archive of `docker save` without a layout. Blocks.
+    /// Opens the output of an engine's `save`, which may be an archive of `docker save` without a layout. Blocks.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_saved(file: File) -> Result<Self> {
         Self::from_index(&TarIndex::read(file)?)
     }
@@ -104,10 +105,10 @@ impl ImageArchive {
         Ok(Self { configuration, layers })
     }
 
-    /// An image of one layer, an uncompressed tar. Blocks.
+    /// Creates an image with one layer, an uncompressed tar. Blocks.
     ///
     /// # Errors
-    /// When the tar cannot be read.
+    /// If the tar cannot be read.
     pub fn from_layer(mut configuration: Map<String, Value>, layer: File) -> Result<Self> {
         let content = FileSpan::whole(layer)?;
         let digest = hash_into(&content, &mut io::sink())?;
@@ -116,13 +117,13 @@ impl ImageArchive {
         Ok(Self { configuration, layers: vec![layer] })
     }
 
-    /// The configuration: an object as of the OCI image specification.
+    /// The configuration: an object as in the OCI image specification.
     #[must_use]
     pub fn configuration(&self) -> &Map<String, Value> {
         &self.configuration
     }
 
-    /// Its layers, the bottom one first.
+    /// Its layers, bottom first.
     #[must_use]
     pub fn layers(&self) -> &[ArchiveLayer] {
         &self.layers
@@ -145,7 +146,7 @@ impl ImageArchive {
         labels.into_iter().flatten().filter_map(text).collect()
     }
 
-    /// Gives the image these labels and no other.
+    /// Replaces all labels of the image.
     pub fn set_labels(&mut self, labels: &BTreeMap<String, String>) {
         let config = self.configuration.entry("config").or_insert_with(|| Value::Object(Map::new()));
         if !config.is_object() {
@@ -154,7 +155,7 @@ impl ImageArchive {
         config["Labels"] = serde_json::json!(labels);
     }
 
-    /// Bytes of all layers, as they lie in the archive.
+    /// The size of all layers in the archive.
     #[must_use]
     pub fn layer_bytes(&self) -> u64 {
         self.layers.iter().map(|it| it.content.size()).sum()

@@ -95,7 +95,7 @@ fn refused(files: &BTreeMap<String, Vec<u8>>) -> ImageError {
 }
 
 #[test]
-fn what_is_written_is_read_again_with_other_labels_and_the_same_layer() {
+fn a_written_image_is_read_with_other_labels_and_the_same_layer() {
     let mut image = ImageArchive::open(archive(&files())).unwrap();
     assert_eq!(image.labels(), BTreeMap::from([("a".into(), "b".into())]));
     let labels = BTreeMap::from([("c".to_owned(), "d".to_owned())]);
@@ -128,7 +128,7 @@ fn containerd_reads_the_completed_name() {
 }
 
 #[test]
-fn an_archive_of_docker_save_is_read_only_where_an_engine_saved_it() {
+fn an_archive_of_docker_save_is_accepted_only_from_an_engine() {
     let mut saved = files();
     for path in ["oci-layout", "index.json"] {
         saved.remove(path).unwrap();
@@ -139,7 +139,7 @@ fn an_archive_of_docker_save_is_read_only_where_an_engine_saved_it() {
 }
 
 #[test]
-fn what_is_no_tar_or_compressed_is_not_oci() {
+fn a_compressed_or_other_file_is_refused() {
     for content in [&b"x"[..], &[b'x'; 2000], &[0x1f, 0x8b, 8, 0], b""] {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(content).unwrap();
@@ -179,14 +179,14 @@ fn digests_are_no_paths() {
 }
 
 #[test]
-fn the_image_of_this_machine_is_chosen_and_two_of_them_are_refused() {
+fn the_image_for_this_host_is_chosen_and_two_of_them_are_refused() {
     let mut files = files();
     let entry = document(&files, "index.json")["manifests"][0].clone();
     let for_platform = |mut entry: Value, os: &str, architecture: &str| {
         entry["platform"] = json!({ "os": os, "architecture": architecture });
         entry
     };
-    // What a builder says of an image is an entry of an unknown platform.
+    // Attestations of a builder are entries of an unknown platform.
     let note = blob(&mut files, &json!({ "note": true }));
     let entries =
         json!([for_platform(note, "unknown", "unknown"), for_platform(entry.clone(), "linux", &architecture())]);
@@ -215,7 +215,7 @@ fn manifest_of(files: &BTreeMap<String, Vec<u8>>, entry: &Value) -> (String, Val
 }
 
 #[test]
-fn layers_that_the_configuration_does_not_name_are_refused() {
+fn layers_that_the_configuration_does_not_list_are_refused() {
     let mut files = files();
     let (_, mut manifest) = manifest(&files);
     let one = manifest["layers"][0].clone();
@@ -226,7 +226,7 @@ fn layers_that_the_configuration_does_not_name_are_refused() {
 }
 
 #[test]
-fn an_extension_header_is_bounded_and_an_archive_that_breaks_off_is_malformed() {
+fn an_extension_header_is_bounded_and_a_truncated_archive_is_malformed() {
     let mut header = ::tar::Header::new_gnu();
     header.set_entry_type(::tar::EntryType::XHeader);
     header.set_size(2 << 20);
@@ -243,7 +243,7 @@ fn an_extension_header_is_bounded_and_an_archive_that_breaks_off_is_malformed() 
 }
 
 #[test]
-fn a_caller_that_gave_up_ends_it() {
+fn writing_ends_when_the_caller_cancels() {
     let image = ImageArchive::open(archive(&files())).unwrap();
     let ended = image.write("demo:1", &tempfile::tempfile().unwrap(), &AtomicBool::new(true));
     assert!(matches!(ended, Err(ImageError::Cancelled)), "{ended:?}");

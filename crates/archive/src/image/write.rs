@@ -1,4 +1,4 @@
-//! Writes an image anew, under one name.
+//! Writes an image under one name.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,7 +12,7 @@ use super::{ArchiveLayer, ImageArchive};
 use crate::oci::{ImageDocuments, ImageError, ImageName, Result};
 use crate::tar::Writer;
 
-/// Ends early when the caller gives up.
+/// Fails when the caller cancels.
 struct CancellableWriter<'a, W> {
     stream: W,
     is_cancelled: &'a AtomicBool,
@@ -35,7 +35,7 @@ impl ImageArchive {
     /// Writes the image under `name`, its documents first. Blocks; ends early once `is_cancelled` is set.
     ///
     /// # Errors
-    /// [`ImageError::WrongDigest`] for a layer of another digest; [`ImageError::Io`].
+    /// [`ImageError::WrongDigest`] for a layer with another digest; [`ImageError::Io`].
     pub fn write(&self, name: &str, into: &File, is_cancelled: &AtomicBool) -> Result<()> {
         match self.write_all(name, CancellableWriter { stream: into, is_cancelled }) {
             Err(_) if is_cancelled.load(Ordering::Relaxed) => Err(ImageError::Cancelled),
@@ -46,8 +46,8 @@ impl ImageArchive {
     fn write_all(&self, name: &str, into: impl Write) -> Result<()> {
         let mut tar = Writer::new(BufWriter::with_capacity(1 << 20, into));
         let configuration = Value::Object(self.configuration.clone()).to_string().into_bytes();
-        // Docker looks for the completed name where containerd has it. Podman takes the reference for the whole name, and
-        // knows the other in later versions only.
+        // Docker searches for the completed name where containerd stores it. Podman uses the reference as the whole
+        // name, and knows the other only in later versions.
         let completed = ImageRef::parse(name).map_or_else(|_| name.to_owned(), |it| it.completed().to_string());
         let name = ImageName { docker: name.to_owned(), containerd: completed, reference: name.to_owned() };
         let layers = self.layers.iter().map(ArchiveLayer::written).collect();

@@ -8,13 +8,13 @@ use serde::{Deserialize, Deserializer};
 use super::{ImageError, Platform, Result, parse_json};
 use crate::Sha256Digest;
 
-/// What is read of a configuration. Other fields are passed over.
+/// The parts of a configuration that are used. Other fields are ignored.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Configuration {
-    /// What the image runs on.
+    /// The platform of the image.
     #[serde(flatten)]
     pub platform: Platform,
-    /// RFC 3339; empty where it is not given.
+    /// RFC 3339; empty if missing.
     #[serde(default, deserialize_with = "or_default")]
     pub created: String,
     /// How its containers start.
@@ -59,7 +59,7 @@ pub struct RootFs {
     pub diff_ids: Vec<Sha256Digest>,
 }
 
-/// Other tools write `null` for what is empty.
+/// Accepts `null`, which other tools write for empty values.
 pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     value: D,
 ) -> std::result::Result<T, D::Error> {
@@ -75,7 +75,7 @@ impl Configuration {
         parse_json("configuration", bytes)
     }
 
-    /// Refuses an image without layers, or with another number of them.
+    /// Fails for an image without layers, or with another number of layers than its manifest.
     ///
     /// # Errors
     /// [`ImageError::Malformed`].
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_with_nulls_is_read() {
+    fn a_configuration_with_nulls_is_parsed() {
         let text = r#"{"architecture":"amd64","os":"linux","config":{"Env":null,"Cmd":["sh"],"Labels":null,"Volumes":{"/v":{}}},
             "variant":null,"rootfs":{"type":"layers","diff_ids":null}}"#;
         let it = Configuration::parse(text.as_bytes()).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_configuration_is_refused() {
+    fn other_documents_are_refused() {
         for text in
             ["", "[]", "{}", r#"{"rootfs":{"diff_ids":["sha256:zz"]}}"#, r#"{"rootfs":{"diff_ids":["md5:aa"]}}"#]
         {

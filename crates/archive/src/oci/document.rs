@@ -11,19 +11,19 @@ use serde::de::DeserializeOwned;
 use super::{ImageError, Platform, Result};
 use crate::Sha256Digest;
 
-/// Bytes of a manifest or an index. Registries take no larger ones.
+/// Maximum size of a manifest or an index, which registries also use.
 pub const MAX_MANIFEST: u64 = 4 << 20;
 
-/// Bytes of an image's configuration.
+/// Maximum size of an image's configuration.
 pub const MAX_CONFIG: u64 = 8 << 20;
 
-/// Bytes of a layer as it is transferred.
+/// Maximum size of a compressed layer.
 pub const MAX_LAYER: u64 = 32 << 30;
 
-/// The kernel stacks no more directories in one overlay.
+/// Maximum number of layers: the kernel's limit for one overlay.
 pub const MAX_LAYERS: usize = 500;
 
-/// Media types of manifests and indexes, as a request accepts them.
+/// Media types of manifests and indexes for an `Accept` header.
 pub const MANIFEST_TYPES: [&str; 4] = [OCI_MANIFEST, DOCKER_MANIFEST, OCI_INDEX, DOCKER_LIST];
 
 /// The media type of an OCI manifest.
@@ -45,7 +45,7 @@ const SCHEMA_ONE: [&str; 2] = [
 const CONFIG_TYPES: [&str; 2] =
     ["application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"];
 
-/// How the archive of a layer is compressed.
+/// The compression of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerEncoding {
     /// Not at all.
@@ -71,17 +71,17 @@ impl LayerEncoding {
         ),
     ];
 
-    /// That of a media type of OCI or Docker. `None` for a type that is no layer's.
+    /// Returns the encoding of a media type of OCI or Docker. `None` if it is not one of layers.
     #[must_use]
     pub fn from_media_type(media_type: &str) -> Option<Self> {
         let known = Self::ALL.iter().find(|(_, oci, docker)| media_type == *oci || media_type == *docker);
         known.map(|(encoding, ..)| *encoding)
     }
 
-    /// That of a file, by its first bytes at the present position.
+    /// Detects the encoding of a file by its first bytes at the current offset.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// If the file cannot be read.
     pub fn detect(mut file: &File) -> io::Result<Self> {
         let at = file.stream_position()?;
         let mut magic = [0; 4];
@@ -89,7 +89,7 @@ impl LayerEncoding {
         Ok(match &magic[..count] {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd] => Self::Zstd,
-            // Frames that are skipped: 0x184D2A50 to 0x184D2A5F.
+            // Skippable frames: 0x184D2A50 to 0x184D2A5F.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
             _ => Self::Plain,
         })
@@ -105,18 +105,18 @@ impl LayerEncoding {
 const FOREIGN_LAYERS: [&str; 2] =
     ["application/vnd.oci.image.layer.nondistributable.v1.", "application/vnd.docker.image.rootfs.foreign."];
 
-/// A part of an image as another part names it.
+/// The descriptor of a part of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// Its media type; empty where none is given.
+    /// Its media type; empty if missing.
     #[serde(default)]
     pub media_type: String,
-    /// What its content has to be.
+    /// The digest of its content.
     pub digest: Sha256Digest,
     /// The length of its content.
     pub size: u64,
-    /// What an image runs on, where an index says so.
+    /// The platform of an image, if an index has it.
     pub platform: Option<Platform>,
     #[serde(default)]
     annotations: Option<Annotations>,
@@ -143,7 +143,7 @@ impl Descriptor {
         is_index(&self.media_type)
     }
 
-    /// Whether an image layout gives it this name, as it is or completed.
+    /// Whether an image layout has this name for it, as given or completed.
     #[must_use]
     pub fn has_name(&self, name: &str) -> bool {
         let completed = |it: &str| ImageRef::parse(it).map(|it| it.completed());
@@ -152,13 +152,13 @@ impl Descriptor {
         annotations.ref_name.as_deref() == Some(name) || annotations.image_name.as_deref().is_some_and(is_same)
     }
 
-    /// Whether an image layout gives it this tag, and no name of an image.
+    /// Whether an image layout has only this tag for it.
     #[must_use]
     pub fn has_only_tag(&self, tag: &str) -> bool {
         self.annotations.as_ref().is_some_and(|it| it.image_name.is_none() && it.ref_name.as_deref() == Some(tag))
     }
 
-    /// Refuses one that announces more than `limit` bytes.
+    /// Fails if it announces more than `limit` bytes.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`].
@@ -166,7 +166,7 @@ impl Descriptor {
         if self.size <= limit { Ok(()) } else { Err(ImageError::TooLarge { what: what.into(), limit }) }
     }
 
-    /// Refuses bytes that are not the ones it names.
+    /// Fails if the bytes do not match the descriptor.
     ///
     /// # Errors
     /// [`ImageError::WrongSize`], [`ImageError::WrongDigest`].
@@ -174,16 +174,16 @@ impl Descriptor {
         self.check_found(what, bytes.len() as u64, &Sha256Digest::from_content(bytes))
     }
 
-    /// Refuses content of another size or digest.
+    /// Fails if size or digest do not match.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Those of [`check`](Self::check).
     pub fn check_found(&self, what: &str, size: u64, digest: &Sha256Digest) -> Result<()> {
         self.check_length(what, size)?;
         self.digest.check(what, digest)
     }
 
-    /// Refuses content of another size.
+    /// Fails if the size does not match.
     ///
     /// # Errors
     /// [`ImageError::WrongSize`].
@@ -196,7 +196,7 @@ impl Descriptor {
 }
 
 impl Sha256Digest {
-    /// Refuses content of another digest.
+    /// Fails if the digest does not match.
     ///
     /// # Errors
     /// [`ImageError::WrongDigest`].
@@ -213,7 +213,7 @@ impl Sha256Digest {
 pub enum ManifestDocument {
     /// Of one image.
     Manifest(ImageManifest),
-    /// Manifests, or more indexes.
+    /// Manifests, or further indexes.
     Index(Vec<Descriptor>),
 }
 
@@ -222,7 +222,7 @@ pub enum ManifestDocument {
 pub struct ImageManifest {
     /// Its configuration.
     pub config: Descriptor,
-    /// Bottom first.
+    /// The layers, bottom first.
     pub layers: Vec<Descriptor>,
 }
 
@@ -239,8 +239,8 @@ struct RawDocument {
 }
 
 impl ManifestDocument {
-    /// Reads a document of this media type: the one it was sent with or named by, which must be the one it names itself.
-    /// Where neither is given, as in layouts of some tools, its fields decide.
+    /// Parses a document of this media type: the one of the response or the descriptor, which has to equal that in the
+    /// document. If neither is given, as in layouts of some tools, its fields decide.
     ///
     /// # Errors
     /// [`ImageError::SchemaOne`], [`ImageError::MediaType`], [`ImageError::ForeignLayer`],
@@ -286,7 +286,7 @@ fn check_manifest_type(media_type: &str) -> Result<()> {
     Err(ImageError::MediaType { what: "manifest", media_type: media_type.chars().take(200).collect() })
 }
 
-/// Reads a document's JSON.
+/// Parses a JSON document.
 ///
 /// # Errors
 /// [`ImageError::Malformed`].
@@ -295,7 +295,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Resu
 }
 
 impl RawDocument {
-    /// A document that could be read as both kinds is refused: other tools may have checked the other half.
+    /// Refuses a document that is valid as both kinds: other tools may have checked the other half.
     fn into_document(self, is_index: bool) -> Result<ManifestDocument> {
         match (self.config, self.layers, self.manifests) {
             (None, None, Some(manifests)) if is_index => Ok(ManifestDocument::Index(manifests)),

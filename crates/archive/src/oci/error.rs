@@ -1,37 +1,37 @@
-//! Why an image is refused.
+//! Errors of reading and writing images.
 
 use std::{fmt, io};
 
 use crate::Sha256Digest;
 use crate::tar::ReadError;
 
-/// An image that is refused, or that cannot be read or written.
+/// An image is refused, or cannot be read or written.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// It is another kind of file.
     #[error("it is not an OCI image archive: {0}")]
     NotImages(String),
-    /// It has no such image or file.
+    /// It does not contain such an image or file.
     #[error("{place} has no `{what}`")]
     NotFound {
-        /// What was searched.
+        /// The searched collection.
         place: &'static str,
         /// What is missing, escaped.
         what: String,
     },
-    /// It has not one image alone.
+    /// It does not have exactly one image.
     #[error("it has {0} images, and only an archive of one image can be used")]
     Several(usize),
-    /// No image runs on this platform.
+    /// It has no image for this platform.
     #[error("it is for {offered}, and this machine is {wanted}")]
     NoPlatform {
-        /// The platform that was asked for.
+        /// The requested platform.
         wanted: String,
-        /// Those of the image.
+        /// The platforms of the image.
         offered: String,
     },
-    /// It is not what it has to be.
+    /// A document is invalid.
     #[error("its {what} is malformed: {why}")]
     Malformed {
         /// Which document.
@@ -39,7 +39,7 @@ pub enum ImageError {
         /// The reason.
         why: String,
     },
-    /// No image has such a part.
+    /// The media type is not known.
     #[error("its {what} has the unknown media type `{}`", media_type.escape_debug())]
     MediaType {
         /// Which part.
@@ -50,7 +50,7 @@ pub enum ImageError {
     /// The first format of Docker's manifests.
     #[error("it is of the obsolete manifest schema 1; push it again with a current tool")]
     SchemaOne,
-    /// A layer that lies elsewhere than its image.
+    /// A layer that is stored outside of registries.
     #[error(
         "its layer {digest} may not be distributed by registries (`{media_type}`); use an image without such layers"
     )]
@@ -60,44 +60,44 @@ pub enum ImageError {
         /// Its type.
         media_type: String,
     },
-    /// It has more bytes than allowed.
+    /// It exceeds a limit.
     #[error("its {what} is larger than {limit} bytes")]
     TooLarge {
         /// Which part.
         what: String,
-        /// The most that is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// It has another length than its descriptor says.
+    /// The length does not match the descriptor.
     #[error("its {what} has {found} bytes instead of {expected}")]
     WrongSize {
         /// Which part.
         what: String,
         /// The descriptor's length.
         expected: u64,
-        /// Its own.
+        /// The real length.
         found: u64,
     },
-    /// It has another digest than its descriptor says.
+    /// The digest does not match the descriptor.
     #[error("its {what} has the digest {found} instead of {expected}: it is damaged, or another one")]
     WrongDigest {
         /// Which part.
         what: String,
         /// The descriptor's digest.
         expected: Sha256Digest,
-        /// Its own.
+        /// The real digest.
         found: Sha256Digest,
     },
-    /// The caller gave up.
+    /// The caller cancelled.
     #[error("it was cancelled")]
     Cancelled,
-    /// The system refused.
+    /// An I/O error.
     #[error("cannot read or write it: {0}")]
     Io(#[from] io::Error),
 }
 
 impl ImageError {
-    /// A document that is not what it has to be.
+    /// An invalid document.
     #[must_use]
     pub fn malformed(what: &'static str, why: &dyn fmt::Display) -> Self {
         Self::Malformed { what, why: why.to_string() }

@@ -1,4 +1,4 @@
-//! The platform of this machine, and the choice among an index's manifests.
+//! The platform of this host, and the selection among an index's manifests.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::configuration::or_default;
 use super::{Descriptor, ImageError, Result};
 
-/// Operating system, processor and its variant, in OCI's words.
+/// Operating system, architecture and its variant, by OCI's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Platform {
     /// The operating system.
@@ -22,7 +22,7 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// That of this program.
+    /// The platform of this program.
     #[must_use]
     pub fn of_this_machine() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
@@ -37,7 +37,7 @@ impl Platform {
         Self { os: "linux".into(), architecture: architecture.into(), variant: variant.into() }
     }
 
-    /// Variants that run here, best first. An empty one stands for the least of its architecture.
+    /// Variants that run here, best first. An empty one means the minimal one of its architecture.
     fn variants(&self) -> &[&str] {
         match (self.architecture.as_str(), self.variant.as_str()) {
             ("amd64", _) => &["", "v1"],
@@ -47,13 +47,13 @@ impl Platform {
         }
     }
 
-    /// How well an image of that platform fits, the least best. `None` if it does not run here.
+    /// Ranks an image's platform. `None` if it does not run here.
     pub(crate) fn rank(&self, image: &Self) -> Option<usize> {
         let same = image.os == self.os && image.architecture == self.architecture;
         same.then(|| self.variants().iter().position(|it| *it == image.variant))?
     }
 
-    /// Chooses among an index's manifests. One without a platform counts if it is the only one.
+    /// Selects from an index's manifests. One without a platform is accepted if it is the only one.
     ///
     /// # Errors
     /// [`ImageError::NoPlatform`].
@@ -76,7 +76,7 @@ impl Platform {
         ImageError::NoPlatform { wanted: self.to_string(), offered: offered.join(", ") }
     }
 
-    /// Refuses the configuration of an image for another kind of machine. An image may leave its own unsaid.
+    /// Fails for the configuration of an image for another platform. A missing platform is accepted.
     ///
     /// # Errors
     /// [`ImageError::NoPlatform`].
@@ -91,7 +91,7 @@ impl Platform {
 
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An image says anything here.
+        // This text is untrusted.
         let shown = |text: &str| text.chars().take(60).flat_map(char::escape_debug).collect::<String>();
         write!(f, "{}/{}", shown(&self.os), shown(&self.architecture))?;
         if self.variant.is_empty() { Ok(()) } else { write!(f, "/{}", shown(&self.variant)) }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifest_for_this_machine_is_chosen() {
+    fn the_manifest_for_this_host_is_selected() {
         let chosen = |own: &str, offered: &[&str]| {
             let index = index(offered);
             let found = platform(own).choose(&index).ok()?;
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_words_about_its_machine_is_for_any() {
+    fn an_image_without_a_platform_is_accepted() {
         let own = platform("linux/amd64");
         assert!(own.check(&platform("")).is_ok() && own.check(&platform("linux/amd64/v1")).is_ok());
         assert!(own.check(&platform("linux/arm64")).is_err() && own.check(&platform("windows/amd64")).is_err());

@@ -1,10 +1,10 @@
-//! From the first document of an image to its configuration and layers.
+//! Resolves the first document of an image to its configuration and layers.
 
 use super::{Configuration, Descriptor, ImageError, ImageManifest, MAX_CONFIG, MAX_MANIFEST, ManifestDocument};
 use super::{Platform, Result, blob_path};
 use crate::Sha256Digest;
 
-/// Indexes may name indexes; no tool makes more than two levels.
+/// Maximum depth of indexes; no tool creates more than two levels.
 const MAX_DEPTH: usize = 3;
 
 /// An image as its documents describe it.
@@ -14,7 +14,7 @@ pub struct ResolvedImage {
     pub configuration: Vec<u8>,
     /// Bottom first.
     pub layers: Vec<ResolvedLayer>,
-    /// Digest of the manifest or index that the image's name leads to, where there is one.
+    /// Digest of the manifest or index that the image's name refers to, if there is one.
     pub digest: Option<Sha256Digest>,
 }
 
@@ -23,14 +23,14 @@ pub struct ResolvedImage {
 pub struct ResolvedLayer {
     /// The digest of its uncompressed content.
     pub diff_id: Sha256Digest,
-    /// Where its archive is.
+    /// The location of its archive.
     pub content: LayerContent,
 }
 
-/// Where the archive of a layer is.
+/// The location of a layer's archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LayerContent {
-    /// A blob, which has to be what its manifest says.
+    /// A blob, which has to match its descriptor.
     Blob(Descriptor),
     /// A file of an archive of `docker save`. Only the digest of its uncompressed content is known.
     File(String),
@@ -43,7 +43,7 @@ impl ResolvedLayer {
         if let LayerContent::Blob(blob) = &self.content { Some(blob) } else { None }
     }
 
-    /// Where an archive or a layout has it.
+    /// Its path in an archive or a layout.
     #[must_use]
     pub fn path(&self) -> String {
         match &self.content {
@@ -53,7 +53,7 @@ impl ResolvedLayer {
     }
 }
 
-/// The kinds of documents, which registries keep in different places.
+/// The kinds of documents, for which registries have different endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentKind {
     /// A manifest or an index.
@@ -78,7 +78,7 @@ impl DocumentKind {
     }
 }
 
-/// Finds the image for one platform. It asks for one document after the other, and reads none itself.
+/// Resolves the image for one platform. It requests one document after the other, and does no I/O itself.
 #[derive(Debug)]
 pub struct ImageResolver<'a> {
     platform: &'a Platform,
@@ -88,7 +88,7 @@ pub struct ImageResolver<'a> {
 }
 
 impl<'a> ImageResolver<'a> {
-    /// Begins with what a descriptor names.
+    /// Starts with a descriptor.
     ///
     /// # Errors
     /// [`ImageError::TooLarge`].
@@ -96,7 +96,7 @@ impl<'a> ImageResolver<'a> {
         Self { platform, wanted, manifest: None, depth: 0 }.checked()
     }
 
-    /// Begins with a document of this media type.
+    /// Starts with a document of this media type.
     ///
     /// # Errors
     /// [`ImageError`], if it is refused.
@@ -121,17 +121,17 @@ impl<'a> ImageResolver<'a> {
         Ok(self)
     }
 
-    /// The document that [`accept`](Self::accept) waits for. Its announced size is within the limits.
+    /// The document that [`accept`](Self::accept) expects. Its announced size is within the limits.
     #[must_use]
     pub fn wanted(&self) -> (&Descriptor, DocumentKind) {
         let is_configuration = self.manifest.is_some();
         (&self.wanted, if is_configuration { DocumentKind::Configuration } else { DocumentKind::Manifest })
     }
 
-    /// Takes the document that is wanted, and gives the image if it was the last one.
+    /// Processes the expected document, and returns the image if it was the last one.
     ///
     /// # Errors
-    /// [`ImageError`], if it is not what was wanted, or refused.
+    /// [`ImageError`], if it does not match, or is refused.
     pub fn accept(&mut self, bytes: Vec<u8>) -> Result<Option<ResolvedImage>> {
         let (wanted, kind) = self.wanted();
         wanted.check(kind.name(), &bytes)?;

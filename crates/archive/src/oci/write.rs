@@ -1,4 +1,4 @@
-//! Writes the documents of an image layout, with the manifest of `docker save` beside them, so that every engine loads it.
+//! Writes the documents of an image layout, with the manifest of `docker save`, so that every engine can load it.
 
 use std::io::{self, Write};
 
@@ -8,21 +8,21 @@ use super::{DOCKER_MANIFEST_FILE, LAYOUT_INDEX, LAYOUT_MARKER, LayerEncoding, OC
 use crate::Sha256Digest;
 use crate::tar::{EntryKind, TarEntry, Writer};
 
-/// Everything of one image but the content of its layers.
+/// The documents of one image, without the content of its layers.
 #[derive(Clone, Debug)]
 pub struct ImageDocuments {
     /// The configuration, byte for byte.
     pub configuration: Vec<u8>,
     /// The layers, bottom first.
     pub layers: Vec<WrittenLayer>,
-    /// Its names. Without one it is known by its digest alone.
+    /// Its names. Without one it is identified by its digest.
     pub names: Vec<ImageName>,
 }
 
-/// A layer as a manifest names it.
+/// A layer as a manifest describes it.
 #[derive(Clone, Debug)]
 pub struct WrittenLayer {
-    /// The digest of its bytes as they are written.
+    /// The digest of its bytes in the archive.
     pub digest: Sha256Digest,
     /// Their number.
     pub size: u64,
@@ -30,12 +30,12 @@ pub struct WrittenLayer {
     pub encoding: LayerEncoding,
 }
 
-/// A name of an image. Programs that load it look for it in different places.
+/// A name of an image, in the forms that different programs read.
 #[derive(Clone, Debug)]
 pub struct ImageName {
     /// For `docker load`.
     pub docker: String,
-    /// For the image store of containerd, which keeps it as it stands: the name with its registry.
+    /// For the image store of containerd, which stores it unchanged: the name with its registry.
     pub containerd: String,
     /// For Podman and other readers of layouts.
     pub reference: String,
@@ -45,7 +45,7 @@ impl ImageDocuments {
     /// Writes the documents. The archives of the layers follow, each by [`WrittenLayer::entry`].
     ///
     /// # Errors
-    /// When the archive cannot be written.
+    /// If the archive cannot be written.
     pub fn write<W: Write>(&self, tar: &mut Writer<W>) -> io::Result<()> {
         let layers: Vec<_> = self.layers.iter().map(WrittenLayer::descriptor).collect();
         let configuration = Sha256Digest::from_content(&self.configuration);
@@ -74,7 +74,7 @@ impl ImageDocuments {
         Ok(())
     }
 
-    /// The manifest once for each name; once without one if the image has none.
+    /// Returns the manifest once per name; once without a name if there is none.
     fn index(&self, manifest: &Value) -> Vec<Value> {
         let named = |name: &ImageName| {
             let mut entry = manifest.clone();
@@ -97,7 +97,7 @@ impl WrittenLayer {
     }
 }
 
-/// Where a layout has a blob.
+/// The path of a blob in a layout.
 #[must_use]
 pub fn blob_path(digest: &Sha256Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())

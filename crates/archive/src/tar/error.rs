@@ -1,4 +1,4 @@
-//! Why a tar cannot be read.
+//! Errors of reading a tar.
 
 use std::io;
 
@@ -9,18 +9,18 @@ pub enum ReadError {
     /// It does not begin with a header.
     #[error("it is no tar, or a compressed one")]
     NotTar,
-    /// A header is wrong, or the archive ends too early.
+    /// A header is invalid, or the archive is truncated.
     #[error("{0}")]
     Malformed(String),
-    /// It holds more than allowed.
+    /// It exceeds a limit.
     #[error("it has more than {limit} {what}")]
     TooLarge {
-        /// What there is too much of.
+        /// What exceeds it.
         what: String,
-        /// The most that is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// One entry is wrong.
+    /// One entry is invalid.
     #[error("its entry `{path}` {why}")]
     Entry {
         /// Its path, escaped.
@@ -28,7 +28,7 @@ pub enum ReadError {
         /// The reason.
         why: String,
     },
-    /// The stream failed.
+    /// An I/O error.
     #[error("cannot read it: {0}")]
     Io(#[source] io::Error),
 }
@@ -45,7 +45,7 @@ impl ReadError {
     }
 
     pub(super) fn breaks_off() -> Self {
-        Self::malformed("it breaks off")
+        Self::malformed("it is truncated")
     }
 }
 

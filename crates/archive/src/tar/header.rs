@@ -4,7 +4,7 @@ use ::tar::Header;
 
 use super::{BLOCK, Device};
 
-/// Whether the block's sum is right; both ways of adding are in use.
+/// Whether the checksum is right; signed and unsigned sums are in use.
 pub(super) fn has_right_sum(block: &[u8; BLOCK]) -> bool {
     let counted = |at: usize| if (148..156).contains(&at) { b' ' } else { block[at] };
     let unsigned: u64 = (0..BLOCK).map(|at| u64::from(counted(at))).sum();
@@ -12,7 +12,7 @@ pub(super) fn has_right_sum(block: &[u8; BLOCK]) -> bool {
     number(&block[148..156]).is_some_and(|sum| sum == signed || u64::try_from(sum) == Ok(unsigned))
 }
 
-/// A number in octal digits, or in base 256 when the first bit is set. An empty field is 0.
+/// Parses a number in octal digits, or in base 256 if the first bit is set. An empty field is 0.
 pub(super) fn number(field: &[u8]) -> Option<i64> {
     match field.first() {
         Some(first) if first & 0x80 != 0 => base_256(field),
@@ -21,7 +21,7 @@ pub(super) fn number(field: &[u8]) -> Option<i64> {
 }
 
 fn base_256(field: &[u8]) -> Option<i64> {
-    // The second bit is the sign; the first one only marks the form.
+    // The second bit is the sign; the first one marks the form.
     let negative = field[0] & 0x40 != 0;
     let first = if negative { field[0] | 0x80 } else { field[0] & 0x7f };
     let fill = if negative { 0xff } else { 0 };
@@ -37,7 +37,7 @@ fn octal(field: &[u8]) -> Option<i64> {
     if digits.is_empty() { Some(0) } else { i64::from_str_radix(digits, 8).ok().filter(|it| *it >= 0) }
 }
 
-/// The bytes of a text field, up to its first NUL.
+/// Returns the bytes of a text field, up to its first NUL.
 pub(super) fn text(field: &[u8]) -> &[u8] {
     &field[..field.iter().position(|it| *it == 0).unwrap_or(field.len())]
 }
@@ -46,7 +46,7 @@ pub(super) fn text(field: &[u8]) -> &[u8] {
 pub(super) fn name(header: &Header) -> Vec<u8> {
     let name = text(&header.as_old().name);
     let Some(ustar) = header.as_ustar() else { return name.to_vec() };
-    // The format of `star` has times behind a shorter prefix.
+    // The format of `star` has times after a shorter prefix.
     let is_star = header.as_bytes().ends_with(b"tar\0");
     let prefix = text(&ustar.prefix[..if is_star { 131 } else { ustar.prefix.len() }]);
     if prefix.is_empty() { name.to_vec() } else { [prefix, name].join(&b'/') }
@@ -65,7 +65,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn numbers_are_read_in_both_forms() {
+    fn numbers_are_parsed_in_both_forms() {
         for (field, value) in [
             (&b"0000644\0"[..], Some(0o644)),
             (b"   644 \0", Some(0o644)),

@@ -1,7 +1,7 @@
-//! The tar format: read from hostile streams, written canonically.
+//! The tar format: reads untrusted streams, writes canonical ones.
 //!
-//! [`Reader`] holds no more of an archive in memory than [`ReadLimits`] allow, whatever its headers say. [`Writer`] gives
-//! the same bytes for the same entries: ustar headers, with pax records for what does not fit into them.
+//! [`Reader`] holds no more of an archive in memory than [`ReadLimits`] allow, whatever its headers claim. [`Writer`]
+//! writes the same bytes for the same entries: ustar headers, with pax records for what does not fit into them.
 //!
 //! The `tar` crate reads whole extension headers into memory, whatever size they claim, and splits pax records at line
 //! breaks, which values of `security.capability` may contain. So only its layout of a header is used.
@@ -23,17 +23,17 @@ pub use sparse::Extent;
 pub(crate) use write::GrowingFile;
 pub use write::{LimitedWriter, Writer};
 
-/// Bytes of a block.
+/// Size of a block.
 const BLOCK: usize = 512;
 
 /// One entry, without its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TarEntry {
-    /// As the archive names it.
+    /// Its path in the archive.
     pub path: Vec<u8>,
-    /// Its kind, with what only that kind has.
+    /// Its kind, with properties of that kind.
     pub kind: EntryKind,
-    /// Permission bits and those of set-id and sticky.
+    /// Permission bits, including set-id and sticky.
     pub mode: u32,
     /// The user it belongs to.
     pub uid: u32,
@@ -52,14 +52,14 @@ pub enum EntryKind {
     File {
         /// Bytes, holes included.
         size: u64,
-        /// The parts that the archive holds, if the file has holes.
+        /// The stored parts, if the file is sparse.
         extents: Option<Vec<Extent>>,
     },
     /// A directory.
     Directory,
     /// Its target.
     Symlink(Vec<u8>),
-    /// The path of an earlier entry, which it is another name of.
+    /// The path of an earlier entry that is the same file.
     HardLink(Vec<u8>),
     /// A character device.
     CharDevice(Device),
@@ -67,7 +67,7 @@ pub enum EntryKind {
     BlockDevice(Device),
     /// A named pipe.
     Fifo,
-    /// A type flag that this crate does not know. No writer takes it.
+    /// An unknown type flag. The writer does not accept it.
     Unknown(u8),
 }
 
@@ -105,7 +105,7 @@ impl TarEntry {
         Self { path: path.into(), kind, mode, uid: 0, gid: 0, mtime: FileTime::default(), xattrs: Vec::new() }
     }
 
-    /// Bytes of a file, holes included; 0 for anything else.
+    /// The size of a file, including holes; 0 for anything else.
     #[must_use]
     pub fn size(&self) -> u64 {
         if let EntryKind::File { size, .. } = self.kind { size } else { 0 }

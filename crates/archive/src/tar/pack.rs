@@ -1,4 +1,4 @@
-//! Packs what lies on the disk.
+//! Packs files from disk.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
@@ -10,11 +10,11 @@ use rustix::fs::OFlags;
 
 use super::{Device, EntryKind, FileTime, TarEntry, Writer};
 
-/// Packs a path with all that lies below it on the same file system, under the name `name`: with its owners, modes and
-/// times, and without sockets.
+/// Packs a path with everything below it on the same file system, under the name `name`: with owners, modes and times,
+/// and without sockets.
 ///
 /// # Errors
-/// When something cannot be read or the archive cannot be written.
+/// If something cannot be read or the archive cannot be written.
 pub fn pack_tree<W: Write>(tar: &mut Writer<W>, path: &Path, name: &Path) -> io::Result<()> {
     append(tar, &SourceFile { path, name, metadata: &fs::symlink_metadata(path)? })
 }
@@ -48,7 +48,7 @@ fn append<W: Write>(tar: &mut Writer<W>, file: &SourceFile<'_>) -> io::Result<()
     children.sort_by_key(fs::DirEntry::file_name);
     for child in children {
         let path = child.path();
-        // A file that went meanwhile is none any more, and another file system is another thing.
+        // A file that disappeared is skipped, and so is another file system.
         let Ok(below) = fs::symlink_metadata(&path) else { continue };
         if below.dev() == metadata.dev() || !below.is_dir() {
             append(tar, &SourceFile { path: &path, name: &name.join(child.file_name()), metadata: &below })?;
@@ -57,7 +57,7 @@ fn append<W: Write>(tar: &mut Writer<W>, file: &SourceFile<'_>) -> io::Result<()
     Ok(())
 }
 
-/// `None` for a socket, which an archive cannot hold.
+/// `None` for a socket, which an archive cannot contain.
 fn entry_kind(path: &Path, metadata: &Metadata) -> io::Result<Option<EntryKind>> {
     let kind = metadata.file_type();
     let device = Device { major: rustix::fs::major(metadata.rdev()), minor: rustix::fs::minor(metadata.rdev()) };
@@ -72,7 +72,7 @@ fn entry_kind(path: &Path, metadata: &Metadata) -> io::Result<Option<EntryKind>>
     }))
 }
 
-/// The file that was looked at. Another one may have its name since: a pipe would wait for a writer.
+/// Opens the file that was inspected. It may have been replaced by a pipe, which must not block.
 fn open_regular(path: &Path, metadata: &Metadata) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_a_pipe_or_a_link_replaced_is_not_waited_for() {
+    fn a_file_that_was_replaced_by_a_pipe_or_a_link_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         fs::write(&path, "content").unwrap();

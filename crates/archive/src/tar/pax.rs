@@ -9,10 +9,10 @@ pub(super) struct Record<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// The records of an extended header. `None` if it is not made of records.
+/// Parses the records of an extended header. `None` if it is invalid.
 pub(super) fn records(mut data: &[u8]) -> Option<Vec<Record<'_>>> {
     let mut all = Vec::new();
-    // Padding behind the records is written by some.
+    // Some writers pad the records.
     while data.first().is_some_and(|it| *it != 0) {
         let space = data.iter().position(|it| *it == b' ')?;
         let length: usize = std::str::from_utf8(&data[..space]).ok()?.parse().ok()?;
@@ -27,7 +27,7 @@ pub(super) fn records(mut data: &[u8]) -> Option<Vec<Record<'_>>> {
 /// Appends a record.
 pub(super) fn push(data: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
-    // The length counts its own digits.
+    // The length includes its own digits.
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {
         length = rest + length.to_string().len();
@@ -40,13 +40,13 @@ pub(super) fn push(data: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     data.push(b'\n');
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 pub(super) fn decimal(value: &[u8]) -> Option<u64> {
     let is_digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     is_digits.then(|| std::str::from_utf8(value).ok()?.parse().ok()).flatten()
 }
 
-/// A time: decimal seconds, perhaps negative, perhaps with a fraction. Digits beyond nanoseconds are cut.
+/// Parses a time: decimal seconds, possibly negative or with a fraction. Digits beyond nanoseconds are dropped.
 pub(super) fn time(value: &[u8]) -> Option<FileTime> {
     let (negative, value) = match value.strip_prefix(b"-") {
         Some(value) => (true, value),
@@ -64,7 +64,7 @@ pub(super) fn time(value: &[u8]) -> Option<FileTime> {
     })
 }
 
-/// The text of a time; `None` if a header can hold it.
+/// Formats a time; `None` if a header can contain it.
 pub(super) fn time_text(time: FileTime) -> Option<String> {
     let FileTime { seconds, nanoseconds } = time;
     let text = match (seconds, nanoseconds) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_hold_any_bytes() {
+    fn records_contain_any_bytes() {
         let mut data = Vec::new();
         push(&mut data, b"SCHILY.xattr.a", b"one\ntwo=\0\xff\n");
         for length in 0..200 {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn invalid_records_are_refused() {
         for bad in [&b"5 a=b\n"[..], b"7 a=b\n", b"99999999999999999999 a=b\n", b"x a=b\n", b"6 abc\n", b"3\n", b"2 a"]
         {
             assert_eq!(records(bad), None, "{}", bad.escape_ascii());

@@ -1,4 +1,4 @@
-//! Reads entries of a hostile stream.
+//! Reads entries of an untrusted stream.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek as _, SeekFrom};
@@ -10,14 +10,14 @@ use super::pax::{self, Record};
 use super::sparse::{self, Extent, PaxSparse};
 use super::{BLOCK, EntryKind, FileSpan, FileTime, ReadError, TarEntry, Xattr, header};
 
-/// Bounds of what a reader holds in memory, and of what it goes through.
+/// Limits of a reader's memory, and of the number of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Bytes of one extension header: a path, a link's target and attributes.
+    /// Maximum size of one extension header: a path, a link's target and attributes.
     pub extension_bytes: u64,
-    /// Extension headers before an entry.
+    /// Maximum number of extension headers before an entry.
     pub extensions: usize,
-    /// Entries of the archive.
+    /// Maximum number of entries.
     pub entries: u64,
 }
 
@@ -28,22 +28,22 @@ impl Default for ReadLimits {
     }
 }
 
-/// The entries of an archive, one after the other. It reads as the content of the present one.
+/// The entries of an archive in order. Implements `Read` for the content of the current one.
 #[derive(Debug)]
 pub struct Reader<R> {
     stream: R,
     skip: fn(&mut R, u64) -> io::Result<()>,
     limits: ReadLimits,
     entries: u64,
-    /// Bytes of the stream that were read or passed over.
+    /// Bytes of the stream that were read or skipped.
     position: u64,
-    /// Bytes of the present entry's content that are not read.
+    /// Unread bytes of the current entry's content.
     content: u64,
-    /// Bytes behind it up to the next block.
+    /// Padding up to the next block.
     padding: u64,
 }
 
-/// What extension headers say about the entry that follows.
+/// Values of extension headers for the next entry.
 #[derive(Debug, Default)]
 struct Extensions {
     long_name: Option<Vec<u8>>,
@@ -64,21 +64,21 @@ impl<R: Read> Reader<R> {
         Self { stream, skip, limits: ReadLimits::default(), entries: 0, position: 0, content: 0, padding: 0 }
     }
 
-    /// Reads within other limits.
+    /// Sets other limits.
     #[must_use]
     pub fn with_limits(self, limits: ReadLimits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The stream, behind the last entry that was read.
+    /// Returns the stream, positioned after the last entry that was read.
     pub fn into_stream(self) -> R {
         self.stream
     }
 
-    /// The next entry. Content of the one before that was not read is passed over.
+    /// Reads the next entry. Skips unread content of the previous one.
     ///
     /// # Errors
-    /// [`ReadError`]: nothing can be read after one.
+    /// [`ReadError`]: nothing can be read after it.
     pub fn next_entry(&mut self) -> Result<Option<TarEntry>, ReadError> {
         let mut extensions = Extensions::default();
         for count in 0..=self.limits.extensions {
@@ -96,7 +96,7 @@ impl<R: Read> Reader<R> {
                 b'L' => set_once(&mut extensions.long_name, self.extension()?)?,
                 b'K' => set_once(&mut extensions.long_link, self.extension()?)?,
                 b'x' | b'X' => set_once(&mut extensions.pax, self.extension()?)?,
-                // Those of `git archive` are comments; Docker passes over them, too.
+                // Those of `git archive` are comments; Docker ignores them, too.
                 b'g' => {}
                 _ => {
                     self.entries += 1;
@@ -111,7 +111,7 @@ impl<R: Read> Reader<R> {
         Err(ReadError::malformed("it has too many extension headers"))
     }
 
-    /// Reads content of the present entry: the bytes of its extents, one after the other. 0 at the end.
+    /// Reads content of the current entry: the bytes of its extents in order. 0 at the end.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -132,7 +132,7 @@ impl<R: Read> Reader<R> {
     fn entry(&mut self, block: &Header, extensions: &Extensions) -> Result<TarEntry, ReadError> {
         let data = extensions.pax.as_deref().unwrap_or_default();
         let records = pax::records(data).ok_or_else(|| ReadError::malformed("an extended header cannot be read"))?;
-        // As in other readers, the last of several records counts, and an empty one is none.
+        // As in other readers, the last of several records counts, and an empty one is ignored.
         let find =
             |key: &[u8]| records.iter().rev().find(|it| it.key == key).map(|it| it.value).filter(|it| !it.is_empty());
         if let Some(size) = find(b"size").filter(|_| !is_header_only(block)) {
@@ -194,7 +194,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// GNU's old format: up to four extents in the header, more in blocks behind it.
+    /// Reads GNU's old format: up to four extents in the header, more in further blocks.
     fn old_sparse(&mut self, block: &Header, path: &[u8]) -> Result<EntryKind, ReadError> {
         let bad = || ReadError::entry(path, "has a map of holes that cannot be read");
         let bytes = block.as_bytes();
@@ -223,7 +223,7 @@ impl<R: Read> Reader<R> {
         Ok(EntryKind::File { size, extents: Some(extents) })
     }
 
-    /// Format 1.0: decimal numbers on lines, the first of which counts the extents, up to the next block.
+    /// Reads format 1.0: decimal numbers on lines, the first of which is the number of extents, up to the next block.
     fn map_in_content(&mut self) -> Result<Option<Vec<Extent>>, ReadError> {
         let (mut numbers, mut digits) = (Vec::new(), Vec::new());
         loop {
@@ -252,14 +252,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next header block; `None` at the end of the archive.
+    /// Reads the next header block; `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<Header>, ReadError> {
         let is_first = self.position == 0;
         let mut header = Header::new_old();
         let mut filled = 0;
         while filled < BLOCK {
             match self.read_stream(&mut header.as_mut_bytes()[filled..])? {
-                // Some writers leave out the blocks of zeros that end an archive.
+                // Some writers omit the blocks of zeros at the end of an archive.
                 0 if filled == 0 => return Ok(None),
                 0 if is_first => return Err(ReadError::NotTar),
                 0 => return Err(ReadError::breaks_off()),
@@ -321,18 +321,18 @@ impl<R: Read> Reader<R> {
 }
 
 impl Reader<BufReader<FileSpan>> {
-    /// Reads an uncompressed archive from the start of its file, whatever the file's offset is. Content that is not read is
-    /// not touched.
+    /// Opens an uncompressed archive at the start of its file, whatever the file's offset is. Skips unread content
+    /// without reading it.
     ///
     /// # Errors
-    /// When the file's size cannot be read.
+    /// If the file's size cannot be read.
     pub fn open(file: impl Into<Arc<File>>) -> io::Result<Self> {
         Ok(Self::with_skip(BufReader::new(FileSpan::whole(file)?), |stream, count| {
             stream.seek_relative(i64::try_from(count).map_err(|_| io::ErrorKind::UnexpectedEof)?)
         }))
     }
 
-    /// Where the content of the present entry lies that was not read.
+    /// Returns the location of the unread content of the current entry.
     ///
     /// # Errors
     /// [`ReadError::Malformed`] if the file ends within it.
@@ -344,10 +344,10 @@ impl Reader<BufReader<FileSpan>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Writes the content of the present entry into an empty file, with its holes.
+    /// Writes the content of the current entry to an empty file, with its holes.
     ///
     /// # Errors
-    /// When the archive cannot be read or the file cannot be written.
+    /// If the archive cannot be read or the file cannot be written.
     pub fn copy_content(&mut self, entry: &TarEntry, mut file: &File) -> io::Result<()> {
         let EntryKind::File { size, extents: Some(extents) } = &entry.kind else {
             return io::copy(self, &mut file).map(drop);
@@ -366,14 +366,14 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// What the kind of an entry is made of.
+/// The properties of an entry's kind.
 struct NamedKind<'a> {
     path: &'a [u8],
     link: Vec<u8>,
     sparse: Option<PaxSparse>,
 }
 
-/// Links, directories and nodes have no content, whatever their size says.
+/// Whether it is a link, a directory or a node, which have no content, whatever their size field.
 fn is_header_only(block: &Header) -> bool {
     matches!(block.as_bytes()[156], b'1'..=b'6')
 }
@@ -393,7 +393,7 @@ fn set_once(slot: &mut Option<Vec<u8>>, value: Vec<u8>) -> Result<(), ReadError>
     }
 }
 
-/// The name of an extension header. Two that differ would be read differently by different readers.
+/// Returns the name from an extension header. Two different names are refused, since readers differ in which they use.
 fn named(gnu: &Option<Vec<u8>>, pax: Option<&[u8]>) -> Result<Option<Vec<u8>>, ReadError> {
     match (gnu.as_deref().map(header::text), pax) {
         (Some(gnu), Some(pax)) if gnu != pax => Err(ReadError::entry(pax, "has two names")),
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
     use crate::tar::Writer;
 
-    /// The headers of one entry, the first of which says that it is that long.
+    /// The headers of one entry, the first of which claims that length.
     fn with_extension(flag: u8, size: u64) -> Vec<u8> {
         let mut tar = Vec::new();
         for (name, flag, size) in [("extension", flag, size), ("file", b'0', 0)] {
@@ -433,9 +433,9 @@ mod tests {
     }
 
     #[test]
-    fn no_header_is_read_beyond_its_bound() {
+    fn no_header_is_read_beyond_its_limit() {
         for flag in *b"LKx" {
-            // Without a bound this would take as much memory as the archive says.
+            // Without a limit this would need as much memory as the archive claims.
             let refused = Reader::new(&with_extension(flag, 1 << 40)[..]).next_entry().unwrap_err();
             assert_eq!(refused.to_string(), "it has more than 1048576 bytes in an extension header");
             let tar = with_extension(flag, 4096);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_read_or_passed_over_and_found_again() {
+    fn content_is_read_or_skipped_and_located() {
         let size = 3 << 20;
         let mut tar = Writer::new(tempfile::tempfile().unwrap());
         for name in ["a", "b", "c"] {
@@ -487,11 +487,11 @@ mod tests {
         let mut cut = Reader::open(file).unwrap();
         cut.next_entry().unwrap();
         cut.next_entry().unwrap();
-        assert_eq!(cut.next_entry().unwrap_err().to_string(), "it breaks off");
+        assert_eq!(cut.next_entry().unwrap_err().to_string(), "it is truncated");
     }
 
     #[test]
-    fn holes_are_holes_again() {
+    fn holes_are_restored() {
         let mut tar = ::tar::Builder::new(Vec::new());
         tar.append_pax_extensions([("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.realsize", b"9000")]).unwrap();
         let content = [&b"1\n4096\n3\n"[..], &[0; BLOCK - 9], b"abc"].concat();

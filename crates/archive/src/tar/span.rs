@@ -15,28 +15,28 @@ pub struct FileSpan {
 }
 
 impl FileSpan {
-    /// All that a file holds now.
+    /// The current content of a file.
     ///
     /// # Errors
-    /// When its size cannot be read.
+    /// If its size cannot be read.
     pub fn whole(file: impl Into<Arc<File>>) -> io::Result<Self> {
         let file = file.into();
         let end = file.metadata()?.len();
         Ok(Self { file, start: 0, at: 0, end })
     }
 
-    /// Bytes from its start to its end.
+    /// The length of the span.
     pub(super) fn total(&self) -> u64 {
         self.end - self.start
     }
 
-    /// A part of this span, in bytes from its start. The caller has checked that it lies within.
+    /// A part of this span. The caller has checked that it is within the span.
     pub(super) fn part(&self, start: u64, size: u64) -> Self {
         let start = self.start + start;
         Self { file: Arc::clone(&self.file), start, at: start, end: start + size }
     }
 
-    /// Bytes that are left to read.
+    /// Unread bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.end - self.at
@@ -56,7 +56,7 @@ impl Read for FileSpan {
 }
 
 impl Seek for FileSpan {
-    /// Unlike in a file, nothing lies behind the end.
+    /// Unlike in a file, the position cannot be beyond the end.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(offset) => self.start.checked_add(offset),

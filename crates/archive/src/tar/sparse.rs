@@ -1,4 +1,4 @@
-//! Files with holes: the maps of GNU tar's formats.
+//! Sparse files: the maps of GNU tar's formats.
 
 use super::header::number;
 use super::pax::{Record, decimal};
@@ -12,10 +12,10 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// Extents that a map may have.
+/// Maximum number of extents in a map.
 pub(super) const MAX_EXTENTS: usize = 1 << 20;
 
-/// Whether the extents ascend, do not overlap, lie within the file, and hold as many bytes as follow.
+/// Whether the extents ascend, do not overlap, are within the file, and have as many bytes as are stored.
 pub(super) fn is_valid(extents: &[Extent], size: u64, stored: u64) -> bool {
     let mut end = 0u64;
     let mut total = 0u64;
@@ -30,10 +30,10 @@ pub(super) fn is_valid(extents: &[Extent], size: u64, stored: u64) -> bool {
     total == stored
 }
 
-/// Reads the pairs of an old GNU header or of one of its extensions. `None` for a pair that is not numbers.
+/// Parses the pairs of an old GNU header or of one of its extensions. `None` for an invalid number.
 pub(super) fn push_pairs(extents: &mut Vec<Extent>, pairs: &[u8]) -> Option<()> {
     for pair in pairs.chunks_exact(24) {
-        // The end of the list is an empty pair of fields; a last extent without length marks a hole at the end.
+        // An empty pair ends the list; a last extent without length marks a hole at the end.
         if pair[0] == 0 || pair[12] == 0 {
             continue;
         }
@@ -43,19 +43,19 @@ pub(super) fn push_pairs(extents: &mut Vec<Extent>, pairs: &[u8]) -> Option<()> 
     Some(())
 }
 
-/// What the records of a PAX header say about holes.
+/// Properties of a sparse file in the records of a PAX header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaxSparse {
     pub(super) name: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     /// The map, in the formats that have it here.
     pub(super) map: Option<Vec<Extent>>,
-    /// Format 1.0: the map stands before the content.
+    /// Format 1.0: the map precedes the content.
     pub(super) map_in_content: bool,
 }
 
 impl PaxSparse {
-    /// `None` for a file without holes; `Some(None)` for a map that cannot be read.
+    /// `None` for a file without holes; `Some(None)` for an invalid map.
     pub(super) fn from_records(records: &[Record<'_>]) -> Option<Option<Self>> {
         let has = records.iter().any(|it| it.key.starts_with(b"GNU.sparse."));
         has.then(|| Self::parse(records))

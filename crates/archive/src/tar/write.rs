@@ -1,4 +1,4 @@
-//! Writes entries canonically: the same tree gives the same bytes.
+//! Writes entries canonically: the same tree results in the same bytes.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -7,18 +7,18 @@ use ::tar::{EntryType, Header};
 
 use super::{BLOCK, Device, EntryKind, TarEntry, pax};
 
-/// The largest number that the fields of a user, and of a size, hold in octal digits.
+/// The largest value of the user, group and size fields in octal digits.
 const MAX_ID: u32 = 0o777_7777;
 const MAX_SIZE: u64 = 0o77_777_777_777;
 
-/// Bytes that are copied at once.
+/// Size of the copy buffer.
 const BUFFER: usize = 256 << 10;
 
-/// An archive that is being written: ustar headers, with pax records for what does not fit into them.
+/// An archive writer: ustar headers, with pax records for what does not fit into them.
 #[derive(Debug)]
 pub struct Writer<W> {
     stream: W,
-    /// Bytes of content that are announced and not written.
+    /// Announced bytes of content that are not written yet.
     content: u64,
     padding: usize,
 }
@@ -29,18 +29,18 @@ impl<W: Write> Writer<W> {
         Self { stream, content: 0, padding: 0 }
     }
 
-    /// Writes the headers of an entry. A file's content, all of its size, is written to the archive after that.
+    /// Writes the headers of an entry. The caller then writes the complete content of a file.
     ///
     /// # Errors
-    /// When the stream fails, or the file before is not complete.
+    /// If the stream fails, or the previous file is incomplete.
     pub fn write_entry(&mut self, entry: &TarEntry) -> io::Result<()> {
         self.begin_entry(entry).map(drop)
     }
 
-    /// Writes a file with as many bytes as its entry announces: of one that shrinks meanwhile, the rest is zeros.
+    /// Writes a file with as many bytes as its entry announces: if it shrinks meanwhile, the rest is zeros.
     ///
     /// # Errors
-    /// When the stream fails, or the content cannot be read.
+    /// If the stream fails, or the content cannot be read.
     pub fn write_file(&mut self, entry: &TarEntry, content: impl Read) -> io::Result<()> {
         self.write_entry(entry)?;
         let mut content = content.chain(io::repeat(0)).take(self.content);
@@ -56,7 +56,7 @@ impl<W: Write> Writer<W> {
     /// Ends the archive.
     ///
     /// # Errors
-    /// When the stream fails, or the last file is not complete.
+    /// If the stream fails, or the last file is incomplete.
     pub fn finish(mut self) -> io::Result<W> {
         self.end_content()?;
         self.stream.write_all(&[0; 2 * BLOCK])?;
@@ -95,7 +95,7 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write> Write for Writer<W> {
-    /// Writes a part of the present file's content.
+    /// Writes a part of the current file's content.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.content.checked_sub(bytes.len() as u64);
         self.content = left.ok_or_else(|| io::Error::other("a file grew while it was read"))?;
@@ -121,7 +121,7 @@ pub(crate) struct GrowingFile {
 }
 
 impl Writer<File> {
-    /// Begins a file that grows.
+    /// Begins a file of unknown size.
     pub(crate) fn begin_growing(&mut self, entry: &TarEntry) -> io::Result<GrowingFile> {
         self.end_content()?;
         let start = self.stream.stream_position()?;
@@ -141,21 +141,21 @@ impl Writer<File> {
         self.stream.write_all(&[0; BLOCK][..padding(file.size)])?;
         let end = self.stream.stream_position()?;
         self.stream.seek(SeekFrom::Start(file.header_at))?;
-        // Beyond 8 GiB in base 256: a pax record would have needed room before the content.
+        // Beyond 8 GiB in base 256: a pax record would have needed space before the content.
         file.header.set_size(file.size);
         file.header.set_cksum();
         self.stream.write_all(file.header.as_bytes())?;
         self.stream.seek(SeekFrom::Start(end)).map(drop)
     }
 
-    /// Takes the file out of the archive.
+    /// Removes the file from the archive.
     pub(crate) fn remove_growing(&mut self, file: &GrowingFile) -> io::Result<()> {
         self.stream.set_len(file.start)?;
         self.stream.seek(SeekFrom::Start(file.start)).map(drop)
     }
 }
 
-/// A stream that fails with [`io::ErrorKind::FileTooLarge`] instead of taking more bytes than allowed.
+/// A stream that fails with [`io::ErrorKind::FileTooLarge`] after a number of bytes.
 #[derive(Debug)]
 pub struct LimitedWriter<W> {
     stream: W,
@@ -163,7 +163,7 @@ pub struct LimitedWriter<W> {
 }
 
 impl<W: Write> LimitedWriter<W> {
-    /// Lets `left` bytes through.
+    /// Allows `left` bytes.
     pub fn new(stream: W, left: u64) -> Self {
         Self { stream, left }
     }
@@ -223,7 +223,7 @@ fn header(entry: &TarEntry) -> io::Result<Header> {
     Ok(header)
 }
 
-/// Copies as much as fits; the whole stands in a record if that is not all.
+/// Copies as much as fits; if that is not all, a record contains the whole text.
 fn copy_text(field: &mut [u8], text: &[u8]) {
     let length = text.len().min(field.len());
     field[..length].copy_from_slice(&text[..length]);

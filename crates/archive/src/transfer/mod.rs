@@ -1,6 +1,7 @@
-//! Files on their way between two machines: regular files, directories, and links that stay inside.
+//! Copies files between two hosts: regular files, directories, and links that stay inside.
 //!
-//! [`Writer`] packs them for one owner, [`Unpack`] places them beneath a directory. Neither carries devices or set-id bits.
+//! [`Writer`] packs them for one owner, [`Unpack`] unpacks them below a directory. Neither transfers devices or set-id
+//! bits.
 //!
 //! **Invariant:** nothing is written outside the given directory, whatever an archive contains.
 //! **Invariant:** bytes and entries are bounded by [`Limits`], headers by [`ReadLimits`](crate::tar::ReadLimits), and names
@@ -17,10 +18,10 @@ pub use coracle_types::ArchiveError as Error;
 pub use unpack::{Unpack, plain_name, unpack};
 pub use write::{StreamedEntry, Writer};
 
-/// Bytes of a name or of a link's target: the kernel takes no longer path.
+/// Maximum length of a name or of a link's target: the kernel's limit of a path.
 pub const MAX_PATH: usize = 4096;
 
-/// Bounds of one transfer.
+/// Limits of one transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all files together.
@@ -29,16 +30,16 @@ pub struct Limits {
     pub max_entries: u64,
 }
 
-/// Directories may be nested this deep.
+/// Maximum depth of directories.
 const MAX_DEPTH: usize = 128;
 
-/// Characters of a name that was left out.
+/// Maximum length of a reported name, in characters.
 const MAX_SHOWN: usize = 255;
 
-/// Names that are reported as left out.
+/// Maximum number of names that are reported as left out.
 const MAX_SKIPPED: usize = 1000;
 
-/// The amounts that a transfer moved, and the entries that it left out with the reasons.
+/// The transferred amounts, and the entries that were left out with the reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransferReport {
     /// Regular files and links.
@@ -51,7 +52,7 @@ pub struct TransferReport {
     pub skipped: Vec<SkippedEntry>,
 }
 
-/// Something that did not travel.
+/// An entry that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SkippedEntry {
     /// Its name within the tree, without control characters.
@@ -61,7 +62,7 @@ pub struct SkippedEntry {
 }
 
 impl TransferReport {
-    /// Reports something as left out. A hostile tree does not fill the memory with what was refused.
+    /// Reports an entry as left out. The report is bounded, since the tree is untrusted.
     pub fn skip(&mut self, path: &str, reason: &'static str) {
         if self.skipped.len() < MAX_SKIPPED {
             self.skipped.push(SkippedEntry { path: shown(path), reason });
@@ -80,13 +81,13 @@ impl TransferReport {
     }
 }
 
-/// A name for a report: short, and without control characters.
+/// Shortens a name for a report, and removes control characters.
 #[must_use]
 pub fn shown(name: &str) -> String {
     name.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect()
 }
 
-/// Whether a link that lies in `parent` (both relative to the tree) leads to something inside the tree.
+/// Whether a link in `parent` leads to a path inside the tree (both relative to it).
 fn stays_inside(parent: &str, target: &str) -> bool {
     if target.starts_with('/') || target.is_empty() {
         return false;
@@ -112,7 +113,7 @@ mod tests {
     use super::stays_inside;
 
     #[test]
-    fn links_may_climb_only_as_far_as_the_tree() {
+    fn links_may_lead_upwards_only_within_the_tree() {
         for (parent, target) in [("", "a"), ("a", "../b"), ("a/b", "../../c"), ("", "./x/../y")] {
             assert!(stays_inside(parent, target), "{parent} -> {target}");
         }

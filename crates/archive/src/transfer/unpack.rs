@@ -1,4 +1,4 @@
-//! Unpacks an untrusted tar beneath a directory.
+//! Unpacks an untrusted tar below a directory.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,31 +13,31 @@ use cap_std::fs::{Dir, OpenOptions, OpenOptionsExt as _, Permissions, Permission
 use super::{Error, Limits, MAX_DEPTH, MAX_PATH, TransferReport, io_error, stays_inside};
 use crate::tar::{EntryKind, FileSpan, ReadError, Reader, TarEntry};
 
-/// Unpacks what an engine gave for one path into an empty directory, under the name `name`.
+/// Unpacks an engine's archive of one path into an empty directory, under the name `name`.
 ///
-/// The archive comes from a container and is not trusted: names that are absolute, climb, or lie elsewhere are skipped,
-/// links are placed last and only when they lead to something inside, nothing is written through a link, and devices,
-/// pipes and sockets do not travel.
+/// The archive comes from a container and is not trusted: names that are absolute, lead upwards, or are outside of the
+/// path are skipped, links are created last and only if they lead inside, nothing is written through a link, and
+/// devices, pipes and sockets are skipped.
 ///
 /// # Errors
-/// [`Error`] when a bound is reached, the archive is cut, or a file cannot be written.
+/// [`Error`] if a limit is reached, the archive is truncated, or a file cannot be written.
 pub fn unpack(tar: File, into: &Dir, name: &str, limits: Limits) -> Result<TransferReport, Error> {
     Unpack::new(into, name, limits).run(tar)
 }
 
-/// Where and how an archive is unpacked: as by [`unpack`], or with other names.
+/// Options of unpacking an archive.
 #[derive(Debug)]
 pub struct Unpack<'a> {
     into: &'a Dir,
     name: &'a str,
-    /// Parts of each name that are left out.
+    /// Number of leading parts that are removed from each name.
     strip: usize,
     limits: Limits,
-    /// The path of the host for one of the archive.
+    /// Maps a path in the archive to one on the host.
     rename: fn(&str) -> String,
     moved: TransferReport,
     links: Vec<LinkEntry>,
-    /// Set at the end so that a read-only one can be filled, and has its own time after that.
+    /// Their modes and times are set last, so that read-only ones can be filled.
     dirs: Vec<DirEntry>,
 }
 
@@ -58,29 +58,29 @@ struct DirEntry {
 }
 
 impl<'a> Unpack<'a> {
-    /// The first part of each name is replaced by `name`, beneath `into`.
+    /// Replaces the first part of each name by `name`, below `into`.
     #[must_use]
     pub fn new(into: &'a Dir, name: &'a str, limits: Limits) -> Self {
         let (moved, links, dirs) = Default::default();
         Self { into, name, strip: 1, limits, rename: str::to_owned, moved, links, dirs }
     }
 
-    /// The archive is of what lies in a directory: its names are beneath `name` as they are.
+    /// For an archive of a directory's content: its names are below `name` unchanged.
     #[must_use]
     pub fn beneath(self) -> Self {
         Self { strip: 0, ..self }
     }
 
-    /// Names are ones that programs of the host give no meaning to: `rename` maps each path in the tree.
+    /// Maps each path in the tree with `rename`, to names without a meaning for programs on the host.
     #[must_use]
     pub fn renamed(self, rename: fn(&str) -> String) -> Self {
         Self { rename, ..self }
     }
 
-    /// Unpacks the archive that a file holds from its start.
+    /// Unpacks the archive in a file, from its start.
     ///
     /// # Errors
-    /// As [`unpack`].
+    /// Those of [`unpack`].
     pub fn run(mut self, tar: File) -> Result<TransferReport, Error> {
         let mut tar = Reader::open(tar).map_err(io_error("the archive"))?;
         while let Some(entry) = tar.next_entry().map_err(unreadable)? {
@@ -90,9 +90,9 @@ impl<'a> Unpack<'a> {
     }
 
     fn entry(&mut self, entry: &TarEntry, tar: &mut ArchiveReader) -> Result<(), Error> {
-        let told = Path::new(OsStr::from_bytes(&entry.path));
-        let Some(inner) = within(told, self.strip) else {
-            self.moved.skip(&told.to_string_lossy(), "its name leaves the tree");
+        let name = Path::new(OsStr::from_bytes(&entry.path));
+        let Some(inner) = within(name, self.strip) else {
+            self.moved.skip(&name.to_string_lossy(), "its name leaves the tree");
             return self.moved.count(&self.limits, 0);
         };
         let inner = (self.rename)(&inner);
@@ -102,12 +102,12 @@ impl<'a> Unpack<'a> {
             EntryKind::File { size, .. } => {
                 self.moved.files += 1;
                 self.moved.count(&self.limits, *size)?;
-                // Its bytes are there before a file is made for them.
+                // Checked before a file is created, so that a truncated archive creates none.
                 tar.content().map_err(unreadable)?;
                 self.file(entry, &path, tar)
             }
             EntryKind::Symlink(target) => {
-                // What is no text does not stay inside.
+                // A target that is not UTF-8 does not stay inside.
                 let target = str::from_utf8(target).unwrap_or_default().to_owned();
                 self.remember_link(&inner, LinkEntry { path, target, mtime: mtime(entry) })
             }
@@ -140,14 +140,14 @@ impl<'a> Unpack<'a> {
         };
         let file = file.into_std();
         tar.copy_content(entry, &file).map_err(io_error(path))?;
-        // The mode at creation is cut by our umask.
+        // The mode at creation is restricted by the umask.
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode)).map_err(io_error(path))?;
         file.set_modified(mtime(entry)).map_err(io_error(path))
     }
 
     fn remember_link(&mut self, inner: &str, link: LinkEntry) -> Result<(), Error> {
         let parent = inner.rsplit_once('/').map_or("", |(parent, _)| parent);
-        // The tree itself may be a link; it leads somewhere else by its nature.
+        // The tree itself may be a link, which leads elsewhere by its nature.
         if !inner.is_empty() && link.target.len() <= MAX_PATH && stays_inside(parent, &link.target) {
             self.links.push(link);
             self.moved.files += 1;
@@ -173,12 +173,12 @@ impl<'a> Unpack<'a> {
         self.into.create_dir_all(parent).map_err(io_error(path))
     }
 
-    /// Links come last, so that no entry could pass through one, and a link may not pass through another.
+    /// Creates links last, so that no entry is written through one, and a link may not lead through another.
     fn finish(mut self) -> Result<TransferReport, Error> {
         for LinkEntry { path, target, mtime } in std::mem::take(&mut self.links) {
             let parents = Path::new(&path).ancestors().skip(1).filter(|it| !it.as_os_str().is_empty());
             let through_link =
-                parents.into_iter().any(|it| self.into.symlink_metadata(it).is_ok_and(|it| it.is_symlink()));
+                parents.into_iter().any(|parent| self.into.symlink_metadata(parent).is_ok_and(|it| it.is_symlink()));
             self.make_parent(&path)?;
             if through_link || self.into.symlink_contents(&target, &path).is_err() {
                 self.moved.files -= 1;
@@ -189,7 +189,7 @@ impl<'a> Unpack<'a> {
             }
         }
         for DirEntry { path, mode, mtime } in self.dirs.iter().rev() {
-            // Its owner can always list, fill and remove it: otherwise only root could move it on.
+            // Its owner can always list, fill and remove it: otherwise only root could move it.
             self.into.set_permissions(path, Permissions::from_mode(*mode | 0o700)).map_err(io_error(path))?;
             let mtime = SystemTimeSpec::Absolute(cap_std::time::SystemTime::from_std(*mtime));
             self.into.set_mtime(path, mtime).map_err(io_error(path))?;
@@ -202,32 +202,32 @@ fn unreadable(err: ReadError) -> Error {
     io_error("the archive")(err.into())
 }
 
-/// An entry that has no time, or one that a file cannot have, is as old as its copy.
+/// Returns the time of an entry. Without a valid one, it is the current time.
 fn mtime(entry: &TarEntry) -> SystemTime {
     let seconds = u64::try_from(entry.mtime.seconds).ok().filter(|seconds| *seconds > 0);
     let since = seconds.map(|seconds| Duration::new(seconds, entry.mtime.nanoseconds));
     since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since)).unwrap_or_else(SystemTime::now)
 }
 
-/// The path below the archive's first parts, or `None` when it is no plain relative path.
-fn within(told: &Path, strip: usize) -> Option<String> {
-    let parts = plain_parts(told)?;
+/// Removes the first parts of a path, or returns `None` if it is not a plain relative path.
+fn within(name: &Path, strip: usize) -> Option<String> {
+    let parts = plain_parts(name)?;
     (parts.len() >= strip).then(|| parts[strip..].join("/"))
 }
 
-/// A name of an archive, without its dots, or `None` when it is no plain relative path: absolute, climbing, too deep or long, or
-/// with bytes that no text can say.
+/// Normalises a name in an archive, or returns `None` if it is not a plain relative path: absolute, leading upwards,
+/// too deep or long, or not UTF-8.
 #[must_use]
-pub fn plain_name(told: &Path) -> Option<String> {
-    plain_parts(told).map(|it| it.join("/"))
+pub fn plain_name(name: &Path) -> Option<String> {
+    plain_parts(name).map(|it| it.join("/"))
 }
 
-fn plain_parts(told: &Path) -> Option<Vec<&str>> {
-    if told.as_os_str().len() > MAX_PATH {
+fn plain_parts(name: &Path) -> Option<Vec<&str>> {
+    if name.as_os_str().len() > MAX_PATH {
         return None;
     }
     let mut parts = Vec::new();
-    for part in told.components() {
+    for part in name.components() {
         match part {
             Component::Normal(part) => parts.push(part.to_str().filter(|it| it.len() <= 255)?),
             Component::CurDir => {}
@@ -251,7 +251,7 @@ mod tests {
 
     const LIMITS: Limits = Limits { max_bytes: 1 << 20, max_entries: 1000 };
 
-    /// A raw entry: the writer of the tar crate refuses the names that matter here.
+    /// Writes a raw entry: the writer of the tar crate refuses the names that matter here.
     fn raw(tar: &mut Vec<u8>, kind: ::tar::EntryType, path: &str, link: &str, data: &[u8]) {
         let mut header = ::tar::Header::new_gnu();
         let gnu = header.as_gnu_mut().unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_comes_back_as_it_was() {
+    fn a_tree_is_restored_unchanged() {
         let from = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(from.path().join("a/b")).unwrap();
         std::fs::write(from.path().join("a/b/run.sh"), b"\0\xff bytes").unwrap();
@@ -313,7 +313,7 @@ mod tests {
         }
         let link_time = symlink_mtime(&from.path().join("a/link"));
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
-        writer.host_dir("told", &Dir::open_ambient_dir(from.path(), ambient_authority()).unwrap()).unwrap();
+        writer.host_dir("name", &Dir::open_ambient_dir(from.path(), ambient_authority()).unwrap()).unwrap();
         let (tar, sent) = writer.finish().unwrap();
         assert_eq!((sent.files, sent.dirs, sent.skipped.len()), (2, 3, 2), "{sent:?}");
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!((got.files, got.dirs, got.bytes), (2, 3, 8));
         let script = dir.path().join("out/a/b/run.sh");
         assert_eq!(std::fs::read(&script).unwrap(), b"\0\xff bytes");
-        assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o751, "set-id bits do not travel");
+        assert_eq!(script.metadata().unwrap().mode() & 0o7777, 0o751, "set-id bits are not transferred");
         assert_eq!(std::fs::read_link(dir.path().join("out/a/link")).unwrap(), Path::new("b/run.sh"));
         for path in ["out/a/b/run.sh", "out/a/b", "out/a", "out"] {
             assert_eq!(symlink_mtime(&dir.path().join(path)), 1_000_000_000, "{path}");
@@ -332,20 +332,20 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_is_whole_or_not_there() {
+    fn a_growing_file_is_complete_or_missing() {
         let mut writer = Writer::new(tempfile::tempfile().unwrap(), Ids::ROOT, LIMITS);
-        let long = format!("told/{}", "n".repeat(200));
-        for (path, pieces) in [("told/a", vec!["one", "two"]), (&long, vec![]), ("told/b", vec!["x"])] {
+        let long = format!("name/{}", "n".repeat(200));
+        for (path, pieces) in [("name/a", vec!["one", "two"]), (&long, vec![]), ("name/b", vec!["x"])] {
             let mut growing = writer.begin(path, 0o4644, Some(7)).unwrap();
             pieces.iter().for_each(|it| growing.write(it.as_bytes()).unwrap());
             growing.end().unwrap();
-            let mut given_up = writer.begin("told/never", 0o644, None).unwrap();
+            let mut given_up = writer.begin("name/never", 0o644, None).unwrap();
             given_up.write(&[0; 2000]).unwrap();
         }
         assert!(
-            writer.link_within("told/l", "a", None).unwrap() && !writer.link_within("told/m", "../x", None).unwrap()
+            writer.link_within("name/l", "a", None).unwrap() && !writer.link_within("name/m", "../x", None).unwrap()
         );
-        let mut growing = writer.begin("told/large", 0o644, None).unwrap();
+        let mut growing = writer.begin("name/large", 0o644, None).unwrap();
         assert!(matches!(growing.write(&[0; 2 << 20]), Err(Error::TooLarge(_))));
         drop(growing);
         let (tar, sent) = writer.finish().unwrap();
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_names_and_links_write_nothing_outside() {
+    fn hostile_names_and_links_write_no_file_outside() {
         use ::tar::EntryType::{Block, Directory, Fifo, Link, Regular, Symlink};
         let mut tar = Vec::new();
         raw(&mut tar, Directory, "t", "", b"");
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_archive_and_too_many_bytes_are_errors() {
+    fn a_truncated_archive_and_too_many_bytes_are_errors() {
         let mut tar = Vec::new();
         raw(&mut tar, ::tar::EntryType::Regular, "t", "", &vec![0; 4096]);
         assert!(unpacked(&tar).1.is_ok());
@@ -400,7 +400,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(400))]
         #[test]
-        fn whatever_an_archive_says_it_stays_beneath(
+        fn any_archive_stays_below_the_directory(
             entries in proptest::collection::vec((0u8..4, "[/.ab]{1,8}", "[/.ab]{0,8}"), 1..12),
         ) {
             let mut tar = Vec::new();

@@ -11,14 +11,14 @@ use coracle_types::Ids;
 use super::{Error, Limits, MAX_DEPTH, TransferReport, io_error, stays_inside};
 use crate::tar::{self, EntryKind, FileTime, GrowingFile, TarEntry};
 
-/// Writes a tar whose every entry belongs to one user.
+/// Writes a tar in which every entry belongs to one user.
 #[derive(Debug)]
 pub struct Writer {
     tar: tar::Writer<File>,
     owner: Ids,
     limits: Limits,
     moved: TransferReport,
-    /// The time of what has none of its own, in seconds since 1970.
+    /// The default time, in seconds since 1970.
     now: u64,
 }
 
@@ -32,7 +32,7 @@ struct Meta {
 /// An entry of a directory in a tree.
 #[derive(Debug)]
 struct TreeEntry<'a> {
-    /// The directory's path within the tree, for judging links.
+    /// The directory's path within the tree, for checking links.
     parent: &'a str,
     name: &'a str,
     /// Its own path within the tree.
@@ -40,17 +40,17 @@ struct TreeEntry<'a> {
 }
 
 impl Writer {
-    /// Writes into a file from its present offset.
+    /// Writes to a file from its current offset.
     #[must_use]
     pub fn new(into: File, owner: Ids, limits: Limits) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         Self { tar: tar::Writer::new(into), owner, limits, moved: TransferReport::default(), now }
     }
 
-    /// A directory. `mtime` is in seconds since 1970; without it, here and below, the time is that of the writer.
+    /// Adds a directory. `mtime` is in seconds since 1970; the default, here and below, is the current time.
     ///
     /// # Errors
-    /// [`Error`] when a bound is reached or the file cannot be written.
+    /// [`Error`] if a limit is reached or the file cannot be written.
     pub fn dir(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<(), Error> {
         self.moved.dirs += 1;
         self.moved.count(&self.limits, 0)?;
@@ -59,19 +59,19 @@ impl Writer {
         self.tar.write_entry(&entry).map_err(io_error(path))
     }
 
-    /// A file with these bytes.
+    /// Adds a file with these bytes.
     ///
     /// # Errors
-    /// As [`dir`](Self::dir).
+    /// Those of [`dir`](Self::dir).
     pub fn file(&mut self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
         let meta = Meta { mode, mtime: self.now };
         self.regular(path, meta, bytes.len() as u64, bytes)
     }
 
-    /// A file whose content arrives in pieces. It is part of the archive once it is finished.
+    /// Adds a file whose content arrives in pieces. It is part of the archive once it is finished.
     ///
     /// # Errors
-    /// As [`dir`](Self::dir).
+    /// Those of [`dir`](Self::dir).
     pub fn begin(&mut self, path: &str, mode: u32, mtime: Option<u64>) -> Result<StreamedEntry<'_>, Error> {
         let meta = Meta { mode, mtime: mtime.unwrap_or(self.now) };
         let entry = self.entry_of(path, EntryKind::file(0), meta);
@@ -79,10 +79,10 @@ impl Writer {
         Ok(StreamedEntry { writer: self, path: path.to_owned(), file, size: 0, ended: false })
     }
 
-    /// A symbolic link, if it stays inside: the first part of `path` names the tree. Whether it did.
+    /// Adds a symbolic link, if it stays inside: the first part of `path` is the tree. Returns whether it was added.
     ///
     /// # Errors
-    /// As [`dir`](Self::dir).
+    /// Those of [`dir`](Self::dir).
     pub fn link_within(&mut self, path: &str, target: &str, mtime: Option<u64>) -> Result<bool, Error> {
         let Some((_, inner)) = path.split_once('/') else { return Ok(false) };
         let parent = inner.rsplit_once('/').map_or("", |it| it.0);
@@ -92,37 +92,37 @@ impl Writer {
         self.link(path, target, mtime.unwrap_or(self.now)).map(|()| true)
     }
 
-    /// An open directory with all that lies below it, under the name `path`.
+    /// Adds an open directory with everything below it, under the name `path`.
     ///
     /// # Errors
-    /// As [`dir`](Self::dir), or when something cannot be read.
+    /// Those of [`dir`](Self::dir), or if something cannot be read.
     pub fn host_dir(&mut self, path: &str, dir: &Dir) -> Result<(), Error> {
         let meta = dir.dir_metadata().map_err(io_error(path))?;
         self.dir(path, meta.permissions().mode() & 0o777, meta.mtime().try_into().ok())?;
         self.tree(dir, path, "")
     }
 
-    /// An open file, with its mode and time.
+    /// Adds an open file, with its mode and time.
     ///
     /// # Errors
-    /// As [`host_dir`](Self::host_dir).
+    /// Those of [`host_file`](Self::host_file).
     pub fn host_file(&mut self, path: &str, file: File) -> Result<(), Error> {
         let meta = file.metadata().map_err(io_error(path))?;
         let (size, meta) = (meta.len(), Meta { mode: meta.mode(), mtime: meta.mtime().try_into().unwrap_or(0) });
         self.regular(path, meta, size, file)
     }
 
-    /// Ends the archive and gives the file back at its begin.
+    /// Ends the archive and returns the file at its start.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn finish(self) -> Result<(File, TransferReport), Error> {
         let mut file = self.tar.finish().map_err(io_error("the archive"))?;
         file.rewind().map_err(io_error("the archive"))?;
         Ok((file, self.moved))
     }
 
-    /// `inner` is the directory's path within the tree, for judging links.
+    /// `inner` is the directory's path within the tree, for checking links.
     fn tree(&mut self, dir: &Dir, base: &str, inner: &str) -> Result<(), Error> {
         if inner.split('/').count() > MAX_DEPTH {
             self.moved.skip(inner, "nested too deep");
@@ -173,7 +173,7 @@ impl Writer {
         self.regular(path, Meta { mode, mtime: meta.mtime().try_into().unwrap_or(0) }, size, file)
     }
 
-    /// A file may shrink or grow while it is read; the archive holds exactly the size in its header.
+    /// Adds a file, which may shrink or grow while it is read; the archive contains exactly the size in its header.
     fn regular(&mut self, path: &str, meta: Meta, size: u64, content: impl io::Read) -> Result<(), Error> {
         self.moved.files += 1;
         self.moved.count(&self.limits, size)?;
@@ -195,32 +195,32 @@ impl Writer {
     }
 }
 
-/// A file on its way into an archive. One that is dropped has never been in it.
+/// A file that is being added. Dropping it removes it.
 #[derive(Debug)]
 pub struct StreamedEntry<'a> {
     writer: &'a mut Writer,
     path: String,
     file: GrowingFile,
-    /// Bytes that are counted, and taken back if it is dropped.
+    /// Bytes that count towards the limit, and are subtracted if it is dropped.
     size: u64,
     ended: bool,
 }
 
 impl StreamedEntry<'_> {
-    /// More of its content.
+    /// Adds content.
     ///
     /// # Errors
-    /// [`Error`] when a bound is reached or the archive cannot be written.
+    /// [`Error`] if a limit is reached or the archive cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.size += bytes.len() as u64;
         self.writer.moved.count(&self.writer.limits, bytes.len() as u64)?;
         self.writer.tar.grow(&mut self.file, bytes).map_err(io_error(&self.path))
     }
 
-    /// Ends the file, and gives its length.
+    /// Ends the file, and returns its length.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub fn end(mut self) -> Result<u64, Error> {
         self.writer.moved.files += 1;
         self.writer.moved.count(&self.writer.limits, 0)?;
@@ -234,7 +234,7 @@ impl Drop for StreamedEntry<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.writer.moved.bytes -= self.size;
-            // If this fails, too, the archive is lost, and the next write reports it.
+            // If this fails too, the archive is unusable, and the next write reports it.
             let _ = self.writer.tar.remove_growing(&self.file);
         }
     }

@@ -1,8 +1,8 @@
-//! Files of the host that services bind, under names that nothing inside can exchange.
+//! Binds files of the host to services under names that code inside cannot replace.
 //!
-//! An engine resolves the source of a bind again at each start, also when it starts a service by itself. Who may write the
-//! directory that a file lies in could put a link in its place by then, and a file cannot be held there: editors replace
-//! files. So services bind another name of the same file, in a directory that no container has.
+//! An engine resolves the source of a bind at each start, also if it restarts a service by itself. Code that can write
+//! the directory of a file could have put a link in its place by then, and an open handle does not help: editors
+//! replace files. So services bind a second name of the same file, in a directory that no container mounts.
 
 use std::collections::BTreeMap;
 use std::fs::{OpenOptions, Permissions};
@@ -18,16 +18,16 @@ use coracle_types::Error;
 use super::AdmittedStack;
 use crate::diagnostics::short;
 
-/// A longer file is not copied.
+/// Maximum size of a file that is copied.
 const MAX_COPY: u64 = 16 << 20;
 
 /// Why a file cannot be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BoundFileError {
-    /// Nothing keeps it in place.
+    /// It can be neither linked nor copied.
     #[error(transparent)]
     Refused(#[from] PolicyRefusal),
-    /// It was exchanged since it was checked, or the host refused.
+    /// It was replaced since it was checked, or an I/O error occurred.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -39,11 +39,11 @@ impl AdmittedStack {
         self.binds.iter().any(|(_, bind)| !bind.host.is_dir())
     }
 
-    /// Has the services bind other names of their files: hard links in an empty directory of this process alone. What is
-    /// written is then seen on both sides. A file of another file system is copied if no service may write it.
+    /// Makes the services bind second names of their files: hard links in an empty directory of this process alone.
+    /// Writes are then visible on both sides. A file on another file system is copied if no service may write it.
     ///
     /// # Errors
-    /// [`BoundFileError::Refused`] for a writable file that cannot be linked, and for one that is too long to be copied.
+    /// [`BoundFileError::Refused`] for a writable file that cannot be linked, and for one that is too long to copy.
     pub fn with_bound_files(mut self, dir: &Path) -> Result<Self, BoundFileError> {
         let mut named: BTreeMap<String, HostPath> = BTreeMap::new();
         for (_, bind) in &self.binds {
@@ -64,7 +64,7 @@ impl AdmittedStack {
             mount.source = renamed.map(|host| host.real().display().to_string());
         }
         for parts in [configs, secrets] {
-            // Without its name it is one that no service has, or that was exchanged while it was checked.
+            // A file without a second name is bound by no service, or was replaced while it was checked.
             parts.retain(|_, part| match part {
                 StoredFile::Content(_) => true,
                 StoredFile::File(path) => match named.get(&path.display().to_string()) {
@@ -82,7 +82,7 @@ impl AdmittedStack {
         Ok(self)
     }
 
-    /// One more name for a file, or a copy of that name.
+    /// Links a file to a second name, or copies it.
     fn name(&self, file: &Mount, name: &Path) -> Result<HostPath, BoundFileError> {
         let path = file.host.real();
         let failed = |source: io::Error| match source.kind() {
@@ -108,7 +108,7 @@ impl AdmittedStack {
     }
 }
 
-/// Nothing keeps the file in place.
+/// Builds the refusal of a file that can be neither linked nor copied.
 fn refused(path: &Path, why: &str) -> PolicyRefusal {
     let value = short(&path.display().to_string());
     let message = format!(
@@ -118,7 +118,7 @@ fn refused(path: &Path, why: &str) -> PolicyRefusal {
     PolicyRefusal { problems: vec![Problem { rule: "compose.volumes", setting: None, value, message }] }
 }
 
-/// Copies a file with its owner and mode; without root it becomes this user's. `false` for one that is too long.
+/// Copies a file with its owner and mode; without root the copy belongs to this user. `false` if it is too long.
 fn copy(from: &HostPath, name: &Path) -> io::Result<bool> {
     let from = from.file()?;
     let found = from.metadata()?;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn services_bind_other_names_of_the_very_files_and_directories_as_they_are() {
+    fn services_bind_second_names_of_files_and_directories_unchanged() {
         let (person, dir) = (Person::new(), tempfile::tempdir().unwrap());
         let named = dir.path().canonicalize().unwrap();
         let (work, stack) = (person.work(), stack(&person).with_bound_files(&named).unwrap());
@@ -172,8 +172,8 @@ mod tests {
         let conf = source("web", 0);
         assert!(conf.starts_with(&named), "{}", conf.display());
         assert_eq!((source("web", 1), source("web", 2)), (work.join("dir"), source("db", 0)));
-        assert_eq!(stack.model().secrets.len(), 1, "what no service has is not named");
-        // What is written in place is seen on both sides, and what takes the place of the path is not.
+        assert_eq!(stack.model().secrets.len(), 1, "a secret that no service uses is not linked");
+        // Writes to the file are visible on both sides, but not a file that replaces it at its path.
         std::fs::write(work.join("conf"), "changed").unwrap();
         assert_eq!(std::fs::read_to_string(&conf).unwrap(), "changed");
         std::fs::remove_file(work.join("conf")).unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_exchanged_since_it_was_checked_is_not_bound() {
+    fn a_file_that_was_replaced_since_it_was_checked_is_not_bound() {
         let (person, dir) = (Person::new(), tempfile::tempdir().unwrap());
         let stack = stack(&person);
         std::fs::rename(person.work().join("conf"), person.work().join("moved")).unwrap();
@@ -193,7 +193,7 @@ mod tests {
         assert!(matches!(&err, BoundFileError::Failed(Error::MountChanged { .. })), "{err:?}");
     }
 
-    /// A file system in memory is another one than that of temporary files nearly everywhere.
+    /// On most hosts, a file system in memory differs from that of temporary files.
     #[test]
     #[cfg(target_os = "linux")]
     fn on_another_file_system_a_file_is_copied_unless_it_is_written_or_long() {

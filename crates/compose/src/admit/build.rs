@@ -1,4 +1,4 @@
-//! Images that a stack builds, where the person allows it.
+//! Images that a stack builds, if the configuration allows it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::Admission;
 use super::keys::Keys;
 use crate::diagnostics::Violation;
 
-/// Keys that go on as they are.
+/// Keys that are copied unchanged.
 const COPIED: &[&str] =
     &["args", "dockerfile_inline", "no_cache", "platforms", "pull", "target", "shm_size", "network"];
 
@@ -34,7 +34,7 @@ impl Admission<'_> {
         let dockerfile: Option<String> = self.take(&mut keys, "dockerfile");
         build.dockerfile = dockerfile.and_then(|text| {
             let path = Path::new(&context).join(&text);
-            // The usual one of its context need not be there: it may stand in the file itself.
+            // The default Dockerfile need not exist: the file may contain it inline.
             match text == "Dockerfile" && !path.exists() {
                 true => Some(text),
                 false => self.build_path(&keys, "build.dockerfile", &text, &path),

@@ -1,4 +1,4 @@
-//! The keys of a mapping in the long form: each is taken once, and what is left over is refused.
+//! The keys of a mapping in the long form: each is taken once, and the rest is refused.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -6,26 +6,26 @@ use serde_json::{Map, Value};
 use super::Admission;
 use crate::diagnostics::{Location, Violation, is_known, short};
 
-/// Mappings whose keys are names of the file's own, and whose values are texts.
+/// Mappings whose keys are chosen by the file, and whose values are texts.
 const TEXTS: [&str; 7] = ["environment", "labels", "annotations", "sysctls", "args", "additional_contexts", "options"];
 
 /// The keys of one part of a file.
 #[derive(Debug)]
 pub(super) struct Keys<'a> {
     pub(super) location: Location<'a>,
-    /// The key that this mapping stands under, whose rule then holds.
+    /// The key of this mapping, whose rule applies.
     within: Option<&'a str>,
     map: Map<String, Value>,
 }
 
 impl<'a> Keys<'a> {
-    /// Without what says nothing: remarks of the file's own, and unset values.
+    /// Removes keys without meaning: extension fields, and unset values.
     pub(super) fn new(location: Location<'a>, mut map: Map<String, Value>) -> Self {
         clean(&mut map);
         Self { location, within: None, map }
     }
 
-    /// The keys of the file itself. Its parts are cleaned one by one: their names are the file's own.
+    /// The keys of the file itself. Its parts are cleaned one by one, since their names are chosen by the file.
     pub(super) fn within_file(mut map: Map<String, Value>) -> Self {
         map.retain(|key, _| !key.starts_with("x-"));
         Self { location: Location::FILE, within: None, map }
@@ -40,12 +40,12 @@ impl<'a> Keys<'a> {
         self.map.remove(key)
     }
 
-    /// Removes keys that mean nothing here.
+    /// Removes keys that have no meaning here.
     pub(super) fn ignore(&mut self, keys: &[&str]) {
         self.map.retain(|key, _| !keys.contains(&key.as_str()));
     }
 
-    /// The key whose rule holds for one of these.
+    /// The key whose rule applies to one of these.
     pub(super) fn rule<'k>(&'k self, key: &'k str) -> &'k str {
         self.within.unwrap_or(key)
     }
@@ -58,7 +58,7 @@ fn clean(map: &mut Map<String, Value>) {
             Value::Object(texts) if TEXTS.contains(&key.as_str()) => texts.retain(|_, text| !text.is_null()),
             Value::Object(fields) => {
                 if key == "networks" {
-                    // A service is on a network of which nothing more is said.
+                    // The service is on the network without further options.
                     fields.values_mut().filter(|it| it.is_null()).for_each(|it| *it = Value::Object(Map::new()));
                 }
                 clean(fields);
@@ -70,25 +70,25 @@ fn clean(map: &mut Map<String, Value>) {
 }
 
 impl Admission<'_> {
-    /// The value of a key; the default if it is unset or refused.
+    /// Takes the value of a key; the default if it is unset or refused.
     pub(super) fn take<T: DeserializeOwned + Default>(&mut self, keys: &mut Keys<'_>, key: &str) -> T {
         let value = keys.remove(key);
         value.and_then(|value| self.parse(keys, key, value)).unwrap_or_default()
     }
 
-    /// The items of a list, without those that are refused.
+    /// Takes the items of a list, without those that are refused.
     pub(super) fn items<T: DeserializeOwned>(&mut self, keys: &mut Keys<'_>, key: &str) -> Vec<T> {
         let items: Vec<Value> = self.take(keys, key);
         items.into_iter().filter_map(|item| self.parse(keys, key, item)).collect()
     }
 
-    /// The entries of a mapping, without those that are refused.
+    /// Takes the entries of a mapping, without those that are refused.
     pub(super) fn named<T: DeserializeOwned>(&mut self, keys: &mut Keys<'_>, key: &str) -> Vec<(String, T)> {
         let entries: Map<String, Value> = self.take(keys, key);
         entries.into_iter().filter_map(|(name, entry)| Some((name, self.parse(keys, key, entry)?))).collect()
     }
 
-    /// A part of a model with the keys that go on as they are.
+    /// Builds a part of a model from keys that are copied unchanged.
     pub(super) fn copy<T: DeserializeOwned>(&mut self, keys: &mut Keys<'_>, names: &[&str]) -> T {
         let mut copied = Map::new();
         for name in names {
@@ -101,34 +101,34 @@ impl Admission<'_> {
         serde_json::from_value(Value::Object(copied)).expect("each of them was read")
     }
 
-    /// A value of the type that the model has; refused if it is another one.
+    /// Parses a value as the type in the model; refuses it if it has another type.
     pub(super) fn parse<T: DeserializeOwned>(&mut self, keys: &Keys<'_>, key: &str, value: Value) -> Option<T> {
-        let told = excerpt(&value);
+        let shown = excerpt(&value);
         let parsed = serde_json::from_value(value);
         let refused = |err: serde_json::Error| {
-            let violation = Violation::within(keys.rule(key), key, &told);
+            let violation = Violation::within(keys.rule(key), key, &shown);
             self.refuse(keys.location, violation, &format!("is not understood: {}", short(&err.to_string())));
         };
         parsed.map_err(refused).ok()
     }
 
-    /// Refuses what nobody took, unless it asks for nothing.
+    /// Refuses the keys that were not taken, unless their values are empty.
     pub(super) fn refuse_rest(&mut self, keys: Keys<'_>, why: &str) {
         let Keys { location, within, map } = keys;
         for (key, value) in map.iter().filter(|(key, value)| !(is_empty(value) && (within.is_some() || is_known(key))))
         {
-            let told = excerpt(value);
+            let shown = excerpt(value);
             match within {
-                None => self.refuse(location, Violation::new(key, &told), why),
+                None => self.refuse(location, Violation::new(key, &shown), why),
                 Some(rule) => {
-                    self.refuse(location, Violation::within(rule, &format!("{rule}.{key}"), &told), why);
+                    self.refuse(location, Violation::within(rule, &format!("{rule}.{key}"), &shown), why);
                 }
             }
         }
     }
 }
 
-/// Whether nothing is asked for.
+/// Whether a value has no effect.
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -139,7 +139,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A value in a finding: texts of it at most, since it may be long or live.
+/// Returns a value for a message. Only texts are shown, since other values may be long or secret.
 fn excerpt(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

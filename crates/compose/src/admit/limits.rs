@@ -1,4 +1,4 @@
-//! What a service may use: lowered to the ceilings, given where nothing was asked.
+//! The limits of a service: lowered to the maximum, and set to the default if the file has none.
 
 use coracle_runtime::stack_model::{Amounts, Deploy, Device, Resources, Service};
 use coracle_types::ByteSize;
@@ -9,27 +9,27 @@ use super::Admission;
 use super::keys::Keys;
 use crate::diagnostics::{Location, Violation};
 
-/// How many containers of one service there may be.
+/// Maximum number of containers of one service.
 const MAX_REPLICAS: u64 = 5;
 
-/// Keys of `deploy` that only a cluster reads.
+/// Keys of `deploy` that only apply to clusters.
 const OF_CLUSTERS: &[&str] =
     &["mode", "endpoint_mode", "placement", "update_config", "rollback_config", "restart_policy"];
 
-/// What GPUs are used for.
+/// Capabilities of GPUs.
 const OF_GPUS: &[&str] = &["gpu", "nvidia", "compute", "utility", "video", "graphics"];
 
 impl Admission<'_> {
-    /// `mem_limit` and the like and `deploy` say the same in two ways; one of them goes on.
+    /// `mem_limit` and similar keys have the same meaning as those of `deploy`; one of them is passed on.
     pub(super) fn limits(&mut self, keys: &mut Keys<'_>, service: &mut Service) {
         let deploy = self.deploy(keys);
         let Resources { limits, reservations } = deploy.resources;
         let (policy, default) = (self.rules.policy, &self.rules.default_limits);
 
-        // Zero and less mean none to engines.
+        // Zero and negative values mean no limit to engines.
         let memory = self.either::<ByteSize>(keys, "mem_limit", limits.memory).filter(|it| it.0 > 0);
         service.mem_limit = memory.or(default.memory).map(|it| it.min(policy.memory_max));
-        // The same number: no swap is added.
+        // The same number, so that no swap is added.
         service.memswap_limit = service.mem_limit;
 
         let cpus = self.either::<f64>(keys, "cpus", limits.cpus).filter(|it| *it > 0.0);
@@ -51,7 +51,7 @@ impl Admission<'_> {
         service.deploy = self.gpus(keys.location, devices);
     }
 
-    /// A value that may stand in two places, where it has to be the same.
+    /// Reads a value that may be at two places, where it has to be the same.
     fn either<T: DeserializeOwned + PartialEq>(
         &mut self,
         keys: &mut Keys<'_>,
@@ -75,7 +75,7 @@ impl Admission<'_> {
         read
     }
 
-    /// GPUs, and no other device (4.14).
+    /// Accepts GPUs, and no other device.
     fn gpus(&mut self, location: Location<'_>, mut devices: Vec<Device>) -> Option<Deploy> {
         for device in &mut devices {
             if device.capabilities.is_empty() {

@@ -1,4 +1,4 @@
-//! What services see of the host and of volumes: binds, named volumes, tmpfs, files of configs and secrets.
+//! The mounts of services: binds, named volumes, tmpfs, files of configs and secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::keys::Keys;
 use super::resources::as_config;
 use crate::diagnostics::{Location, Violation};
 
-/// Where nothing is mounted, nor below. `/etc` and what lies there is fine: a service has no guest that writes there.
+/// Paths at or below which nothing may be mounted. `/etc` is allowed: a service has no guest that writes there.
 const NOT_BELOW: &[&str] = &["/proc", "/sys", "/dev", "/.coracle"];
 
 /// The mounts of one service so far.
@@ -62,7 +62,7 @@ impl Admission<'_> {
         self.binds.extend(seen.binds.into_iter().map(|bind| (name.to_owned(), bind)));
     }
 
-    /// A path inside that nothing else of the service takes.
+    /// Parses a path in the container that no other mount of the service uses.
     fn target(&mut self, location: Location<'_>, key: &str, text: &str, seen: &mut Seen) -> Option<ContainerPath> {
         let violation = Violation::new(key, text);
         let at = match ContainerPath::parse(text) {
@@ -121,9 +121,9 @@ impl Admission<'_> {
         mount
     }
 
-    /// The short form: a path, and options after a colon.
+    /// Reads the short form: a path, and options after a colon.
     fn tmpfs(&mut self, keys: &mut Keys<'_>, seen: &mut Seen) -> Vec<String> {
-        let mut kept = Vec::new();
+        let mut mounts = Vec::new();
         for one in self.items::<String>(keys, "tmpfs") {
             let (path, options) = one.split_once(':').unwrap_or((&one, ""));
             let Some(at) = self.target(keys.location, "tmpfs", path, seen) else { continue };
@@ -135,12 +135,12 @@ impl Admission<'_> {
             for option in options.split(',').filter(|it| !it.is_empty() && !plain(it)) {
                 self.refuse(keys.location, Violation::new("tmpfs", option), "has an option that is not allowed");
             }
-            kept.push(if options.is_empty() { at.to_string() } else { format!("{at}:{options}") });
+            mounts.push(if options.is_empty() { at.to_string() } else { format!("{at}:{options}") });
         }
-        kept
+        mounts
     }
 
-    /// `configs` and `secrets` of a service, by the parts of the file that they name.
+    /// Reads `configs` and `secrets` of a service, which refer to parts of the file.
     fn stored_files(&mut self, keys: &mut Keys<'_>, seen: &mut Seen, service: &mut Service) {
         for (key, base) in [("configs", "/"), ("secrets", "/run/secrets/")] {
             for mut file in self.items::<FileMount>(keys, key) {
@@ -156,7 +156,7 @@ impl Admission<'_> {
                 let Some(at) = self.target(keys.location, key, &target, seen) else { continue };
                 at.as_str().clone_into(&mut file.target);
                 let is_file = path.is_some();
-                // Its errors are reported once, for the part itself.
+                // The part itself reports its errors.
                 let opened = path.and_then(|path| HostPath::open(&path).ok());
                 let may_be_read =
                     |host: &HostPath| self.rules.policy.host_path_problem("compose", host.real()).is_none();
@@ -171,13 +171,13 @@ impl Admission<'_> {
         }
     }
 
-    /// Where root inside is root outside, a file that root leaves in a bind could be one that makes others root.
-    /// There is no guest in a service to see to it, so root is kept away from such binds.
+    /// If root inside is root outside, a set-uid file that root creates in a bind could give others root on the host.
+    /// A service has no guest that prevents this, so it may not run as root with such a bind.
     ///
-    /// A uid alone would get its groups from the image, root's among them: it is written with a gid.
+    /// A uid alone would get its groups from the image, possibly including root's, so it is written with a gid.
     fn as_a_user(&mut self, location: Location<'_>, binds: &[Mount], service: &mut Service) {
         let user = service.user.clone().unwrap_or_default();
-        let ids: Option<Vec<u32>> = user.split(':').map(|it| it.parse().ok().filter(|it| *it > 0)).collect();
+        let ids: Option<Vec<u32>> = user.split(':').map(|part| part.parse().ok().filter(|id| *id > 0)).collect();
         let writable = binds.iter().find(|it| it.access == Access::ReadWrite).filter(|_| self.rules.root_is_host);
         match (ids.as_deref(), writable) {
             (Some([uid]), Some(_)) => service.user = Some(format!("{uid}:{uid}")),
@@ -196,8 +196,8 @@ impl Admission<'_> {
         }
     }
 
-    /// Protected paths over writable binds. `.git` is covered whole: what is missing in it could be made there, and a
-    /// service does not need it.
+    /// Mounts protected paths over writable binds. `.git` is protected as a whole: a missing file in it could be
+    /// created, and a service does not need it.
     fn covered(&mut self, location: Location<'_>, seen: &mut Seen) -> Vec<stack_model::Mount> {
         let Seen { targets, binds } = seen;
         let protected = self.protected();
@@ -220,7 +220,7 @@ impl Admission<'_> {
         written
     }
 
-    /// Mounts directories that services bind over themselves where another service could exchange them: a service has no
+    /// Mounts directories that services bind over themselves where another service could replace them: a service has no
     /// guest that waits until its mounts were compared, and one may start while another runs.
     pub(super) fn hold_in_place(&mut self, services: &mut BTreeMap<String, Service>) {
         let bound: Vec<PathBuf> = self.binds.iter().map(|(_, bind)| bind.host.real().to_owned()).collect();
@@ -234,7 +234,7 @@ impl Admission<'_> {
                 hold_in_place(bind, &targets, directories(), &mut over);
             }
             service.volumes.extend(over.iter().map(bind_of));
-            // An engine may mount in this order: what lies above comes first.
+            // Parents come first, since an engine may mount in this order.
             service.volumes.sort_by_key(|mount| mount.target.matches('/').count());
             held.extend(over.into_iter().map(|mount| (name.clone(), mount)));
         }
@@ -246,7 +246,7 @@ impl Admission<'_> {
         self.rules.protected.iter().map(whole).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// An absolute path of the host that the model names.
+    /// Opens an absolute path of the host in the model.
     pub(super) fn host_file(&mut self, location: Location<'_>, violation: Violation<'_>) -> Option<HostPath> {
         let path = Path::new(violation.value);
         if !path.is_absolute() {
@@ -257,7 +257,7 @@ impl Admission<'_> {
     }
 }
 
-/// Never made on the host, and apart from its mounts.
+/// The source is never created on the host, and the bind is private.
 fn bind_of(mount: &Mount) -> stack_model::Mount {
     stack_model::Mount {
         kind: MountKind::Bind,

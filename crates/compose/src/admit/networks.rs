@@ -1,4 +1,4 @@
-//! Networks of a file, and how its services are on them.
+//! The networks of a file and of its services.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ impl Admission<'_> {
         }
         keys.ignore(&["attachable", "enable_ipv4"]);
         self.default_driver(&mut keys, "bridge");
-        // Addresses are the engine's to choose: two stacks of one file could not run side by side with addresses of its
-        // own, and a range of the file could cover one that the host has to reach.
+        // The engine chooses addresses: with fixed ones two stacks of one file could not run concurrently, and a range
+        // could hide one that the host has to reach.
         let mut ipam: Map<String, Value> = self.take(&mut keys, "ipam");
         ipam.retain(|key, value| !(is_empty(value) || key == "driver" && value == "default"));
         if !ipam.is_empty() {
@@ -37,7 +37,7 @@ impl Admission<'_> {
         Network { external, name: None, internal, labels }
     }
 
-    /// A driver that every engine has.
+    /// Accepts only a driver that every engine has.
     pub(super) fn default_driver(&mut self, keys: &mut Keys<'_>, usual: &str) {
         let driver: Option<String> = self.take(keys, "driver");
         if let Some(odd) = driver.filter(|it| it != usual) {
@@ -45,13 +45,14 @@ impl Admission<'_> {
         }
     }
 
-    /// `network_mode` and `networks` of a service.
+    /// Reads `network_mode` and `networks` of a service.
     pub(super) fn attached(&mut self, keys: &mut Keys<'_>, service: &mut Service) {
         let mode: String = self.take(keys, "network_mode");
         let listed: Vec<(String, Map<String, Value>)> = self.named(keys, "networks");
         let container_name: Option<String> = self.take(keys, "container_name");
         match mode.as_str() {
-            // The engine's own bridge has containers of others on it, so a service that asks for it is on the stack's.
+            // The engine's own bridge is shared with other containers, so the service is on the stack's network
+            // instead.
             "" | "bridge" => {}
             mode => {
                 if mode != "none" && !mode.strip_prefix("service:").is_some_and(|it| self.has_service(it)) {
@@ -79,7 +80,7 @@ impl Admission<'_> {
             networks.insert("default".to_owned(), Attachment::default());
         }
         for Attachment { aliases } in networks.values_mut() {
-            // Its container has another name than the file gave it, which still leads to it.
+            // The container is renamed, so the name in the file becomes an alias.
             aliases.extend(container_name.clone());
             for alias in aliases.iter().filter(|it| !is_host_name(it)) {
                 self.refuse(keys.location, Violation::within("networks", "aliases", alias), "is no host name");
@@ -88,7 +89,7 @@ impl Admission<'_> {
         service.networks = networks;
     }
 
-    /// As `add_hosts` (4.13): lines of `name=address`.
+    /// Reads lines `name=address`, as `add_hosts` does.
     pub(super) fn extra_hosts(&mut self, keys: &mut Keys<'_>) -> Vec<String> {
         let mut out = Vec::new();
         for line in self.items::<String>(keys, "extra_hosts") {

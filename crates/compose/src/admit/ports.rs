@@ -1,4 +1,4 @@
-//! Published ports: on the loopback, and on a host port that is free.
+//! Published ports: on loopback, and on a free host port.
 
 use coracle_runtime::stack_model::Port;
 use serde_json::{Map, Value};
@@ -8,8 +8,8 @@ use super::{Admission, ReassignedPort};
 use crate::diagnostics::Violation;
 
 impl Admission<'_> {
-    /// Addresses of the file do not matter: there is one, and the person chooses it. A host port that is left out is
-    /// chosen by the engine when the container starts, so that no process can take it in between.
+    /// Addresses in the file are ignored: the configuration sets the only one. A missing host port is chosen by the
+    /// engine when the container starts, so that no process can take it in between.
     pub(super) fn ports(&mut self, service: &str, keys: &mut Keys<'_>, scale: Option<u64>) -> Vec<Port> {
         let mut ports = Vec::new();
         for mut entry in self.items::<Map<String, Value>>(keys, "ports") {
@@ -22,24 +22,29 @@ impl Admission<'_> {
                 continue;
             }
             port.host_ip = Some(self.rules.policy.ports_bind);
-            // A range is a wish for any port of it.
+            // Of a range, any port may be chosen.
             let published = published.unwrap_or_default();
             let first = published.split('-').next().unwrap_or_default();
             if !["", "0"].contains(&first) {
-                let Ok(asked) = first.parse::<u16>() else {
+                let Ok(wanted) = first.parse::<u16>() else {
                     let violation = Violation::within("ports", "ports.published", &published);
                     self.refuse(keys.location, violation, "is no port");
                     continue;
                 };
                 let rules = self.rules;
                 let is_single = !published.contains('-') && scale.is_none();
-                let fixed = is_single && !rules.namespace && asked >= rules.policy.port_min;
-                let claim = (asked, port.protocol.to_string());
-                if fixed && (rules.is_free)(asked, port.protocol) && self.claimed.insert(claim) {
-                    port.published = Some(asked);
+                let fixed = is_single && !rules.namespace && wanted >= rules.policy.port_min;
+                let claim = (wanted, port.protocol.to_string());
+                if fixed && (rules.is_free)(wanted, port.protocol) && self.claimed.insert(claim) {
+                    port.published = Some(wanted);
                 } else {
                     let (container, protocol) = (port.target, port.protocol);
-                    self.moved.push(ReassignedPort { service: service.to_owned(), container, protocol, asked });
+                    self.moved.push(ReassignedPort {
+                        service: service.to_owned(),
+                        container,
+                        protocol,
+                        requested: wanted,
+                    });
                 }
             }
             ports.push(port);

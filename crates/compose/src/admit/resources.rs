@@ -25,10 +25,11 @@ impl Admission<'_> {
         Volume { external, name: None, labels }
     }
 
-    /// One of `file`, `content` and `environment`; a variable's value is written out, since nothing is filled in later.
+    /// Reads one of `file`, `content` and `environment`. The value of a variable is written into the model, which has
+    /// no variables.
     pub(super) fn stored(&mut self, kind: &'static str, name: &str, file: Map<String, Value>) -> Option<StoredFile> {
         let rule = if kind == "config" { "configs" } else { "secrets" };
-        // An empty text is one, too.
+        // An empty text is valid.
         let content = file.get("content").and_then(Value::as_str).map(str::to_owned);
         let mut keys = Keys::within(Location::part(kind, name), rule, file);
         keys.ignore(&["name", "labels", "content"]);
@@ -58,13 +59,13 @@ impl Admission<'_> {
     }
 }
 
-/// A secret's name among configs: Compose takes secrets as texts only from its own environment, which holds nothing of a
-/// call.
+/// The name of the config that replaces a secret: Compose takes secrets as texts only from its own environment, which
+/// contains nothing of a call.
 pub(super) fn as_config(secret: &str) -> String {
     format!("{SECRET}{secret}")
 }
 
-/// The secret that a config stands for.
+/// The secret that a config replaces.
 pub(super) fn secret_of_config(config: &str) -> Option<&str> {
     config.strip_prefix(SECRET)
 }

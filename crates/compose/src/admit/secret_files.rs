@@ -1,5 +1,5 @@
-//! Texts of secrets, as files in memory of this host that services see read-only. Compose would copy such a text into the
-//! writable layer of each service, from where it gets into images, and engines keep it on a disk.
+//! Secrets given as texts: files in memory on the host that services mount read-only. Compose would copy such a text
+//! into the writable layer of each service, from where it gets into images, and engines store it on disk.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions};
@@ -12,20 +12,21 @@ use coracle_runtime::stack_model::{FileMount, StackModel, StoredFile};
 use super::AdmittedStack;
 use super::resources::secret_of_config;
 
-/// Who may read such a file in a service, unless its file says otherwise. On the host the directory above is closed.
+/// The default mode of such a file in a service. On the host, the directory above is private.
 const READABLE: u32 = 0o444;
 
 impl AdmittedStack {
-    /// Whether a secret of it is a text.
+    /// Whether one of its secrets is a text.
     #[must_use]
     pub fn has_secret_texts(&self) -> bool {
         self.model.configs.keys().any(|name| secret_of_config(name).is_some())
     }
 
-    /// Writes the texts of secrets into an empty directory of this process alone, and has the services see these files.
+    /// Writes the texts of secrets into an empty directory of this process alone, and mounts these files in the
+    /// services.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn with_secret_files(mut self, dir: &Path) -> io::Result<Self> {
         let StackModel { services, configs, secrets, .. } = &mut self.model;
         let mut texts = BTreeMap::new();
@@ -43,7 +44,7 @@ impl AdmittedStack {
                     service.configs.push(mount);
                     continue;
                 };
-                // One for each service: it says who may read it there.
+                // One file per service, since each service sets owner and mode.
                 let name = format!("text{written}");
                 written += 1;
                 let path = dir.join(&name);
@@ -62,7 +63,7 @@ fn write(path: &Path, content: &str, mount: &FileMount) -> io::Result<()> {
     file.write_all(content.as_bytes())?;
     let number = |text: &Option<String>| text.as_ref()?.parse().ok();
     let (uid, gid) = (number(&mount.uid), number(&mount.gid));
-    // Without root the file stays the user's, and the service may run as any account that has to read it.
+    // Without root the file belongs to the user, and has to be readable for any account of the service.
     let given = (uid, gid) == (None, None) || fchown(&file, uid, gid).is_ok();
     let mode = mount.mode.filter(|_| given).unwrap_or(READABLE);
     file.set_permissions(Permissions::from_mode(mode & 0o777))

@@ -1,4 +1,4 @@
-//! A service, key by key.
+//! Checks a service key by key.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::{Admission, StackImage, is_host_name};
 use crate::diagnostics::{Location, Violation};
 
-/// Keys that go on as they are.
+/// Keys that are copied unchanged.
 const COPIED: &[&str] = &[
     "command",
     "entrypoint",
@@ -31,19 +31,19 @@ const COPIED: &[&str] = &[
     "healthcheck",
 ];
 
-/// Keys that mean nothing here, or that others decide: what is restarted, pulled, shown, and known outside the stack.
-/// `profiles` has done its work when the long form is there.
+/// Keys that are ignored: they concern restarts, pulls, display, and access from outside the stack.
+/// `profiles` was evaluated for the long form.
 const DROPPED: &[&str] =
     &["attach", "develop", "mem_reservation", "memswap_limit", "profiles", "pull_policy", "restart"];
 
-/// What a container gets that is root in its own bounds (4.17), and a port below 1024.
+/// The default capabilities: those of a container with root inside, and binding ports below 1024.
 const CAPABILITIES: &[&str] =
     &["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID"];
 
-/// What a service may ask for besides.
+/// Capabilities that a service may add.
 const MORE_CAPABILITIES: &[&str] = &["IPC_LOCK", "SYS_NICE"];
 
-/// Limits that reach the host: its programs take core dumps, and realtime priority goes past the limit of processors.
+/// Limits that affect the host: its programs read core dumps, and realtime priority exceeds the CPU limit.
 const REACHES_HOST: [&str; 3] = ["core", "nice", "rtprio"];
 
 impl Admission<'_> {
@@ -73,7 +73,7 @@ impl Admission<'_> {
         service
     }
 
-    /// A service that is built has no other name than Compose's: its tag could be that of an image of the person's.
+    /// A built image gets only Compose's name: a tag in the file could replace an image of the user.
     fn image(&mut self, name: &str, keys: &mut Keys<'_>, service: &mut Service) {
         let text: String = self.take(keys, "image");
         if let Some(build) = keys.remove("build") {
@@ -159,7 +159,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Every service has the same few, less what it gives up itself.
+    /// Returns the default capabilities, without those that the service drops.
     fn capabilities(&mut self, keys: &mut Keys<'_>) -> Vec<String> {
         let mut listed = |key: &str| -> Vec<String> {
             let listed: Vec<String> = self.take(keys, key);
@@ -170,12 +170,13 @@ impl Admission<'_> {
             let why = "is not among the capabilities that a service may have";
             self.refuse(keys.location, Violation::new("cap_add", one), why);
         }
-        let given_up = |it: &str| dropped.iter().any(|gone| gone == "ALL" || gone == it);
-        let mut kept: Vec<String> = CAPABILITIES.iter().filter(|it| !given_up(it)).map(|it| (*it).to_owned()).collect();
-        kept.extend(added);
-        kept.sort_unstable();
-        kept.dedup();
-        kept
+        let is_dropped = |it: &str| dropped.iter().any(|gone| gone == "ALL" || gone == it);
+        let mut capabilities: Vec<String> =
+            CAPABILITIES.iter().filter(|it| !is_dropped(it)).map(|it| (*it).to_owned()).collect();
+        capabilities.extend(added);
+        capabilities.sort_unstable();
+        capabilities.dedup();
+        capabilities
     }
 
     fn logging(&mut self, keys: &mut Keys<'_>) -> Logging {

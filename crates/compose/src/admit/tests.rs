@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{AdmittedStack, LabelledPart};
 use crate::fixtures::{Person, all};
 
-/// A model of one service `app`, as Compose normalises it.
+/// The long form of a file with one service `app`.
 fn model(app: Value) -> Value {
     let mut service = json!({ "command": null, "entrypoint": null, "image": "x", "networks": { "default": null } });
     let Value::Object(app) = app else { panic!("a service is a mapping") };
@@ -31,7 +31,10 @@ fn app(person: &Person, more: Value) -> Value {
 }
 
 fn rules(person: &Person, model: &Value) -> Vec<&'static str> {
-    person.admit(model).err().map_or_else(Vec::new, |it| it.problems.iter().map(|it| it.rule).collect())
+    person
+        .admit(model)
+        .err()
+        .map_or_else(Vec::new, |refusal| refusal.problems.iter().map(|problem| problem.rule).collect())
 }
 
 fn broken(more: Value) -> Vec<&'static str> {
@@ -39,7 +42,7 @@ fn broken(more: Value) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_service_that_asks_for_nothing_gets_what_every_service_gets() {
+fn an_empty_service_gets_the_defaults_of_every_service() {
     assert_eq!(
         app(&Person::new(), json!({})),
         json!({
@@ -59,7 +62,7 @@ fn a_service_that_asks_for_nothing_gets_what_every_service_gets() {
 }
 
 #[test]
-fn limits_are_lowered_to_the_ceilings_and_the_lower_ones_kept() {
+fn limits_are_lowered_to_the_maximum_and_lower_ones_stay() {
     let mut person = Person::new();
     person.policy.cpus_max = Some(2.0);
     let high = json!({ "mem_limit": "1099511627776", "cpus": 64, "pids_limit": 100_000, "shm_size": "1099511627776", "scale": 50 });
@@ -83,7 +86,7 @@ fn limits_are_lowered_to_the_ceilings_and_the_lower_ones_kept() {
 }
 
 #[test]
-fn ports_are_on_the_loopback_and_taken_ones_move() {
+fn ports_are_on_loopback_and_taken_ones_are_replaced() {
     let port = |target: u16, published: &str| json!({ "mode": "ingress", "host_ip": "0.0.0.0", "target": target, "published": published, "protocol": "tcp" });
     let open = json!({ "mode": "ingress", "target": 53, "protocol": "udp" });
     let ports = json!([port(1, "8080"), port(2, "8081"), port(3, "80"), port(4, "8080"), port(5, "9000-9010"), open]);
@@ -93,7 +96,7 @@ fn ports_are_on_the_loopback_and_taken_ones_move() {
     assert!(made.iter().all(|it| it["host_ip"] == "127.0.0.1"), "{made:?}");
     let published: Vec<_> = made.iter().map(|it| it["published"].as_u64()).collect();
     assert_eq!(published, [Some(8080), None, None, None, None, None]);
-    let moved: Vec<_> = stack.moved_ports().iter().map(|it| (it.container, it.asked)).collect();
+    let moved: Vec<_> = stack.moved_ports().iter().map(|it| (it.container, it.requested)).collect();
     assert_eq!(moved, [(2, 8081), (3, 80), (4, 8080), (5, 9000)]);
     assert_eq!(stack.moved_ports()[0].protocol, Protocol::Tcp);
     person.namespaced = true;
@@ -109,7 +112,7 @@ fn ports_are_on_the_loopback_and_taken_ones_move() {
 }
 
 #[test]
-fn names_of_the_file_do_not_leave_the_stack_and_still_lead_to_services() {
+fn container_names_become_aliases_within_the_stack() {
     let person = Person::new();
     let mut model =
         model(json!({ "container_name": "my-db", "networks": { "front": { "aliases": ["a"], "priority": 3 } } }));
@@ -143,7 +146,7 @@ fn the_default_network_is_the_one_with_services_on_it() {
 }
 
 #[test]
-fn binds_stay_beneath_the_roots_apart_from_the_host_and_without_root() {
+fn binds_stay_below_the_roots_and_need_a_user_without_root() {
     let mut person = Person::new();
     let work = person.work();
     std::fs::create_dir_all(work.join(".git/hooks")).unwrap();
@@ -188,7 +191,7 @@ fn binds_stay_beneath_the_roots_apart_from_the_host_and_without_root() {
 }
 
 #[test]
-fn a_directory_that_a_service_binds_is_a_mount_point_in_each_service_that_could_exchange_it() {
+fn a_bound_directory_is_a_mount_point_in_each_service_that_could_replace_it() {
     let person = Person { bound_by_others: Vec::new(), ..Person::new() };
     let work = person.work();
     std::fs::create_dir_all(work.join("a/b")).unwrap();
@@ -204,7 +207,7 @@ fn a_directory_that_a_service_binds_is_a_mount_point_in_each_service_that_could_
         let volumes = stack.model().services[service].volumes.iter();
         volumes.map(|it| it.target.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(targets("writer"), ["/w", "/w/other", "/w/a", "/w/a/b"], "one above the other, and none twice");
+    assert_eq!(targets("writer"), ["/w", "/w/other", "/w/a", "/w/a/b"], "parents first, and none twice");
     assert_eq!((targets("reader"), targets("victim")), (vec!["/w".to_owned()], vec!["/b".to_owned()]));
     let held = stack.binds().iter().filter(|(service, _)| service == "writer").count();
     assert_eq!(held, 3, "they are recorded and compared like other binds");
@@ -215,7 +218,7 @@ fn broken_for(person: &Person, more: Value) -> Vec<&'static str> {
 }
 
 #[test]
-fn nothing_is_mounted_twice_or_where_the_kernel_is() {
+fn no_path_is_mounted_twice_or_over_the_kernels_directories() {
     let tmpfs = |target: &str| json!({ "type": "tmpfs", "target": target });
     for target in ["/", "/proc", "/proc/sys", "/sys/fs", "/dev", "/.coracle/x", "relative", "/a/../proc", "", "/a\nb"] {
         assert_eq!(broken(json!({ "volumes": [tmpfs(target)] })), ["compose.volumes"], "{target}");
@@ -237,7 +240,7 @@ fn a_protected_path_is_not_hidden_by_another_mount() {
 }
 
 #[test]
-fn capabilities_are_few_and_those_given_up_stay_given_up() {
+fn capabilities_are_few_and_dropped_ones_stay_dropped() {
     let caps = |more: Value| app(&Person::new(), more)["cap_add"].as_array().map_or(0, Vec::len);
     assert_eq!(caps(json!({ "cap_add": ["IPC_LOCK", "CAP_SYS_NICE", "chown"] })), 10);
     assert_eq!(caps(json!({ "cap_drop": ["ALL"] })), 0);
@@ -249,7 +252,7 @@ fn capabilities_are_few_and_those_given_up_stay_given_up() {
 }
 
 #[test]
-fn texts_of_variables_come_from_the_call_alone() {
+fn variables_come_from_the_call_only() {
     let mut person = Person::new();
     person.env.insert("KEY".into(), "va$lue".into());
     let mut model = model(json!({
@@ -270,7 +273,11 @@ fn texts_of_variables_come_from_the_call_alone() {
             { "source": "secret.s", "target": "/run/secrets/other", "mode": 256 },
         ])
     );
-    assert_eq!(made["services"]["app"]["environment"], json!({ "A": "1" }), "a name alone is never filled in");
+    assert_eq!(
+        made["services"]["app"]["environment"],
+        json!({ "A": "1" }),
+        "a name without a value is never filled in"
+    );
     person.env.clear();
     assert_eq!(rules(&person, &model), ["compose.secrets"]);
     person.env.insert("KEY".into(), "x".into());
@@ -279,7 +286,7 @@ fn texts_of_variables_come_from_the_call_alone() {
 }
 
 #[test]
-fn what_the_policy_does_not_grant_names_its_setting() {
+fn a_missing_grant_is_reported_with_its_setting() {
     let setting = |change: fn(&mut Person), more: Value| {
         let mut person = Person::new();
         change(&mut person);
@@ -308,7 +315,7 @@ fn what_the_policy_does_not_grant_names_its_setting() {
 }
 
 #[test]
-fn a_built_image_takes_no_name() {
+fn a_built_image_gets_no_name_of_the_file() {
     let person = Person { allow_build: true, ..Person::new() };
     std::fs::write(person.work().join("Dockerfile"), "FROM x").unwrap();
     let build =
@@ -316,7 +323,7 @@ fn a_built_image_takes_no_name() {
     let stack = admitted(&person, &model(build));
     assert!(stack.builds() && stack.images().is_empty());
     let contexts: Vec<_> = stack.build_contexts().iter().map(|it| it.real().to_owned()).collect();
-    assert_eq!(contexts, [person.work()], "what is read later is looked at again");
+    assert_eq!(contexts, [person.work()], "directories that are read later are checked again");
     let made = &written(&stack)["services"]["app"];
     assert_eq!((made.get("image"), made.get("pull_policy")), (None, None));
     assert_eq!(
@@ -326,22 +333,22 @@ fn a_built_image_takes_no_name() {
 }
 
 #[test]
-fn gpus_are_given_and_no_other_device() {
+fn gpus_are_passed_and_no_other_device() {
     let mut person = Person::new();
     person.policy.allow_gpu = true;
     let device = json!({ "driver": "nvidia", "count": -1, "capabilities": ["gpu"] });
     let stack =
         admitted(&person, &model(json!({ "deploy": { "resources": { "reservations": { "devices": [device] } } } })));
     assert!(stack.wants_gpu());
-    let kept = &written(&stack)["services"]["app"]["deploy"]["resources"]["reservations"]["devices"][0];
-    assert_eq!(kept, &json!({ "driver": "nvidia", "count": -1, "capabilities": ["gpu"] }));
+    let device = &written(&stack)["services"]["app"]["deploy"]["resources"]["reservations"]["devices"][0];
+    assert_eq!(device, &json!({ "driver": "nvidia", "count": -1, "capabilities": ["gpu"] }));
     for device in [json!({ "driver": "cdi", "capabilities": ["gpu"] }), json!({ "capabilities": ["tpu"] })] {
         assert_eq!(broken_for(&person, json!({ "gpus": [device] })), ["compose.devices"], "{device}");
     }
 }
 
 #[test]
-fn what_is_no_mapping_where_one_is_due_is_refused() {
+fn a_value_that_has_to_be_a_mapping_is_refused_otherwise() {
     let person = Person::new();
     for (part, rule) in [
         ("services", "compose.services"),
@@ -380,12 +387,12 @@ fn what_is_no_mapping_where_one_is_due_is_refused() {
 }
 
 #[test]
-fn all_findings_are_told_with_service_and_key() {
+fn all_violations_are_reported_with_service_and_key() {
     let refused =
         Person::new().admit(&model(json!({ "privileged": true, "pid": "host", "new_thing": 1 }))).unwrap_err();
-    let told: Vec<_> = refused.problems.iter().map(|it| (it.rule, it.message.as_str())).collect();
+    let messages: Vec<_> = refused.problems.iter().map(|it| (it.rule, it.message.as_str())).collect();
     assert_eq!(
-        told,
+        messages,
         [
             ("compose.key", "service `app`: `new_thing` is not allowed in a stack"),
             ("compose.pid", "service `app`: `pid` is not allowed in a stack"),
@@ -395,7 +402,7 @@ fn all_findings_are_told_with_service_and_key() {
 }
 
 #[test]
-fn our_labels_are_on_everything_that_the_stack_makes() {
+fn everything_that_the_stack_creates_has_our_labels() {
     let person = Person { ours: ["team".to_owned()].into(), ..Person::new() };
     let mut model = model(json!({ "labels": { "a": "b", "x": "theirs" } }));
     model["networks"]["ext"] = json!({ "external": true, "name": "team" });
@@ -409,7 +416,7 @@ fn our_labels_are_on_everything_that_the_stack_makes() {
 }
 
 #[test]
-fn no_limit_of_a_service_reaches_the_host() {
+fn no_limit_of_a_service_affects_the_host() {
     for limit in [
         json!({ "core": -1 }),
         json!({ "core": { "soft": 0, "hard": 1 } }),

@@ -1,9 +1,9 @@
-//! A command line in one text, split into words as Compose splits it.
+//! Splits a command line into arguments as Compose does.
 
 use super::ModelError;
 
-/// Quotes and backslashes keep blanks together. Operators of a shell are refused: there is no shell, and Compose would
-/// drop what stands behind them.
+/// Quotes and backslashes preserve blanks. Operators of a shell are refused: there is no shell, and Compose would
+/// drop the text behind them.
 pub(super) fn split(line: &str) -> Result<Vec<String>, ModelError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -40,14 +40,14 @@ mod tests {
     use super::split;
 
     #[test]
-    fn words_are_kept_together_by_quotes() {
+    fn quotes_preserve_blanks() {
         let words = split(r#"echo a\ b "c \"d\" \n"  'e\f' g"h"i "" # x$"#).unwrap();
         assert_eq!(words, ["echo", "a b", "c \"d\" n", r"e\f", "ghi", "", "#", "x$"]);
         assert_eq!(split("  ").unwrap(), Vec::<String>::new());
     }
 
     #[test]
-    fn what_only_a_shell_does_is_refused() {
+    fn syntax_of_a_shell_is_refused() {
         for line in ["a && b", "a; b", "a > b", "a | b", "a `b`", "a (b)", "a 'b", "a \"b", "a \\"] {
             assert!(split(line).is_err(), "{line}");
         }

@@ -1,8 +1,8 @@
-//! What a service waits for: said, or following from its links and its network.
+//! The dependencies of a service: explicit ones, and those from its links and its network.
 
 use serde_json::{Map, Value, json};
 
-/// A list of names, or names with conditions.
+/// Expands a list of names to names with conditions.
 pub(super) fn write_out(value: Value) -> Value {
     let usual = || json!({ "condition": "service_started", "required": true });
     match value {
@@ -24,7 +24,7 @@ pub(super) fn write_out(value: Value) -> Value {
     }
 }
 
-/// Services whose names or namespaces this one uses have to be there before it.
+/// Adds the services whose names or namespaces this one uses.
 pub(super) fn add_implied(service: &mut Map<String, Value>) {
     let links = service.get("links").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let mut implied: Vec<String> = links.map(|it| it.split(':').next().unwrap_or_default().to_owned()).collect();
@@ -43,7 +43,7 @@ pub(super) fn add_implied(service: &mut Map<String, Value>) {
     }
 }
 
-/// The names of services that wait for each other, if there are any.
+/// Returns the names of services that depend on each other, if there are any.
 pub(super) fn circle(services: &Map<String, Value>) -> Option<Vec<String>> {
     let mut left: Vec<&String> = services.keys().collect();
     loop {

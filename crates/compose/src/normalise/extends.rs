@@ -35,7 +35,8 @@ fn resolved<'a>(name: &'a str, services: &'a Map<String, Value>, path: &mut Vec<
     Ok(service)
 }
 
-/// `over` wins. Mappings are merged, and lists are joined: of mounts and ports only one remains at each target.
+/// Merges two values, of which `over` overrides. Mappings are merged, and lists joined: of mounts and ports one
+/// remains per target.
 fn merged(key: &str, base: Value, over: Value) -> Value {
     match (base, over) {
         (base, Value::Null) => base,
@@ -79,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extending_service_wins() {
+    fn the_extending_service_overrides() {
         let mount = |source: &str, target: &str| json!({ "source": source, "target": target });
         let services = json!({
             "a": { "command": ["x", "y"], "environment": { "A": "1", "B": "2" }, "volumes": [mount("o", "/o"), mount("p", "/p")] },
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_other_files_and_missing_services_are_told() {
+    fn circles_other_files_and_missing_services_are_reported() {
         for extends in [json!({ "a": { "extends": "a" } }), json!({ "a": { "extends": "b" }, "b": { "extends": "a" } })]
         {
             assert!(resolved(&extends).unwrap_err().contains("extends itself"));

@@ -1,10 +1,10 @@
-//! The file around the services: its networks, volumes, configs and secrets, under the names that the engine gives them.
+//! Networks, volumes, configs and secrets of a file, under the engine's names.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// The parts of a file, and the entries of a service that name them.
+/// The parts of a file, which are also the keys of a service that refer to them.
 const PARTS: [&str; 4] = ["networks", "volumes", "configs", "secrets"];
 
 pub(super) fn assemble(mut file: Map<String, Value>, services: Map<String, Value>, project: &str) -> Value {
@@ -34,7 +34,7 @@ pub(super) fn assemble(mut file: Map<String, Value>, services: Map<String, Value
     Value::Object(file)
 }
 
-/// Names of that part which a service uses.
+/// Lists the names of that part which a service uses.
 fn used<'a>(services: &'a Map<String, Value>, part: &str) -> BTreeSet<&'a str> {
     let mut names = BTreeSet::new();
     for service in services.values() {
@@ -47,7 +47,7 @@ fn used<'a>(services: &'a Map<String, Value>, part: &str) -> BTreeSet<&'a str> {
     names
 }
 
-/// The engine's name of an entry, and its labels as a mapping. An external one has the name that it is given.
+/// Sets the engine's name of an entry, and its labels as a mapping. An external one has its given name.
 fn complete(name: &str, entry: Value, project: &str) -> Value {
     let mut entry = match entry {
         Value::Null => Map::new(),

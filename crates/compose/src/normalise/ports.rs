@@ -1,10 +1,10 @@
-//! Published ports: `HOST:PORT/PROTOCOL` and ranges of it, one entry for each port.
+//! Expands published ports: `HOST:PORT/PROTOCOL` and ranges, with one entry per port.
 
 use serde_json::{Map, Value, json};
 
 use super::{ModelError, values};
 
-/// Ports of one range, at most.
+/// Maximum size of a range.
 const MAX_RANGE: u32 = 1000;
 
 pub(super) fn write_out(value: Value) -> Result<Value, ModelError> {
@@ -35,7 +35,7 @@ fn long(mut entry: Map<String, Value>) -> Value {
     Value::Object(entry)
 }
 
-/// `[[ADDRESS:]HOST:]PORT[/PROTOCOL]`; an address of version 6 stands in brackets.
+/// Parses `[[ADDRESS:]HOST:]PORT[/PROTOCOL]`; an IPv6 address is in brackets.
 fn short(text: &str) -> Option<Vec<Value>> {
     let (rest, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let (rest, targets) = rest.rsplit_once(':').map_or((None, rest), |(rest, it)| (Some(rest), it));
@@ -60,7 +60,7 @@ fn short(text: &str) -> Option<Vec<Value>> {
             entry["host_ip"] = address.into();
         }
         if let Some((from, to)) = hosts {
-            // One port of a range is a wish for any of it.
+            // Of a host range, any port may be chosen.
             let host = if pairwise { (from + offset).to_string() } else { format!("{from}-{to}") };
             entry["published"] = host.into();
         }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn short_forms_are_written_out() {
+    fn short_forms_are_expanded() {
         for (text, expected) in [
             ("80", "||80/tcp"),
             ("8080:80/udp", "|8080|80/udp"),

@@ -1,4 +1,4 @@
-//! Ceilings of a service: `ulimits`, and those of `deploy`.
+//! Limits of a service: `ulimits`, and those of `deploy`.
 
 use serde_json::{Map, Value, json};
 
@@ -45,7 +45,7 @@ fn amounts(amounts: Map<String, Value>) -> Result<Map<String, Value>, ModelError
     written.collect()
 }
 
-/// `all`, or a list of devices. All of them count -1.
+/// Expands `all`, or a list of devices. The count -1 means all.
 pub(super) fn devices(value: Value) -> Value {
     match value {
         Value::String(all) if all == "all" => json!([{ "count": -1 }]),

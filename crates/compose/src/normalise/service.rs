@@ -1,4 +1,4 @@
-//! One service with every short form written out.
+//! Expands the short forms of one service.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Context, ModelError, argv, depends_on, health_check, ports, resources, values, volumes};
 
-/// The long form of each value that the file has. Unset ones are added by [`complete`], when the services it extends are
+/// Returns the long form of each value in the file. [`complete`] adds defaults when the extended services are
 /// known.
 pub(super) fn write_out(service: Map<String, Value>, context: &Context<'_>) -> Result<Map<String, Value>, ModelError> {
     let mut out = Map::new();
@@ -52,7 +52,7 @@ fn long(key: &str, value: Value, context: &Context<'_>) -> Result<Value, ModelEr
     })
 }
 
-/// What a service has although its file does not say so.
+/// Adds the defaults of a service.
 pub(super) fn complete(service: &mut Map<String, Value>) -> Result<(), ModelError> {
     for key in ["command", "entrypoint"] {
         service.entry(key).or_insert(Value::Null);
@@ -74,7 +74,7 @@ pub(super) fn complete(service: &mut Map<String, Value>) -> Result<(), ModelErro
         build.entry("dockerfile").or_insert_with(|| "Dockerfile".into());
     }
     depends_on::add_implied(service);
-    // All that is left of a list of profiles is that it was empty.
+    // Only an empty list of profiles remains here.
     service.remove("profiles");
     Ok(())
 }
@@ -96,7 +96,7 @@ fn networks(value: Value) -> Value {
     }
 }
 
-/// Names, or entries. A secret without a target lies at its usual place; modes are octal in texts.
+/// Expands names to entries. A secret without a target has its usual path; modes in texts are octal.
 fn stored_files(value: Value, usual: Option<&str>) -> Value {
     let Value::Array(items) = value else { return value };
     let one = |item: Value| {
@@ -120,7 +120,7 @@ fn stored_files(value: Value, usual: Option<&str>) -> Value {
     items.into_iter().map(one).collect()
 }
 
-/// `NAME=ADDRESS` lines, sorted.
+/// Returns `NAME=ADDRESS` lines, sorted.
 fn extra_hosts(value: Value) -> Value {
     let mut lines: Vec<String> = match &value {
         Value::Object(hosts) => {
@@ -146,7 +146,7 @@ fn extra_hosts(value: Value) -> Value {
     lines.into()
 }
 
-/// `SOURCE:TARGET:PERMISSIONS`.
+/// Parses `SOURCE:TARGET:PERMISSIONS`.
 fn devices(value: Value) -> Value {
     let Value::Array(items) = value else { return value };
     let one = |item: Value| {
@@ -167,7 +167,7 @@ fn build(value: Value, dir: &Path) -> Result<Value, ModelError> {
     for (key, value) in &mut build {
         *value = match (key.as_str(), value.take()) {
             ("args" | "additional_contexts", value) => values::pairs(value, |_| Value::Null)?,
-            // The directory itself; an address of another machine is refused before and stays as it is.
+            // A remote context was refused before and is not changed.
             ("context", Value::String(path)) if !path.contains("://") => values::absolute(dir, &path)?.into(),
             ("labels", value) => values::pairs(value, |_| "".into())?,
             ("shm_size", value) => values::size(value)?,

@@ -9,7 +9,7 @@ fn model(file: &Value) -> Result<Value, ModelError> {
 }
 
 #[test]
-fn a_file_is_completed() {
+fn a_file_gets_its_defaults() {
     let model = model(&json!({
         "services": {
             "a": { "image": "x", "command": "run it", "environment": ["A=${GIVEN}", "GIVEN", "NO"], "links": ["b:other"],
@@ -31,7 +31,7 @@ fn a_file_is_completed() {
 }
 
 #[test]
-fn keys_that_are_not_known_go_on_for_the_admission_to_refuse() {
+fn unknown_keys_are_passed_on_for_the_admission_to_refuse() {
     let model = model(&json!({ "services": { "a": { "image": "x", "privileged": "true", "news": [1] } }, "odd": 1 }));
     let model = model.unwrap();
     assert_eq!(model["services"]["a"]["privileged"], true);
@@ -39,7 +39,7 @@ fn keys_that_are_not_known_go_on_for_the_admission_to_refuse() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place() {
+fn unreadable_values_are_reported_with_their_place() {
     for (file, expected) in [
         (json!({ "services": "none" }), "services must be"),
         (json!({ "services": { "a": 1 } }), "services.a must be"),

@@ -1,4 +1,4 @@
-//! Values of one kind, in the forms that files may write them in.
+//! Normalises values of one kind, in the forms that files may use.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::ModelError;
 
-/// A number, a flag or a text as a text.
+/// Returns a number, a flag or a text as text.
 pub(super) fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -17,7 +17,7 @@ pub(super) fn text(value: &Value) -> Option<String> {
     }
 }
 
-/// A number as Compose writes it: `1.0` is `1`, and exponents have two digits.
+/// Formats a number as Compose does: `1.0` is `1`, and exponents have two digits.
 fn digits(number: &Number) -> String {
     let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
     let scientific = format!("{float:e}");
@@ -32,7 +32,7 @@ fn digits(number: &Number) -> String {
     }
 }
 
-/// One text as a list of it; numbers in a list as texts.
+/// Returns one text as a list, and numbers in a list as texts.
 pub(super) fn words(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(|it| text(&it).map_or(it, Value::from)).collect(),
@@ -41,7 +41,8 @@ pub(super) fn words(value: Value) -> Value {
     }
 }
 
-/// A list of `NAME=value`, or a mapping, as a mapping of texts. Names without a value get that of `missing`.
+/// Returns a list of `NAME=value`, or a mapping, as a mapping of texts. `missing` returns the values of names without
+/// one.
 pub(super) fn pairs(value: Value, missing: impl Fn(&str) -> Value) -> Result<Value, ModelError> {
     let mut out = Map::new();
     match value {
@@ -66,7 +67,7 @@ pub(super) fn pairs(value: Value, missing: impl Fn(&str) -> Value) -> Result<Val
     Ok(Value::Object(out))
 }
 
-/// `true`, or a text that a variable became.
+/// Parses `true`, or the text of a variable.
 pub(super) fn flag(value: Value) -> Value {
     match value.as_str().map(str::to_ascii_lowercase).as_deref() {
         Some("true" | "y" | "yes" | "on" | "1" | "t") => true.into(),
@@ -83,7 +84,7 @@ pub(super) fn decimal(value: Value) -> Value {
     value.as_str().and_then(|it| it.parse::<f64>().ok()).map_or(value, |it| json!(it))
 }
 
-/// `64m`, `1.5 GB`, a number of bytes.
+/// Parses `64m`, `1.5 GB`, or a number of bytes.
 pub(super) fn size(value: Value) -> Result<Value, ModelError> {
     let Some(written) = text(&value) else { return Ok(value) };
     let digits = written.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(written.len());
@@ -103,14 +104,14 @@ pub(super) fn size(value: Value) -> Result<Value, ModelError> {
     Ok(format!("{:.0}", bytes.trunc()).into())
 }
 
-/// In the form of models.
+/// Formats a duration as models do.
 pub(super) fn duration(value: Value) -> Result<Value, ModelError> {
     let Some(written) = value.as_str() else { return Ok(value) };
     let length = parse_duration(written).ok_or_else(|| format!("`{written}` is no duration"))?;
     Ok(format_duration(length).into())
 }
 
-/// A path from a directory on, without `.` and `..`, which are not looked up.
+/// Resolves a path from a directory, without looking up `.` and `..`.
 pub(super) fn absolute(dir: &Path, path: &str) -> Result<String, ModelError> {
     if path.starts_with('~') {
         return Err(format!("`{path}`: a `~` is not read; name the directory"));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_compose_writes_them() {
+    fn numbers_are_formatted_as_compose_does() {
         for (number, written) in [
             (json!(1.0), "1"),
             (json!(1e3), "1000"),
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_start_from_the_directory() {
+    fn paths_are_relative_to_the_directory() {
         let of = |path| absolute(Path::new("/a/b"), path).unwrap();
         assert_eq!([of("."), of("./c/../d"), of("../../../e"), of("/f/")], ["/a/b", "/a/b/d", "/e", "/f"]);
         assert!(absolute(Path::new("/a"), "~/x").is_err());

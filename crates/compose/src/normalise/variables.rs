@@ -1,4 +1,4 @@
-//! Fills in `$NAME` and `${NAME…}` of a file's values. Names of keys stay as they are.
+//! Fills in `$NAME` and `${NAME…}` in values of a file. Keys are not changed.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::ModelError;
 
 type Variables = BTreeMap<String, String>;
 
-/// Nested defaults, at most.
+/// Maximum depth of nested defaults.
 const MAX_DEPTH: usize = 20;
 
 /// The parts of a file that may use variables.
@@ -57,7 +57,7 @@ fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, ModelErro
         } else {
             let length = name_length(after);
             match length {
-                // A `$` before something else is one.
+                // A `$` before other characters is literal.
                 0 => out.push('$'),
                 _ => out.push_str(env.get(&after[..length]).map_or("", String::as_str)),
             }
@@ -67,7 +67,7 @@ fn filled(text: &str, env: &Variables, depth: usize) -> Result<String, ModelErro
     Ok(out + rest)
 }
 
-/// The end of `${…}`, which may hold others.
+/// Finds the end of `${…}`, which may contain others.
 fn closing(inner: &str) -> Option<usize> {
     let (mut open, mut before) = (1usize, ' ');
     for (at, c) in inner.char_indices() {
@@ -84,7 +84,7 @@ fn closing(inner: &str) -> Option<usize> {
     None
 }
 
-/// `NAME`, and what to do when it is unset or empty. `None` for what is no such thing.
+/// Evaluates `NAME` with its operator for unset or empty values. `None` for invalid syntax.
 fn expression(inner: &str, env: &Variables, depth: usize) -> Result<Option<String>, ModelError> {
     let (name, operation) = inner.split_at(name_length(inner));
     if name.is_empty() {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_variable_is_told_and_odd_braces_are_refused() {
+    fn a_missing_variable_is_reported_and_invalid_braces_are_refused() {
         assert_eq!(fill("${NO:?is needed}").unwrap_err(), "the variable `NO` is missing: is needed");
         assert!(fill("${E?x}").is_ok() && fill("${E:?x}").is_err());
         for text in ["${", "${}", "${A", "${1}", "${A!x}", "${A:}", "${-x}"] {

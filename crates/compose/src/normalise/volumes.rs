@@ -1,4 +1,4 @@
-//! Mounts of a service: `SOURCE:TARGET:OPTIONS` written out.
+//! Expands mounts of a service: `SOURCE:TARGET:OPTIONS`.
 
 use std::path::Path;
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_forms_are_written_out() {
+    fn short_forms_are_expanded() {
         let of = |text: &str| short(text, Path::new("/w")).unwrap();
         assert_eq!(of("data:/d"), json!({ "type": "volume", "source": "data", "target": "/d", "volume": {} }));
         assert_eq!(of("/anon"), json!({ "type": "volume", "target": "/anon", "volume": {} }));

@@ -1,4 +1,4 @@
-//! Files of variables and labels, read in place of Compose: it would open them again by name.
+//! Reads files of variables and labels instead of Compose, which would open them again by name.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -9,9 +9,9 @@ use crate::diagnostics::short;
 
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a file of `NAME=value` lines. A value is as the `environment` of a Compose file has it: Compose fills in what
-/// is left of its variables, and a `$$` is a `$`. The format is Compose's own, or `raw`, in which a value is the rest of its
-/// line.
+/// Reads a file of `NAME=value` lines. The result has the syntax of `environment` in a Compose file: Compose fills in
+/// the remaining variables, and a `$$` is a `$`. The format is Compose's own, or `raw`, in which a value is the rest of
+/// its line.
 pub(super) fn read(file: &HostPath, format: Option<&str>) -> Result<BTreeMap<String, String>, String> {
     if let Some(format) = format.filter(|format| *format != "raw") {
         return Err(format!("has the format `{}`, which is not supported: leave it out, or say `raw`", short(format)));
@@ -32,7 +32,7 @@ pub(super) fn read(file: &HostPath, format: Option<&str>) -> Result<BTreeMap<Str
     }
 }
 
-/// Lines as they are: no quotes, no variables, no remarks behind a value.
+/// Parses lines without quotes, variables, or comments behind a value.
 fn raw(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut found = BTreeMap::new();
     for (number, line) in text.trim_start_matches('\u{feff}').lines().enumerate() {
@@ -44,7 +44,7 @@ fn raw(text: &str) -> Result<BTreeMap<String, String>, String> {
         if key.is_empty() || key.contains(char::is_whitespace) {
             return Err(no_variables(number + 1));
         }
-        // A name alone would be taken from the environment, which is not the host's.
+        // The value of a name alone comes from the environment, which here is not the host's.
         if let Some(value) = value {
             found.insert(key.to_owned(), value.replace('$', "$$"));
         }
@@ -56,7 +56,7 @@ fn no_variables(line: usize) -> String {
     format!("is no file of variables: line {line}")
 }
 
-/// Errors name the line and none of its text: the caller may not be allowed to see it.
+/// Parses Compose's format. Errors contain the line number and no text, which the caller may not be allowed to see.
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     let text = text.trim_start_matches('\u{feff}').replace("\r\n", "\n");
@@ -71,7 +71,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
         }
         let line = &rest[..end];
         let Some(split) = line.find(['=', ':']) else {
-            // A name alone would be taken from the environment, which is not the host's.
+            // The value of a name alone comes from the environment, which here is not the host's.
             name(line).ok_or_else(failed)?;
             rest = &rest[end..];
             continue;
@@ -92,8 +92,8 @@ fn name(text: &str) -> Option<&str> {
     (!text.is_empty() && text.chars().all(plain)).then_some(text)
 }
 
-/// A value, and what comes after it. A value in quotes may go over lines, and `\` keeps its quote; in single quotes everything
-/// else is what it is. A value without quotes ends with its line or before a remark.
+/// Parses a value, and returns the rest of the text. A value in quotes may span lines, and `\` escapes its quote; in
+/// single quotes everything else is literal. A value without quotes ends with its line or before a comment.
 fn value<'a>(text: &'a str, known: &BTreeMap<String, String>) -> Option<(String, &'a str)> {
     let text = text.trim_start_matches([' ', '\t']);
     let (value, rest) = if let Some(after) = text.strip_prefix('\'') {
@@ -113,7 +113,7 @@ fn value<'a>(text: &'a str, known: &BTreeMap<String, String>) -> Option<(String,
     (after.is_empty() || after.starts_with('#')).then_some((value, &rest[end..]))
 }
 
-/// Up to the quote that ends a value, and what comes after it. `\` stands before a quote of the value.
+/// Parses up to the quote that ends a value, and returns the rest of the text. `\` escapes a quote.
 fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -130,7 +130,7 @@ fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
     None
 }
 
-/// Escapes of a value in double quotes, as shells have them. Others stay as they are.
+/// Unescapes a value in double quotes, as shells do. Unknown escapes are not changed.
 fn unescaped(text: &str) -> String {
     let mut value = String::new();
     let mut rest = text;
@@ -164,13 +164,13 @@ fn unescaped(text: &str) -> String {
     value + rest
 }
 
-/// `0` and three octal digits.
+/// Parses `0` and three octal digits.
 fn octal(text: &str) -> Option<(u8, &str)> {
     let digits = text.strip_prefix('0')?.get(..3)?;
     u8::from_str_radix(digits, 8).ok().map(|byte| (byte, &text[4..]))
 }
 
-/// `$NAME` and `${NAME}` of lines above; what else there is of variables is left to Compose.
+/// Fills in `$NAME` and `${NAME}` of earlier lines; Compose evaluates the remaining variables.
 fn filled(value: &str, known: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = value;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_as_compose_reads_them() {
+    fn lines_are_parsed_as_compose_does() {
         let text = "# remark\nA=1\nexport B = two words # remark\n\nC='a $X #'\nD=\"x\\n\\\"y\\\" ${U}\" # r\nE=\nF: yaml\nG\n";
         assert_eq!(pairs(text), ["A=1", "B=two words", "C=a $$X #", "D=x\n\"y\" ${U}", "E=", "F=yaml"]);
         assert_eq!(pairs("A=\"one\ntwo\"\r\nB=2"), ["A=one\ntwo", "B=2"]);
@@ -256,16 +256,16 @@ mod tests {
     }
 
     #[test]
-    fn names_of_lines_above_are_filled_in_and_others_are_left() {
+    fn names_of_earlier_lines_are_filled_in_and_others_are_not() {
         let text = "H=db\nP=5432\nURL=pg://$H:${P}/x?$$y=${Z:-1}&$Q\nS='$H'";
         assert_eq!(pairs(text), ["H=db", "P=5432", "S=$$H", "URL=pg://db:5432/x?$$y=${Z:-1}&$Q"]);
     }
 
     #[test]
-    fn what_is_no_file_of_variables_is_told_by_line_alone() {
+    fn an_invalid_file_of_variables_is_reported_by_line_only() {
         for (text, line) in [("A=1\nroot x 0 0", 2), ("root:*:0:0\nsecret stuff", 2), ("A=\"x", 1), ("A='x' y", 1)] {
-            let told = parse(text).unwrap_err();
-            assert_eq!(told, format!("is no file of variables: line {line}"));
+            let message = parse(text).unwrap_err();
+            assert_eq!(message, format!("is no file of variables: line {line}"));
         }
     }
 }

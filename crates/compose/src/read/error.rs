@@ -1,20 +1,20 @@
-//! Why a text goes no further.
+//! Errors of reading a Compose file.
 
 use coracle_runtime::PolicyRefusal;
 
-/// Why a text goes no further.
+/// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is no Compose file, or too large for one.
+    /// It is not a Compose file, or is too large.
     #[error("{message}")]
     Invalid {
         /// What is wrong, in one sentence.
         message: String,
-        /// The line it was seen on, from 1.
+        /// The line of the error, from 1.
         line: Option<u64>,
     },
-    /// It asks for what is never read, or for files that may not be used.
+    /// It uses a key that is never read, or files that may not be used.
     #[error(transparent)]
     Refused(#[from] PolicyRefusal),
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{ReadError, read};
 
-/// A person's directory: beneath a root, with a secret outside of it that a link leads to.
+/// A user's directory below a root, with a link to a secret outside of it.
 struct Location {
     root: tempfile::TempDir,
 }
@@ -48,7 +48,7 @@ fn service(more: &str) -> String {
 }
 
 #[test]
-fn what_makes_compose_act_while_it_reads_is_refused() {
+fn keys_on_which_compose_acts_while_it_reads_are_refused() {
     let location = Location::new();
     for (text, rule) in [
         ("include: [other.yaml]\nservices: {web: {image: a}}", "compose.include"),
@@ -86,14 +86,14 @@ fn what_makes_compose_act_while_it_reads_is_refused() {
 }
 
 #[test]
-fn all_findings_are_told_at_once() {
+fn all_violations_are_reported_at_once() {
     let location = Location::new();
     let text = "include: [x]\nservices: {a: {image: x, provider: {type: y}}, b: {image: x, env_file: /etc/passwd}}";
     assert_eq!(location.rules(text), ["compose.include", "compose.provider", "compose.denied"]);
 }
 
 #[test]
-fn a_link_that_is_the_usual_dockerfile_does_not_lead_out() {
+fn a_default_dockerfile_that_is_a_link_does_not_lead_out() {
     let location = Location::new();
     std::fs::create_dir(location.work().join("evil")).unwrap();
     std::os::unix::fs::symlink("../link/secret", location.work().join("evil/Dockerfile")).unwrap();
@@ -101,7 +101,7 @@ fn a_link_that_is_the_usual_dockerfile_does_not_lead_out() {
 }
 
 #[test]
-fn files_of_variables_are_written_out() {
+fn files_of_variables_are_expanded() {
     let location = Location::new();
     let read =
         location.read(&service("env_file: [a.env, {path: none.env, required: false}], environment: [A=2, C]")).unwrap();
@@ -111,7 +111,7 @@ fn files_of_variables_are_written_out() {
 }
 
 #[test]
-fn a_tilde_is_the_home_of_the_person() {
+fn a_tilde_is_the_home_of_the_user() {
     let location = Location::new();
     let policy = Policy { home: location.work(), ..location.policy() };
     let text = "services: {web: {image: a, env_file: ~/a.env, volumes: ['~/app:/y:ro', '~:/z', 'data:/d', \
@@ -124,7 +124,7 @@ fn a_tilde_is_the_home_of_the_person() {
 }
 
 #[test]
-fn a_file_of_variables_that_cannot_be_read_breaks_no_rule() {
+fn an_unreadable_file_of_variables_violates_no_rule() {
     let location = Location::new();
     std::fs::write(location.work().join("bad.env"), "A=1\nB='x\n").unwrap();
     std::fs::write(location.work().join("raw.env"), "A='x'\n").unwrap();
@@ -142,7 +142,7 @@ fn a_file_of_variables_that_cannot_be_read_breaks_no_rule() {
 }
 
 #[test]
-fn paths_are_real_ones_and_what_means_nothing_is_gone() {
+fn paths_are_resolved_and_ignored_keys_are_removed() {
     let location = Location::new();
     std::os::unix::fs::symlink("app", location.work().join("alias")).unwrap();
     let text = "version: '3'\nname: x\nx-a: 1\nservices: {web: {build: alias, x-b: 1, develop: {watch: []}}}\nconfigs: {c: {file: ./a.env}}";
@@ -157,7 +157,7 @@ fn paths_are_real_ones_and_what_means_nothing_is_gone() {
 }
 
 #[test]
-fn what_is_no_compose_file_says_so() {
+fn other_files_are_refused_with_the_reason() {
     for text in ["", "[]", "services: {}", "services: []", "a: 1", "services:\n", "services: {a: {image: x}\n"] {
         let read = read(text, Path::new("/nowhere"), &Policy::everything());
         assert!(matches!(read, Err(ReadError::Invalid { .. })), "{text}: {read:?}");

@@ -1,4 +1,4 @@
-//! YAML text to data, within bounds.
+//! Parses YAML, within limits.
 
 use serde_json::Value;
 use serde_saphyr::granit_parser::{Event, Parser};
@@ -11,7 +11,7 @@ const MAX_LEVELS: usize = 50;
 const MAX_ALIASES: usize = 100;
 const MAX_NODES: usize = 10_000;
 
-/// Reads one document. Booleans are `true` and `false` alone and a leading zero means octal, as Compose has it.
+/// Parses one document. Booleans are only `true` and `false`, and a leading zero means octal, as in Compose.
 pub(super) fn parse(text: &str) -> Result<Value, ReadError> {
     if text.len() > MAX_BYTES {
         return Err(invalid(format!("the file is longer than {MAX_BYTES} bytes"), None));
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Value, ReadError> {
     Ok(value)
 }
 
-/// What a tag means is for its reader to say: `!reset` and `!override` are Compose's, and change what the rest means.
+/// Refuses tags, which readers interpret: Compose's `!reset` and `!override` change the meaning of other values.
 fn without_tags(text: &str) -> Result<(), ReadError> {
     for event in Parser::new_from_str(text).take(8 * MAX_NODES) {
         // The parser reports syntax errors.
@@ -61,7 +61,7 @@ fn without_tags(text: &str) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// The bounds hold for what aliases and merges come to, too.
+/// Checks the limits, which apply after aliases and merges were expanded.
 fn bounded(value: &Value, level: usize, nodes: &mut usize) -> Result<(), ReadError> {
     *nodes += 1;
     if *nodes > MAX_NODES {
@@ -73,7 +73,7 @@ fn bounded(value: &Value, level: usize, nodes: &mut usize) -> Result<(), ReadErr
     match value {
         Value::Array(items) => items.iter().try_for_each(|it| bounded(it, level + 1, nodes)),
         Value::Object(entries) => entries.iter().try_for_each(|(key, it)| {
-            // A merge was carried out; what is left of one would be carried out by the next reader.
+            // Merges were expanded; the next reader would expand a remaining one.
             if key == "<<" {
                 return Err(invalid("the file has a key `<<` that is no merge".into(), None));
             }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn words_and_numbers_mean_what_they_mean_to_compose() {
+    fn words_and_numbers_have_the_meaning_of_compose() {
         let text = "{a: yes, b: on, c: true, d: 0440, e: 0x10, f: 1.5, g: ~, h: '0440', i: 22:22, 80: x}";
         let value = parse(text).unwrap();
         assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_and_merges_are_written_out() {
+    fn aliases_and_merges_are_expanded() {
         let text = "x-a: &a {restart: always, image: a}\nservices:\n  w: {<<: *a, image: b}\n  v: *a\n";
         let value = parse(text).unwrap();
         assert_eq!(value["services"]["w"], json!({ "restart": "always", "image": "b" }));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_small() {
+    fn bombs_are_refused() {
         let deep = format!("a: {}{}", "[".repeat(60), "]".repeat(60));
         refused(&deep);
         let mut deep_block = String::new();

@@ -1,4 +1,4 @@
-//! Health checks that the engine does not run, at their services' intervals.
+//! Runs health checks that the engine does not run, at their services' intervals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,8 +29,8 @@ impl HealthChecks {
         Self { on_demand, intervals: intervals.collect(), due: BTreeMap::new() }
     }
 
-    /// Runs the checks that are due: as engines do, the first one interval after a container was first seen. If a check
-    /// cannot be run, the container's health stays what it is.
+    /// Runs the checks that are due. As in engines, the first one is due one interval after the container was first
+    /// seen. If a check cannot be run, the container's health does not change.
     pub(super) async fn run_due(&mut self, runtime: &dyn ContainerRuntime, seen: &[super::Service]) {
         if !self.on_demand {
             return;

@@ -4,20 +4,20 @@ use coracle_runtime::{Health, PublishedPort};
 use coracle_types::{ContainerId, ContainerStatus};
 use serde::Serialize;
 
-/// A container of a stack, as callers see it (12.9).
+/// A container of a stack, as callers see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Service {
-    /// The service it belongs to.
+    /// Its service.
     pub service: String,
     /// Its name.
     pub name: String,
-    /// Twelve digits of its id.
+    /// The first twelve digits of its id.
     pub container_id: String,
     /// A name of its image, else the image's id.
     pub image: String,
     /// Its state.
     pub state: ContainerStatus,
-    /// What its health check says, if it has one.
+    /// The result of its health check, if it has one.
     pub health: Option<Health>,
     /// Exit code of its PID 1, once it ended.
     pub exit_code: Option<i64>,

@@ -22,22 +22,22 @@ use super::{Claim, StackError, UpOptions, claim, services, up};
 use crate::AdmittedStack;
 use crate::fixtures::Person;
 
-const NOT_ASKED: &str = "nothing here asks for it";
+const NOT_USED: &str = "these tests do not use it";
 
-/// What a container of a service is at a moment.
+/// The state of a container at a moment.
 type At = (ContainerStatus, Option<Health>, Option<i64>);
 
-/// An engine whose stack goes through states by the clock. It is no fake of one: the verdict alone is looked at here, and
-/// what an engine does with a stack is tried on engines.
+/// An engine whose stack changes its state by the clock. It replaces no engine: these tests only concern the verdict,
+/// and tests on engines cover the rest.
 #[derive(Debug)]
 struct Script {
     begun: Instant,
-    /// Of each service, by seconds: from when on it is what.
+    /// For each service, its states by their start in seconds.
     states: BTreeMap<&'static str, Vec<(u64, At)>>,
     /// How long Compose takes, and whether it then fails.
     compose: (u64, Option<&'static str>),
-    /// What Compose says when it ends and was not content.
-    said: Option<&'static str>,
+    /// The error of Compose at its end.
+    error: Option<&'static str>,
     checked: Mutex<Vec<u64>>,
     labels: Vec<BTreeMap<String, String>>,
     networks: Vec<(&'static str, Option<&'static str>)>,
@@ -50,7 +50,7 @@ impl Script {
             begun: Instant::now(),
             states: states.iter().map(|(name, at)| (*name, at.to_vec())).collect(),
             compose: (1, None),
-            said: None,
+            error: None,
             checked: Mutex::default(),
             labels: Vec::new(),
             networks: Vec::new(),
@@ -107,27 +107,27 @@ fn hex(service: &str) -> String {
 #[async_trait]
 impl Stacks for Script {
     async fn compose_version(&self) -> Option<String> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn check_stack(&self, _: &StackModel) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn stack_up(&self, _: &StackUp) -> Result<Option<Excerpt>> {
         sleep(Duration::from_secs(self.compose.0)).await;
         let failed =
             |it: &str| Error::Engine { verb: "compose up", exit: 1, excerpt: Excerpt::from_bytes(it.as_bytes()) };
-        self.compose.1.map_or(Ok(self.said.map(|it| Excerpt::from_bytes(it.as_bytes()))), |it| Err(failed(it)))
+        self.compose.1.map_or(Ok(self.error.map(|it| Excerpt::from_bytes(it.as_bytes()))), |it| Err(failed(it)))
     }
 
     async fn stack_down(&self, _: &ProjectName) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn logs(&self, id: &ContainerId, max: usize) -> Result<Vec<u8>> {
-        let said = format!("{}\x1b[31mlast words of {}", "x".repeat(5000), &id.as_str()[..4]);
-        Ok(said.into_bytes()[5000 - max..].to_vec())
+        let log = format!("{}\x1b[31mend of the log of {}", "x".repeat(5000), &id.as_str()[..4]);
+        Ok(log.into_bytes()[5000 - max..].to_vec())
     }
 
     async fn check_health(&self, _: &ContainerId) -> Result<Option<Health>> {
@@ -147,19 +147,19 @@ impl ContainerRuntime for Script {
     }
 
     async fn info(&self) -> Result<EngineInfo> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn create(&self, _: &Placed) -> Result<ContainerId> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn start(&self, _: &ContainerId) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn stop(&self, _: &ContainerId, _: Duration) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn inspect(&self, handle: &Handle) -> Result<Container> {
@@ -178,27 +178,27 @@ impl ContainerRuntime for Script {
     }
 
     async fn usage(&self, _: &ContainerId) -> Result<Option<ContainerUsage>> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn remove(&self, _: &ContainerId) -> Result<RemovalOutcome> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn exec(&self, _: &ContainerId, _: Exec) -> Result<ExecOutput> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn link(&self, _: &ContainerId, _: Option<&SocketAt>, _: LinkSettings) -> Result<Link> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn upload(&self, _: &ContainerId, _: &ContainerPath, _: File) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn download(&self, _: &ContainerId, _: &ContainerPath, _: File, _: u64) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 }
 
@@ -209,50 +209,50 @@ impl ImageStore for Script {
     }
 
     async fn list_images(&self, _: &LabelFilter) -> Result<Vec<Image>> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn pull_image(&self, _: &ImageRef, _: Duration) -> Result<Image> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn import_image(&self, _: ImageImport) -> Result<Image> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn commit_image(&self, _: &ImageCommit) -> Result<Image> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn build_image(&self, _: &ImageBuild) -> Result<Image> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn save_image(&self, _: &ImageId, _: File) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn load_image(&self, _: File, _: &ImageRef) -> Result<Image> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn tag_image(&self, _: &ImageId, _: &ImageRef) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn remove_image(&self, _: &ImageId) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn untag_image(&self, _: &ImageRef) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 }
 
 #[async_trait]
 impl Networks for Script {
     async fn find_network(&self, _: &NetworkName) -> Result<Option<Network>> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn list_networks(&self, _: &LabelFilter) -> Result<Vec<Network>> {
@@ -269,11 +269,11 @@ impl Networks for Script {
     }
 
     async fn create_network(&self, _: &NetworkCreate) -> Result<Network> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn remove_network(&self, _: &str) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 }
 
@@ -284,11 +284,11 @@ impl Volumes for Script {
     }
 
     async fn create_volume(&self, _: &VolumeCreate) -> Result<Volume> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 
     async fn remove_volume(&self, _: &str) -> Result<()> {
-        unreachable!("{NOT_ASKED}")
+        unreachable!("{NOT_USED}")
     }
 }
 
@@ -314,18 +314,18 @@ fn how(checks_on_demand: bool) -> UpOptions {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stack_is_good_when_all_are_healthy_run_or_ended_well() {
+async fn a_stack_is_ready_when_all_are_healthy_running_or_ended_with_0() {
     let engine = Script::new(&[("db", &[(0, STARTING), (20, HEALTHY)]), ("web", &[(0, RUNS), (5, ended(0))])]);
     let seen = up(&engine, &two(), &how(false)).await.unwrap();
     assert_eq!(engine.begun.elapsed().as_secs(), 20);
-    let told: Vec<_> = seen.iter().map(|it| (it.service.as_str(), it.state, it.exit_code)).collect();
-    assert_eq!(told, [("db", ContainerStatus::Running, None), ("web", ContainerStatus::Exited, Some(0))]);
+    let found: Vec<_> = seen.iter().map(|it| (it.service.as_str(), it.state, it.exit_code)).collect();
+    assert_eq!(found, [("db", ContainerStatus::Running, None), ("web", ContainerStatus::Exited, Some(0))]);
     assert_eq!((seen[0].name.as_str(), seen[0].container_id.len()), ("p-db-1", 12));
-    assert!(engine.checked.lock().unwrap().is_empty(), "an engine that checks by itself is not asked to");
+    assert!(engine.checked.lock().unwrap().is_empty(), "this engine runs its checks by itself");
 }
 
 #[tokio::test(start_paused = true)]
-async fn health_that_is_not_told_yet_is_waited_for_where_the_file_has_a_check() {
+async fn missing_health_is_waited_for_if_the_file_has_a_check() {
     let checked = |check: Value| stack(json!({ "db": { "image": "x", "healthcheck": check } }));
     let engine = || Script::new(&[("db", &[(0, RUNS), (3, STARTING), (20, HEALTHY)])]);
     for test in [json!(["CMD", "ready"]), json!(["CMD-SHELL", "ready"])] {
@@ -341,18 +341,18 @@ async fn health_that_is_not_told_yet_is_waited_for_where_the_file_has_a_check() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_ended_badly_ends_the_wait_and_tells_its_last_words() {
+async fn a_failed_service_ends_the_wait_and_its_log_is_reported() {
     let engine = Script::new(&[("db", &[(0, STARTING)]), ("web", &[(0, RUNS), (5, ended(3))])]);
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
     assert_eq!(engine.begun.elapsed().as_secs(), 5);
     assert_eq!(err.to_string(), "the stack did not come up: `web` ended with 3");
     let StackError::Bad { bad, cause: None } = err else { panic!("{err:?}") };
     assert_eq!((bad[0].service.as_str(), bad[0].exit_code), ("web", Some(3)));
-    assert!(bad[0].log.len() < 2100 && bad[0].log.ends_with("\\u{1b}[31mlast words of 7765"), "{}", bad[0].log);
+    assert!(bad[0].log.len() < 2100 && bad[0].log.ends_with("\\u{1b}[31mend of the log of 7765"), "{}", bad[0].log);
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_ends_for_what_is_never_healthy_and_what_never_began() {
+async fn the_wait_ends_for_services_that_stay_unhealthy_or_do_not_start() {
     let engine =
         Script::new(&[("db", &[(0, STARTING), (30, (ContainerStatus::Running, Some(Health::Unhealthy), None))])]);
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
@@ -361,7 +361,7 @@ async fn patience_ends_for_what_is_never_healthy_and_what_never_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_compose_says_counts_where_no_service_is_to_blame() {
+async fn without_a_failed_service_the_error_is_that_of_compose() {
     let mut engine = Script::new(&[("db", &[(0, HEALTHY)])]);
     engine.compose = (2, Some("no space left"));
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
@@ -372,25 +372,25 @@ async fn what_compose_says_counts_where_no_service_is_to_blame() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_compose_gave_up_to_start_is_not_waited_for() {
+async fn a_service_that_compose_failed_to_start_is_not_waited_for() {
     let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, (ContainerStatus::Created, None, None))])]);
-    engine.said = Some("port is already allocated");
+    engine.error = Some("port is already allocated");
     let err = up(&engine, &two(), &how(false)).await.unwrap_err();
     assert!(engine.begun.elapsed().as_secs() < 3);
     assert!(err.to_string().contains("port is already allocated"), "{err}");
-    // A service that did its work and ended is what Compose calls a failure, and we do not.
+    // Compose reports a service that ended with 0 as a failure, and Coracle does not.
     let mut engine = Script::new(&[("db", &[(0, RUNS)]), ("web", &[(0, ended(0))])]);
-    engine.said = Some("container web exited (0)");
+    engine.error = Some("container web exited (0)");
     assert!(up(&engine, &two(), &how(false)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
-async fn checks_that_nobody_runs_are_run_at_their_pace_while_compose_waits_for_them() {
+async fn checks_that_the_engine_does_not_run_are_run_at_their_interval_while_compose_waits() {
     let mut engine = Script::new(&[("db", &[(0, STARTING), (35, HEALTHY)]), ("web", &[(0, RUNS)])]);
     engine.compose = (36, None);
     up(&engine, &two(), &how(true)).await.unwrap();
     assert_eq!(*engine.checked.lock().unwrap(), [10, 20, 30]);
-    // Compose would wait for a service that waits for one that has ended.
+    // Compose would wait for a service that depends on one that has ended.
     let mut engine = Script::new(&[("db", &[(0, STARTING), (4, ended(1))])]);
     engine.compose = (600, None);
     let err = up(&engine, &two(), &how(true)).await.unwrap_err();
@@ -399,7 +399,7 @@ async fn checks_that_nobody_runs_are_run_at_their_pace_while_compose_waits_for_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_that_was_exchanged_while_it_was_bound_is_seen() {
+async fn a_directory_that_was_replaced_while_it_was_bound_is_noticed() {
     let person = Person::new();
     let bind = json!({ "type": "bind", "source": person.work(), "target": "/w", "read_only": true });
     let stack = person.admit(&json!({ "services": { "db": { "image": "x", "volumes": [bind] } } })).unwrap();
@@ -412,7 +412,7 @@ async fn a_directory_that_was_exchanged_while_it_was_bound_is_seen() {
 }
 
 #[tokio::test]
-async fn a_project_is_ours_only_if_all_that_carries_its_name_is() {
+async fn a_project_is_ours_only_if_everything_with_its_name_is() {
     let mut engine = Script::new(&[]);
     let (ours, theirs) = (BTreeMap::from([("sig".to_owned(), "x".to_owned())]), BTreeMap::new());
     let project = ProjectName::parse("p").unwrap();
@@ -435,7 +435,7 @@ async fn a_project_is_ours_only_if_all_that_carries_its_name_is() {
 }
 
 #[tokio::test]
-async fn services_that_went_meanwhile_are_left_out() {
+async fn services_that_disappeared_meanwhile_are_left_out() {
     let engine = Script::new(&[("db", &[(0, RUNS)]), ("later", &[(600, RUNS)])]);
     let seen = services(&engine, &ProjectName::parse("p").unwrap()).await.unwrap();
     assert_eq!(seen.iter().map(|it| it.service.as_str()).collect::<Vec<_>>(), ["db"]);

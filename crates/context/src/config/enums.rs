@@ -3,9 +3,9 @@
 use super::macros::words;
 
 words! {
-    /// `policy`: where the defaults come from.
+    /// `policy`: the source of the defaults.
     Preset {
-        /// Binds, root inside, a bridge.
+        /// Bind mounts, root inside, a bridge.
         #[default]
         Standard,
         /// Copies, one user without privileges, no network.
@@ -24,9 +24,9 @@ words! {
         Podman,
         /// Apple's `container`.
         Container,
-        /// The engine within Coracle, on Linux.
+        /// Coracle's built-in engine, on Linux.
         Embedded,
-        /// Pods of a Kubernetes cluster, where this program is built for it.
+        /// Pods of a Kubernetes cluster, if this program is built for it.
         Kubernetes,
         /// State in memory, for tests and dry runs.
         Fake,
@@ -34,7 +34,7 @@ words! {
 
     /// `engine_runtime`
     EngineRuntime {
-        /// The embedded engine itself, by the kernel's namespaces.
+        /// The embedded engine itself, with the kernel's namespaces.
         #[default]
         Builtin,
         /// crun.
@@ -47,16 +47,16 @@ words! {
 
     /// `engine_api`
     EngineApi {
-        /// Reads go over the socket of the engine's API, where it answers.
+        /// Read requests use the socket of the engine's API, if it answers.
         #[default]
         Auto,
-        /// The engine's program reads as well.
+        /// Read requests use the engine's program as well.
         Never,
     }
 
     /// `guest`
     Guest {
-        /// Every container whose architecture this program has one for.
+        /// Every container for whose architecture a guest is built in.
         #[default]
         Auto,
         /// None: commands run through the engine's own exec.
@@ -70,13 +70,13 @@ words! {
         Use,
         /// Everything.
         All,
-        /// Not even a look.
+        /// Not even status.
         None,
     }
 
     /// `security.snapshot_secrets`
     SnapshotSecrets {
-        /// No snapshot while a secret lies in a file.
+        /// No snapshot while a file contains a secret.
         #[default]
         Refuse,
         /// A warning that names the files.
@@ -85,10 +85,10 @@ words! {
 
     /// `security.network`
     NetworkGrant {
-        /// A bridge with a way out may be used.
+        /// A bridge with outbound access may be used.
         #[default]
         Open,
-        /// No bridge; names that are listed may be reached by the proxy on this host.
+        /// No bridge; listed names may be reached through the proxy on the host.
         Proxy,
         /// Loopback only.
         None,
@@ -96,10 +96,10 @@ words! {
 
     /// `images.fallback`
     Fallback {
-        /// Make a Debian base from this machine or a mirror.
+        /// Build a Debian base from packages of the host or from a mirror.
         #[default]
         Bootstrap,
-        /// Say that there is none.
+        /// Fail.
         Fail,
     }
 
@@ -109,12 +109,12 @@ words! {
         Off,
         /// What failed.
         Error,
-        /// And what is doubtful.
+        /// Also warnings.
         Warn,
-        /// And what was done.
+        /// Also what was done.
         #[default]
         Info,
-        /// And how.
+        /// Also how it was done.
         Debug,
         /// And everything else.
         Trace,

@@ -1,4 +1,4 @@
-//! What the types of the configuration cannot say: values that are out of bounds, or do not go together.
+//! Validation that the types of the configuration cannot express: bounds, and values that exclude each other.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ const MEMORY: &str = "must be at least 16m";
 const CORES: &str = "must be a number of cores";
 const PIDS: &str = "must be at least 16";
 
-/// Keys and why what they say cannot be used, in the order of looking: the first one is what is told.
+/// Returns invalid keys with the reason, in the order of the checks: the first one is reported.
 pub(super) fn faults(config: &Config) -> Vec<(&'static str, String)> {
     let mut faults = Faults(Vec::new());
     if config.policy == Preset::Strict {
@@ -73,8 +73,8 @@ impl Faults {
         let bridged = sandbox.network == SandboxNetwork::Bridge;
         let exposed = "`bridge` is not for `sandbox.git.mode = \"credential\"`: it could be sent anywhere";
         self.refuse(bridged && sandbox.git.mode == GitMode::Credential, "sandbox.network", exposed);
-        let unkept = "`bridge` is not for `strict`: nothing is kept in";
-        self.refuse(bridged && *policy == Preset::Strict, "sandbox.network", unkept);
+        let unconfined = "`bridge` is not for `strict`: it gives access to everything";
+        self.refuse(bridged && *policy == Preset::Strict, "sandbox.network", unconfined);
         let git_timeout = sandbox.worktree.git_timeout;
         self.refuse(git_timeout.0.is_zero(), "sandbox.worktree.git_timeout", MORE_THAN_NOTHING);
         let nowhere = sandbox.worktree.mode == WorktreeMode::Shared && sandbox.worktree.shared_root.is_none();
@@ -123,7 +123,7 @@ impl Faults {
         self.refuse(exec.timeout > exec.timeout_max, "exec.timeout", "must not be above `exec.timeout_max`");
     }
 
-    /// What has a language of its own.
+    /// Checks patterns and other values with their own syntax.
     fn of_rules(&mut self, config: &Config) {
         self.patterns(&config.security.images, "security.images");
         let auto = &config.auto_passthrough;

@@ -1,4 +1,4 @@
-//! Reading the file, with the key and the line of what is wrong.
+//! Reads the configuration file. Errors have the key and the line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use crate::failure::Failure;
 use crate::host::Host;
 use crate::suggest;
 
-/// A larger file is no configuration.
+/// Maximum size of a configuration file.
 const MAX_BYTES: u64 = 1 << 20;
 
 impl Config {
-    /// Reads `file`, else `$CORACLE_CONFIG`, else `$XDG_CONFIG_HOME/coracle/config.toml` if that exists. `settings` is an object
-    /// in JSON, whose keys stand over those of the file.
+    /// Reads `file`, else `$CORACLE_CONFIG`, else `$XDG_CONFIG_HOME/coracle/config.toml` if that exists. `settings` is
+    /// a JSON object, whose keys override those of the file.
     ///
     /// # Errors
     /// `config_invalid`, with key and line.
@@ -34,20 +34,20 @@ impl Config {
         config.map_err(|it| it.detail("file", &path)).map(|it| it.with_real_paths(host))
     }
 
-    /// The file that settings are read from, whether it is there or not.
+    /// The path of the configuration file, whether it exists or not.
     #[must_use]
     pub fn location(file: Option<&Path>, host: &Host) -> PathBuf {
         let named = file.or(host.config_file.as_deref()).map(|it| host.path(it));
         named.unwrap_or_else(|| host.config_home.join("coracle/config.toml"))
     }
 
-    /// Reads text: TOML, or JSON with the same keys.
+    /// Parses TOML, or JSON with the same keys.
     ///
     /// # Errors
     /// `config_invalid`, with key and line.
     pub fn read(text: &str, json: bool) -> Result<Self, Failure> {
         let config: Self = if json { from_json(text)? } else { from_toml(text)? };
-        // Read whole before: what is wrong is told with the line of the person's own text.
+        // Parsed completely first, so that an error has the line of the user's own text.
         let defaults = match config.policy {
             Preset::Strict => Some(strict::defaults()),
             _ => config.has_remote_engine().then(remote::defaults),
@@ -64,7 +64,7 @@ impl Config {
     }
 
     fn read_under(text: &str, json: bool, settings: Option<&str>) -> Result<Self, Failure> {
-        // Read alone before: what is wrong in it is reported with its line.
+        // Parsed without `settings` first, so that an error has its line.
         let config = Self::read(text, json)?;
         let Some(settings) = settings else { return Ok(config) };
         let over: Value = serde_json::from_str(settings)
@@ -74,8 +74,8 @@ impl Config {
         Self::read(&strict::over(own_keys(text, json)?, over).to_string(), true)
     }
 
-    /// Directories as the kernel knows them, so that `admit` compares like with like. One that does not exist stays as
-    /// it is written: nothing lies in it.
+    /// Resolves directories to real paths, so that `admit` compares like with like. A directory that does not exist is
+    /// not changed: it contains nothing.
     fn with_real_paths(mut self, host: &Host) -> Self {
         let real = |it: &PathBuf| {
             let path = host.path(it);
@@ -140,7 +140,7 @@ fn with_defaults(defaults: Value, text: &str, json: bool) -> Result<Config, Fail
     })
 }
 
-/// `.` is how the path of the whole is written.
+/// The path of the whole document is `.`.
 fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
     let key = if key == "." { "" } else { key };
     let place = match (key, line) {
@@ -149,7 +149,7 @@ fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
         (key, None) => format!(", `{key}`"),
         (key, Some(line)) => format!(", `{key}` in line {line}"),
     };
-    // An engine for tests is not offered.
+    // The engine for tests is not shown.
     let message = message.replace("`embedded`, `fake`", "`embedded`");
     let failure = Failure::config(key, line, format!("the configuration cannot be used{place}: {message}"));
     match meant(&message) {
@@ -158,7 +158,7 @@ fn invalid(key: &str, line: Option<usize>, message: &str) -> Failure {
     }
 }
 
-/// The key or word that was meant, of those that a message lists behind the one that is unknown.
+/// Finds the intended key or word in the list of a message about an unknown one.
 fn meant(message: &str) -> Option<String> {
     let unknown = ["unknown field `", "unknown variant `"].iter().find_map(|it| message.strip_prefix(it))?;
     let (word, rest) = unknown.split_once('`')?;
@@ -166,7 +166,7 @@ fn meant(message: &str) -> Option<String> {
     suggest::nearest(word, &known).map(str::to_owned)
 }
 
-/// The first line that sets the last word of a key.
+/// Finds the first line that sets the last part of a key.
 fn line_of(text: &str, key: &str) -> Option<usize> {
     let word = key.rsplit('.').next().filter(|it| !it.is_empty())?;
     let sets = |line: &str| {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_nearly_right_is_named() {
+    fn a_key_that_is_nearly_right_is_suggested() {
         let hint = |text: &str| Config::read(text, text.starts_with('{')).unwrap_err().into_inner().hint.unwrap();
         assert!(hint("engin = 1\n").starts_with("did you mean `engine`?"));
         assert!(hint("{\"exec\": {\n\"grce\": 1}}").starts_with("did you mean `grace`?"));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_read_in_both_languages() {
+    fn keys_are_read_in_both_formats() {
         let text = "engine = \"podman\"\n[security]\nmemory_max = \"8g\"\ncross_session = \"none\"\n[exec]\ntimeout = 60\nsilence_timeout = \"2m\"\n";
         let config = Config::read(text, false).unwrap();
         assert_eq!((config.engine, config.security.cross_session), (Engine::Podman, CrossSession::None));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_key_and_line() {
+    fn errors_have_key_and_line() {
         assert_snapshot!(check("engine = \"podman\"\nengin = 1\n"), @r#"the configuration cannot be used, `engin` in line 2: unknown field `engin`, expected one of `policy`, `engine`, `engine_path`, `engine_host`, `engine_ssh_config`, `allow_remote_engine`, `engine_data`, `engine_runtime`, `engine_api`, `guest`, `label_namespace`, `state_dir`, `default_image`, `max_containers`, `max_containers_total`, `kubernetes`, `machine`, `mcp`, `workspace`, `run_code`, `sandbox`, `proxy`, `worker`, `auto_passthrough`, `dotfiles`, `security`, `images`, `profiles`, `exec`, `jobs`, `setup`, `copy`, `compose`, `lifecycle`, `log` | "engin" 2"#);
         assert_snapshot!(check("[security]\nmemory_max = \"lots\"\n"), @r#"the configuration cannot be used, `security.memory_max` in line 2: `lots` is not a size: bytes as an integer, or text such as `512m` or `4g` | "security.memory_max" 2"#);
         assert_snapshot!(check("[exec]\n\ntimeout = \"soon\"\n"), @r#"the configuration cannot be used, `exec.timeout` in line 3: invalid value: string "soon", expected seconds as a number, or text such as `90s`, `10m`, `24h`, `7d` | "exec.timeout" 3"#);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_has_to_exist_and_the_usual_one_need_not() {
+    fn a_given_file_has_to_exist_and_the_default_one_need_not() {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::below(dir.path());
         assert!(Config::load(None, None, &host).is_ok());

@@ -12,25 +12,25 @@ use crate::arg_types::Seconds;
 table! {
     /// `kubernetes.*`
     Kubernetes {
-        /// File with the cluster's address and credentials; that of `kubectl` when missing.
+        /// File with the cluster's address and credentials; default: that of `kubectl`.
         kubeconfig: Option<PathBuf>,
-        /// Context of that file; its current one when missing.
+        /// Context in that file; default: its current context.
         context: Option<String>,
-        /// Namespace of the Pods; that of the context when missing.
+        /// Namespace of the Pods; default: that of the context.
         namespace: Option<String>,
-        /// Registry, and what stands before each name there, of images that are built for this cluster.
+        /// Registry and name prefix for images that are built for this cluster.
         registry: Option<String>,
         /// Registries that are reached by plain http, as `host:port`.
         insecure_registries: Vec<String>,
-        /// Image that has the guest at `/coracle-guest`; without one the guest is sent to each Pod.
+        /// Image that contains the guest at `/coracle-guest`; without one the guest is sent to each Pod.
         guest_image: Option<ImageRef>,
         /// Name of a SandboxWarmPool of agent-sandbox whose Pods become containers; needs `guest_image`.
         warm_pool: Option<String>,
-        /// The cluster ends a container that is not persistent after so long, whatever runs in it; 0 for never.
+        /// How long the cluster runs a container that is not persistent; 0 for no limit.
         max_lifetime: Seconds = Seconds::new(7 * 86400),
         /// Runtime class of the Pods, such as `gvisor`.
         runtime_class: Option<String>,
-        /// Secret of the namespace with the registry's login.
+        /// Secret in the namespace with the registry's login.
         image_pull_secret: Option<String>,
         /// Labels of the nodes that Pods may run on.
         node_selector: BTreeMap<String, String>,
@@ -45,13 +45,13 @@ table! {
 pub struct Toleration {
     /// Key of the taint.
     pub key: String,
-    /// Its value; any when missing.
+    /// Its value; default: any.
     pub value: Option<String>,
-    /// Its effect; any when missing.
+    /// Its effect; default: any.
     pub effect: Option<TolerationEffect>,
 }
 
-/// Effect of a taint, in Kubernetes' words.
+/// Effect of a taint, by Kubernetes' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum TolerationEffect {
     /// No new Pods.

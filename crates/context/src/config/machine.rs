@@ -1,4 +1,4 @@
-//! `machine.*`: what the machine of an agent's session is made from.
+//! `machine.*`: how the machine of an agent's session is created.
 
 use coracle_images::profile::Purpose;
 use coracle_types::ImageRef;
@@ -8,11 +8,11 @@ use super::macros::{table, texts};
 table! {
     /// `machine.*`
     Machine {
-        /// Its image. One that is set stands in place of purpose and packages.
+        /// Its image. Setting one replaces purpose and packages.
         image: Option<ImageRef>,
         /// Its purpose.
         purpose: Purpose = Purpose::parse("general").expect("the word follows the grammar"),
-        /// Packages beside those of its purpose, by Debian's names.
+        /// Packages in addition to those of its purpose, by Debian's names.
         packages: Vec<String> = texts(&["python3"]),
     }
 }

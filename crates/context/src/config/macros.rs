@@ -1,6 +1,6 @@
-//! How keys of the configuration are declared: each with its meaning, its type and its default.
+//! Macros that declare keys of the configuration: each with its documentation, its type and its default.
 
-/// Tables of keys. A key without a default has that of its type.
+/// Declares a table of keys. A key without a default has that of its type.
 macro_rules! table {
     ($($(#[$doc:meta])* $name:ident { $($(#[$key_doc:meta])* $key:ident: $type:ty $(= $default:expr)?,)* })*) => {$(
         $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! table {
     (@default $default:expr) => { $default };
 }
 
-/// Keys that are one of a few words.
+/// Declares a setting that is one of a few words.
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident { $($(#[$word_doc:meta])* $word:ident,)* })*) => {$(
         $(#[$doc])*
@@ -30,7 +30,7 @@ macro_rules! words {
 
 pub(super) use {table, words};
 
-/// A list of texts as the default of a key.
+/// Returns a list of texts as the default of a key.
 pub(super) fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|it| (*it).to_owned()).collect()
 }

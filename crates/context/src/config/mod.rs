@@ -1,6 +1,6 @@
-//! The configuration file: what the person decides.
+//! The configuration file: the user's settings.
 //!
-//! Every key here has an effect. Nothing is ever read from the workspace, and an unknown key is an error.
+//! Every key has an effect. No setting is ever read from the workspace, and an unknown key is an error.
 
 mod enums;
 mod errors;
@@ -43,37 +43,37 @@ pub use self::workspace::{Preload, RunCode, TimeoutAction, Workspace, WorkspaceM
 use crate::arg_types::Seconds;
 
 table! {
-    /// The whole file. What is missing has the default of `standard`, or that of `strict` where the file says so.
+    /// The whole file. Missing keys have the default of `standard`, or that of `strict` if the file selects it.
     Config {
-        /// The preset that the defaults come from, and how much is kept in.
+        /// The preset of the defaults, and how strictly containers are isolated.
         policy: Preset = Preset::Standard,
-        /// Which engine makes containers.
+        /// The engine that creates containers.
         engine: Engine = Engine::Auto,
-        /// The engine's program; found in the usual places when missing.
+        /// The engine's program; default: found in the usual places.
         engine_path: Option<PathBuf>,
-        /// Where the engine listens; its local endpoint when missing.
+        /// The engine's address; default: its local endpoint.
         engine_host: Option<String>,
-        /// The configuration of `ssh` for an engine on another machine; the person's own when missing.
+        /// The configuration of `ssh` for an engine on another host; default: the user's own.
         engine_ssh_config: Option<PathBuf>,
         /// An engine that does not listen on a local socket may be used.
         allow_remote_engine: bool,
-        /// Where the embedded engine keeps images and containers; a directory of the system, or of the user, when missing.
+        /// The embedded engine's directory of images and containers; default: one of the system, or of the user.
         engine_data: Option<PathBuf>,
-        /// What makes the containers of the embedded engine.
+        /// The runtime of the embedded engine's containers.
         engine_runtime: EngineRuntime = EngineRuntime::Builtin,
-        /// Whether the engine is read over its API.
+        /// Whether read requests use the engine's API.
         engine_api: EngineApi = EngineApi::Auto,
         /// Whether containers get a guest.
         guest: Guest = Guest::Auto,
-        /// First part of labels and names.
+        /// Prefix of labels and names.
         label_namespace: LabelNamespace = LabelNamespace::parse("coracle").expect("the word follows the grammar"),
-        /// Where records are kept.
+        /// Directory of records.
         state_dir: Option<PathBuf>,
-        /// Image of a container whose creator names none.
+        /// Default image of a container.
         default_image: ImageRef = ImageRef::parse("ubuntu:24.04").expect("the reference follows the grammar"),
-        /// Containers of one session.
+        /// Maximum number of containers per session.
         max_containers: u32 = 10,
-        /// Containers of all sessions.
+        /// Maximum number of containers of all sessions.
         max_containers_total: u32 = 50,
         /// The cluster of `engine = "kubernetes"`.
         kubernetes: Kubernetes,
@@ -87,17 +87,17 @@ table! {
         run_code: RunCode,
         /// Containers of workflows.
         sandbox: Sandbox,
-        /// The way out of them.
+        /// The proxy for their outbound access.
         proxy: Proxy,
         /// The agent loop in them.
         worker: Worker,
-        /// What of the person's goes into containers.
+        /// Which data of the user is passed to containers.
         auto_passthrough: AutoPassthrough,
-        /// The person's dotfiles.
+        /// The user's dotfiles.
         dotfiles: Dotfiles,
-        /// Ceilings and grants.
+        /// Limits and grants.
         security: Security,
-        /// Where base images come from.
+        /// Sources of base images.
         images: Images,
         /// Purposes, added or changed.
         profiles: BTreeMap<Purpose, ProfileSettings>,
@@ -111,7 +111,7 @@ table! {
         copy: Copy,
         /// Stacks of services.
         compose: Compose,
-        /// How long things are remembered.
+        /// How long data is retained.
         lifecycle: Lifecycle,
         /// The log.
         log: Log,
@@ -119,13 +119,13 @@ table! {
 }
 
 impl Config {
-    /// No process is root inside, and nothing of the host is in reach.
+    /// Whether no process is root inside, and nothing of the host is reachable.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         self.policy == Preset::Strict
     }
 
-    /// Directories of the host are copied into containers: a cluster sees none of them.
+    /// Whether host directories are copied into containers: a cluster cannot mount them.
     #[must_use]
     pub fn copies_directories(&self) -> bool {
         self.workspace.mode == WorkspaceMode::Copy || self.engine == Engine::Kubernetes
@@ -135,169 +135,170 @@ impl Config {
 table! {
     /// `security.*`
     Security {
-        /// Memory of a container whose creator names none.
+        /// Default memory limit of a container.
         memory_limit: ByteSize = ByteSize::mib(4096),
-        /// Ceiling of it.
+        /// Maximum memory limit.
         memory_max: ByteSize = ByteSize::mib(16384),
-        /// Processes and threads of a container whose creator names none.
+        /// Default limit of processes and threads.
         pids_limit: u32 = 1024,
-        /// Ceiling of it.
+        /// Maximum limit of processes and threads.
         pids_max: u32 = 4096,
-        /// Cores of a container whose creator names none; 0 is all.
+        /// Default number of cores; 0 means all.
         cpus: f64 = 0.0,
-        /// Ceiling of it; 0 is none.
+        /// Maximum number of cores; 0 means no limit.
         cpus_max: f64 = 0.0,
-        /// The host's network may be shared.
+        /// Whether containers may share the host's network.
         allow_host_network: bool,
-        /// The name `host-gateway` may be used.
+        /// Whether the name `host-gateway` may be used.
         allow_host_gateway: bool = true,
-        /// Commands may run as root inside.
+        /// Whether commands may run as root inside.
         allow_root: bool = true,
-        /// GPUs may be given.
+        /// Whether GPUs may be passed.
         allow_gpu: bool,
-        /// The person's git configuration may be given.
+        /// Whether the user's git configuration may be passed.
         allow_git: bool = true,
-        /// GitHub's token may be given.
+        /// Whether GitHub's token may be passed.
         allow_gh: bool = true,
-        /// Keys for ssh may be given.
+        /// Whether SSH keys may be passed.
         allow_ssh: bool,
-        /// Every variable of the host may be given.
+        /// Whether every variable of the host may be passed.
         allow_env_all: bool,
         /// What a session may do to containers of another.
         cross_session: CrossSession = CrossSession::Use,
-        /// What becomes of a snapshot while a secret lies in a file.
+        /// Whether a snapshot is allowed while a file contains a secret.
         snapshot_secrets: SnapshotSecrets = SnapshotSecrets::Refuse,
-        /// Images that may be named.
+        /// Allowed images.
         images: Vec<String> = vec!["*".to_owned()],
         /// The lowest host port that may be published.
         port_min: u16 = 1024,
         /// The address that ports are published on.
         ports_bind: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST),
-        /// Whether a network with a way out may be used.
+        /// Whether a network with outbound access may be used.
         network: NetworkGrant = NetworkGrant::Open,
-        /// A container may be removed without saving its work.
+        /// Whether a container may be removed without saving its work.
         allow_discard: bool,
     }
 
     /// `mcp.*`
     Mcp {
-        /// Answers of the toolset `agent` have their data beside the text. Several clients show a model the data alone.
+        /// Answers of the toolset `agent` have their data in addition to the text. Several clients show a model only
+        /// the data.
         structured_content: bool,
-        /// A client over HTTP that sends no request and listens on no stream for so long is gone.
+        /// A client over HTTP is gone when it sends no request and listens on no stream for so long.
         idle: Seconds = Seconds::new(2 * 3600),
     }
 
     /// `images.*`
     Images {
-        /// When to fetch an image from its registry.
+        /// When to pull an image.
         pull: Pull = Pull::Missing,
-        /// Time for one pull.
+        /// Timeout of a pull.
         pull_timeout: Seconds = Seconds::new(15 * 60),
-        /// Time for making an image.
+        /// Timeout of building an image.
         build_timeout: Seconds = Seconds::new(30 * 60),
-        /// Time for finding out whether a registry answers.
+        /// Timeout of a registry's first answer.
         probe_timeout: Seconds = Seconds::new(5),
-        /// What to do where no registry answers.
+        /// What to do if no registry answers.
         fallback: Fallback = Fallback::Bootstrap,
-        /// Where a base is made from.
+        /// Mirror for building a base.
         debian_mirror: Option<String>,
-        /// Which release a base is made of.
+        /// Release of a base.
         debian_suite: Option<String>,
-        /// A cached image that is older is made anew.
+        /// Age at which a cached image is rebuilt.
         cache_max_age: Seconds = Seconds::new(7 * 86400),
-        /// Cached images together; those that were not used for longest go first.
+        /// Maximum size of all cached images; the least recently used are removed first.
         cache_max_bytes: ByteSize = ByteSize::mib(20 << 10),
-        /// Repositories may be cloned by plain http, and from private addresses.
+        /// Whether repositories may be cloned by plain http, and from private addresses.
         git_allow_private: bool,
     }
 
     /// `exec.*`
     Exec {
-        /// Total time of a command whose caller names none.
+        /// Default time limit of a command.
         timeout: Seconds = Seconds::new(300),
-        /// Ceiling of it.
+        /// Maximum time limit of a command.
         timeout_max: Seconds = Seconds::new(3600),
-        /// Time without output after which a command is ended; 0 is off.
+        /// Time without output after which a command is killed; 0 disables this.
         silence_timeout: Seconds = Seconds::new(0),
         /// Time between TERM and KILL.
         grace: Seconds = Seconds::new(2),
-        /// Output given inline, each stream.
+        /// Size of each stream in an answer.
         inline: ByteSize = ByteSize::mib(1),
-        /// The same under MCP.
+        /// Size of each stream in an answer over MCP.
         inline_mcp: ByteSize = ByteSize(32 << 10),
-        /// Output that a container keeps of each command.
+        /// Retained output of each command in a container.
         keep_bytes: ByteSize = ByteSize::mib(64),
-        /// The same of all commands together.
+        /// Retained output of all commands in a container.
         keep_total: ByteSize = ByteSize::mib(512),
-        /// How long it is kept after the end of a command.
+        /// How long output is retained after the end of a command.
         keep_for: Seconds = Seconds::new(3600),
-        /// Commands at once.
+        /// Maximum number of concurrent commands.
         max_parallel: u32 = 64,
-        /// Live secrets are taken out of what commands and jobs print.
+        /// Whether live secrets are redacted from the output of commands and jobs.
         redact: bool,
     }
 
     /// `jobs.*`
     Jobs {
-        /// Jobs that run at once in a container.
+        /// Maximum number of running jobs in a container.
         max_running: u32 = 32,
         /// The longest that one call waits for a job.
         wait_max: Seconds = Seconds::new(600),
-        /// Lines that a poll gives.
+        /// Number of lines in the answer of a poll.
         poll_lines: u32 = 100,
     }
 
     /// `setup.*`
     Setup {
-        /// Time of one setup command.
+        /// Timeout of one setup command.
         timeout: Seconds = Seconds::new(300),
-        /// Time of one clone.
+        /// Timeout of one clone.
         clone_timeout: Seconds = Seconds::new(120),
-        /// Time of all together.
+        /// Timeout of all together.
         total: Seconds = Seconds::new(30 * 60),
     }
 
     /// `copy.*`
     Copy {
-        /// Bytes of one copy.
+        /// Maximum size of one copy.
         max_bytes: ByteSize = ByteSize::mib(2048),
-        /// Files, directories and links of one copy.
+        /// Maximum number of files, directories and links in one copy.
         max_entries: u64 = 100_000,
     }
 
     /// `compose.*`
     Compose {
-        /// Stacks may be brought up.
+        /// Whether stacks may be brought up.
         enabled: bool = true,
-        /// Time until all services of a stack are good.
+        /// Time until all services of a stack have to be ready.
         timeout: Seconds = Seconds::new(300),
-        /// Containers of one stack.
+        /// Maximum number of containers in one stack.
         max_services: u32 = 20,
-        /// Services may be built.
+        /// Whether services may be built.
         allow_build: bool,
     }
 
     /// `lifecycle.*`
     Lifecycle {
-        /// How long an unused container of a named session is kept.
+        /// How long an unused container of a named session exists.
         idle: Seconds = Seconds::new(86400),
-        /// How long a container is kept whose MCP process ended without its session's end.
+        /// How long a container exists whose MCP process ended without its session's end.
         orphan_grace: Seconds = Seconds::new(15 * 60),
-        /// Containers with running jobs outlive their session.
+        /// Whether containers with running jobs outlive their session.
         keep_jobs: bool = true,
         /// How long they do, after the last call.
         keep_jobs_for: Seconds = Seconds::new(86400),
-        /// How long a destroyed container is remembered.
+        /// How long a destroyed container stays on record.
         gone_for: Seconds = Seconds::new(7 * 86400),
-        /// What is saved of one container, at most.
+        /// Maximum size of the saved work of one container.
         save_max: ByteSize = ByteSize::mib(512),
-        /// How long what was saved is kept.
+        /// How long saved work is retained.
         save_keep: Seconds = Seconds::new(14 * 86400),
     }
 }
 
 impl Images {
-    /// When an image is fetched that no call decides about.
+    /// When to pull an image without a call that decides it.
     #[must_use]
     pub fn pull_missing(&self) -> Pull {
         if self.pull == Pull::Never { Pull::Never } else { Pull::Missing }
@@ -305,7 +306,7 @@ impl Images {
 }
 
 impl Lifecycle {
-    /// How long things are kept.
+    /// How long containers and records exist.
     #[must_use]
     pub fn terms(&self) -> LeaseTerms {
         LeaseTerms {

@@ -1,4 +1,4 @@
-//! `workspace.mounts`: directories of the host in a session's workspace.
+//! `workspace.mounts`: host directories in a session's workspace.
 
 use coracle_types::ByteSize;
 use coracle_workspace::Filter;
@@ -6,45 +6,45 @@ use serde::Deserialize;
 
 use super::macros::words;
 
-/// A directory of the host that a workspace gets.
+/// A host directory in a workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostMount {
-    /// The directory: relative to one that is allowed, or absolute beneath it.
+    /// The directory: relative to an allowed one, or absolute below it.
     pub host_path: String,
-    /// Its path in the workspace; the workspace itself when missing.
+    /// Its path in the workspace; default: the workspace itself.
     #[serde(default)]
     pub mount_path: Option<String>,
-    /// Patterns of what is copied; all when there is none.
+    /// Patterns of files to copy; default: all.
     #[serde(default)]
     pub include_glob: Vec<String>,
-    /// Patterns of what is not.
+    /// Patterns of files that are not copied.
     #[serde(default)]
     pub exclude_glob: Vec<String>,
-    /// At most so many bytes are copied.
+    /// Maximum number of bytes to copy.
     #[serde(default)]
     pub max_bytes: Option<ByteSize>,
-    /// Links are followed, within the directory that is allowed.
+    /// Whether links are followed, within the allowed directory.
     #[serde(default)]
     pub follow_symlinks: bool,
-    /// How it comes in.
+    /// Whether it is copied or bind-mounted.
     #[serde(default)]
     pub mode: MountMode,
 }
 
 words! {
-    /// How a directory comes into a workspace.
+    /// How a directory is provided in a workspace.
     MountMode {
         /// Its files are copied, once.
         #[default]
         Copy,
-        /// It is there itself, and what is changed inside is changed on the host.
+        /// It is bind-mounted, so changes inside are changes on the host.
         Bind,
     }
 }
 
 impl HostMount {
-    /// What is wrong with it, as far as that can be told without looking at the host.
+    /// Returns an error that can be found without reading the host's files.
     pub(super) fn fault(&self) -> Option<String> {
         let name = self.host_path.escape_debug();
         if let Err(why) = self.place() {
@@ -64,15 +64,15 @@ impl HostMount {
         at_root.then(|| format!("`{name}` is bound, so it needs a mount_path: the workspace itself is a volume"))
     }
 
-    /// Which of its files are meant.
+    /// Builds the filter of its files.
     pub fn filter(&self) -> Result<Filter, (String, String)> {
         Filter::new(&self.include_glob, &self.exclude_glob)
     }
 
-    /// Its path in the workspace: parts joined by `/`, none for the workspace itself.
+    /// Returns its path in the workspace: parts joined by `/`, empty for the workspace itself.
     pub fn place(&self) -> Result<String, &'static str> {
-        let said = self.mount_path.as_deref().unwrap_or_default();
-        let mut parts: Vec<&str> = said.split('/').map(str::trim).filter(|it| !it.is_empty()).collect();
+        let path = self.mount_path.as_deref().unwrap_or_default();
+        let mut parts: Vec<&str> = path.split('/').map(str::trim).filter(|it| !it.is_empty()).collect();
         if parts.first() == Some(&"workspace") {
             parts.remove(0);
         }

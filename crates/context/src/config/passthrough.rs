@@ -1,4 +1,4 @@
-//! What of the person's goes into containers without being asked for.
+//! Data of the user that is passed to containers by default.
 
 use std::path::PathBuf;
 
@@ -8,43 +8,43 @@ use crate::arg_types::Passthrough;
 table! {
     /// `auto_passthrough.*`
     AutoPassthrough {
-        /// Which variables go in when the caller does not say.
+        /// Default of the variables that are passed.
         mode: Passthrough = Passthrough::Auto,
-        /// Patterns of names that go in with `auto`, and may be named.
+        /// Patterns of names that `auto` passes, and that may be requested.
         env_patterns: Vec<String> = texts(coracle_provision::env::DEFAULT_PATTERNS),
-        /// Further patterns of names that may be named.
+        /// Further patterns of names that may be requested.
         env_allow: Vec<String>,
-        /// Patterns of names that never go in, beside those that never do.
+        /// Further patterns of names that are never passed.
         never: Vec<String>,
-        /// The person's git configuration.
+        /// The user's git configuration.
         forward_git: bool = true,
         /// GitHub's token.
         forward_gh: bool = true,
-        /// Keys for ssh.
+        /// SSH keys.
         forward_ssh: bool,
         /// The host's own certificate authorities.
         ca_certificates: bool = true,
-        /// Files with more of them.
+        /// Files with further authorities.
         ca_files: Vec<PathBuf>,
-        /// Keys of the git configuration that go in beside the usual ones.
+        /// Further keys of the git configuration to pass.
         git_keys: Vec<String>,
-        /// The GitHub whose token is meant.
+        /// The GitHub host of the token.
         gh_host: String = "github.com".to_owned(),
-        /// Hosts whose lines of `~/.ssh/known_hosts` go in beside those of repositories.
+        /// Hosts whose lines of `~/.ssh/known_hosts` are passed in addition to those of repositories.
         known_hosts: Vec<String>,
-        /// Patterns of names in `~/.ssh`.
+        /// Patterns of key files in `~/.ssh`.
         ssh_keys: Vec<String> = texts(&["id_*"]),
     }
 
     /// `dotfiles.*`
     Dotfiles {
-        /// Where they are cloned from.
+        /// The repository to clone.
         repo: Option<String>,
-        /// The script in it that sets them up; the usual names are looked for when missing.
+        /// The script in it that sets them up; default: the usual names are tried.
         script: Option<String>,
-        /// Their branch; the default one when missing.
+        /// Their branch; default: the default branch.
         branch: Option<String>,
-        /// Where they go; `~/.dotfiles` when missing.
+        /// The target; default: `~/.dotfiles`.
         target: Option<String>,
     }
 }

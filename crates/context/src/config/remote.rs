@@ -1,23 +1,23 @@
-//! An engine on another machine sees no directory of this one: what would be bound is copied in.
+//! An engine on another host cannot mount directories of this one, so they are copied instead.
 
 use serde_json::{Value, json};
 
 use super::{Config, MountMode, WorkspaceMode, WorktreeMode};
 
 impl Config {
-    /// The engine is on another machine, or may be: it listens on no local socket.
+    /// Whether the engine is, or may be, on another host: it does not listen on a local socket.
     #[must_use]
     pub fn has_remote_engine(&self) -> bool {
         self.engine_host.as_deref().is_some_and(|it| !it.starts_with("unix://"))
     }
 }
 
-/// The defaults that differ. They lie beneath what the person says.
+/// The defaults that differ. The user's settings override them.
 pub(super) fn defaults() -> Value {
     json!({ "workspace": { "mode": "copy" } })
 }
 
-/// Settings that need the engine to see this machine's directories.
+/// Settings that need the engine to see this host's directories.
 pub(super) fn faults(config: &Config) -> Vec<(&'static str, &'static str)> {
     let binds = |it: &&super::HostMount| it.mode == MountMode::Bind;
     let refused = [
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_copied_to_an_engine_elsewhere() {
+    fn directories_are_copied_to_an_engine_on_another_host() {
         assert_eq!(remote(""), Ok(WorkspaceMode::Copy));
         assert_eq!(remote("workspace.mode = \"bind\""), Err("workspace.mode".to_owned()));
         let shared = "sandbox.worktree.mode = \"shared\"\nsandbox.worktree.shared_root = \"/srv\"";
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_at_a_local_socket_is_here() {
+    fn an_engine_at_a_local_socket_is_on_this_host() {
         let config = Config::read("engine = \"docker\"\nengine_host = \"unix:///s\"", false).unwrap();
         assert_eq!(config.workspace.mode, WorkspaceMode::Bind);
     }

@@ -12,27 +12,27 @@ use crate::arg_types::Seconds;
 table! {
     /// `sandbox.*`
     Sandbox {
-        /// Kinds of sandboxes.
+        /// Profiles of sandboxes.
         profiles: BTreeMap<ProfileName, Profile>,
-        /// Those that an agent may name.
+        /// Profiles that an agent may name.
         agent_profiles: Vec<ProfileName> = vec![ProfileName::parse("default").expect("the word follows the grammar")],
-        /// What commands inside reach beside the model and git.
+        /// What commands inside can reach besides models and git.
         network: SandboxNetwork = SandboxNetwork::None,
-        /// Names that they reach.
+        /// Names that they can reach.
         egress: Egress,
         /// Git inside.
         git: Git,
         /// Worktrees.
         worktree: Worktree,
-        /// Whether a repository's `devcontainer.json` says what its sandboxes are made of.
+        /// Whether a repository's `devcontainer.json` defines its sandboxes.
         devcontainer: DevcontainerFile = DevcontainerFile::Off,
         /// Features that are not in the repository, as patterns of their names.
         features_allow: Vec<String>,
-        /// What commands of a build reach.
+        /// The network of a build.
         build_network: BuildNetwork = BuildNetwork::Default,
-        /// Variables of the host that a file may put in.
+        /// Variables of the host that a file may use.
         local_env: Vec<String>,
-        /// Directories beneath which a file's mounts may be written.
+        /// Directories below which a file's mounts may be writable.
         writable_mounts: Vec<PathBuf>,
         /// Memory; no swap is added.
         memory: ByteSize = ByteSize::mib(4096),
@@ -40,24 +40,24 @@ table! {
         cpus: f64 = 2.0,
         /// Processes and threads.
         pids: u32 = 512,
-        /// An unused sandbox is stopped after so long; all of it stays.
+        /// Time after which an unused sandbox is stopped; nothing is removed.
         idle: Seconds = Seconds::new(60 * 60),
-        /// A sandbox goes after so long, with its volume; what is not pushed is saved before. 0 keeps it.
+        /// Time after which a sandbox is removed with its volume; unpushed work is saved before. 0 disables this.
         lifetime: Seconds = Seconds::new(7 * 24 * 60 * 60),
     }
 }
 
-/// Profiles of coding agents, each named like its agent.
+/// Profiles of coding agents, each with the name of its agent.
 pub const AGENT_PROFILES: [&str; 5] = ["claude", "codex", "gemini", "goose", "opencode"];
 
 impl Sandbox {
-    /// A kind of sandbox; one that is not configured has the defaults.
+    /// Returns a profile; one that is not configured has the defaults.
     #[must_use]
     pub fn profile(&self, name: &ProfileName) -> Profile {
         let usual = || self.profiles.iter().find(|it| it.0.as_str() == "default").map(|it| it.1.clone());
         match (self.profiles.get(name), AGENT_PROFILES.contains(&name.as_str())) {
             (Some(own), _) => own.clone(),
-            // It asks the models of the usual profile until it has one of its own.
+            // Without its own provider, it uses that of the default profile.
             (None, true) => {
                 let Profile { provider, budget_tokens, .. } = usual().unwrap_or_default();
                 Profile { provider, budget_tokens, ..Profile::default() }
@@ -70,15 +70,15 @@ impl Sandbox {
 table! {
     /// `sandbox.profiles.NAME.*`
     Profile {
-        /// What its containers are made of; our own image when missing.
+        /// Image of its containers; default: Coracle's own.
         image: Option<ImageRef>,
-        /// The same as for all sandboxes, for these alone.
+        /// Overrides the setting for all sandboxes.
         devcontainer: Option<DevcontainerFile>,
-        /// Workflows of the same word share a container; each has its own when missing.
+        /// Workflows with the same domain share a container; default: each has its own.
         domain: Option<String>,
-        /// Where its models are.
+        /// Provider of models.
         provider: Option<Provider>,
-        /// Tokens that a sandbox may use up.
+        /// Maximum number of tokens per sandbox.
         budget_tokens: Option<u64>,
     }
 }
@@ -87,18 +87,18 @@ table! {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provider {
-    /// What it speaks.
+    /// Its API.
     #[serde(default)]
     pub kind: ProviderKind,
-    /// Where.
+    /// Its URL.
     pub base_url: String,
-    /// The variable of the host that holds its key.
+    /// The host variable with its key.
     pub key_env: Option<String>,
-    /// The file that holds it.
+    /// The file with its key.
     pub key_file: Option<PathBuf>,
-    /// The program that prints it.
+    /// The program that prints its key.
     pub key_command: Option<Vec<String>>,
-    /// Patterns of the models that may be asked.
+    /// Patterns of the allowed models.
     #[serde(default = "any_model")]
     pub models: Vec<String>,
     /// Headers of every request.
@@ -111,7 +111,7 @@ fn any_model() -> Vec<String> {
 }
 
 words! {
-    /// What a provider speaks.
+    /// The API of a provider.
     ProviderKind {
         /// `OpenAI`'s chat completions, as most do.
         #[default]
@@ -127,15 +127,15 @@ words! {
         /// Nothing.
         #[default]
         None,
-        /// The names of `egress.allow` beside it.
+        /// Also the names of `egress.allow`.
         Proxy,
-        /// Whatever this host reaches: nothing is kept in.
+        /// Everything that the host can reach.
         Bridge,
     }
 }
 
 impl SandboxNetwork {
-    /// What of it goes by the proxy.
+    /// Returns the part that goes through the proxy.
     #[must_use]
     pub fn proxied(self) -> ProxyNetwork {
         match self {
@@ -151,7 +151,7 @@ words! {
         /// Nothing.
         #[default]
         None,
-        /// The names of `egress.allow` beside it.
+        /// Also the names of `egress.allow`.
         Proxy,
     }
 }
@@ -160,7 +160,7 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum DevcontainerFile {
-    /// None is looked for: what a repository says makes no container and builds no image.
+    /// None is used: a repository does not affect containers or images.
     #[default]
     Off,
     /// The one in the usual place, if there is one.
@@ -180,7 +180,7 @@ impl From<String> for DevcontainerFile {
 }
 
 impl DevcontainerFile {
-    /// A path is one of the repository, as git writes it.
+    /// Whether a path is one in the repository, as git writes it.
     pub(super) fn fits(&self) -> bool {
         let Self::At(path) = self else { return true };
         path.ends_with(".json") && path.split('/').all(|it| !matches!(it, "" | "." | ".."))
@@ -190,7 +190,7 @@ impl DevcontainerFile {
 words! {
     /// `sandbox.build_network`
     BuildNetwork {
-        /// What the engine gives, if `security.network` allows a way out.
+        /// The engine's default, if `security.network` allows outbound access.
         #[default]
         Default,
         /// Nothing.
@@ -209,11 +209,11 @@ table! {
     Git {
         /// How git inside reaches repositories.
         mode: GitMode,
-        /// Hosts; that of the sandbox's own repository when these and `repos` are empty.
+        /// Hosts; default, if `repos` is empty too: that of the sandbox's own repository.
         hosts: Vec<String>,
-        /// Repositories, as patterns of `host/owner/name`; the sandbox's own when empty.
+        /// Repositories, as patterns of `host/owner/name`; default: the sandbox's own.
         repos: Vec<String>,
-        /// Refs that may be pushed from inside; none when empty.
+        /// Refs that may be pushed from inside; default: none.
         push: Vec<String>,
     }
 }
@@ -221,7 +221,7 @@ table! {
 words! {
     /// `sandbox.git.mode`
     GitMode {
-        /// Through the proxy, which has the credential.
+        /// Through the proxy, which adds the credential.
         #[default]
         Proxy,
         /// With the credential itself.
@@ -234,19 +234,19 @@ words! {
 table! {
     /// `sandbox.worktree.*`
     Worktree {
-        /// What every branch begins with.
+        /// Prefix of every branch.
         branch_prefix: String = "coracle/".to_owned(),
-        /// Objects of old repositories are not held against today's rules when false.
+        /// Whether git checks objects by its current rules, which those of old repositories may violate.
         fsck: bool = true,
-        /// The limit of one git that reads or writes a whole repository.
+        /// Timeout of a git command that reads or writes a whole repository.
         git_timeout: Seconds = Seconds::new(600),
-        /// Bytes of the commits that one push or export takes out.
+        /// Maximum size of the commits in one push or export.
         bundle_max: ByteSize = ByteSize::mib(1024),
-        /// Where the files of new sandboxes lie.
+        /// Where the files of new sandboxes are stored.
         mode: WorktreeMode,
-        /// The directory, beneath one that may be used, that holds those of the mode `shared`.
+        /// The directory, below an allowed one, for those of the mode `shared`.
         shared_root: Option<PathBuf>,
-        /// A new worktree begins with what is not committed in a directory that it is taken from.
+        /// Whether a new worktree starts with the uncommitted files of its source directory.
         include_uncommitted: bool,
     }
 }
@@ -257,13 +257,13 @@ words! {
         /// In a volume of the container.
         #[default]
         Inside,
-        /// In a directory of this host.
+        /// In a directory of the host.
         Shared,
     }
 }
 
 impl Worktree {
-    /// Where files of new sandboxes lie on this host, if they do.
+    /// Returns the host directory for files of new sandboxes, if they are stored there.
     #[must_use]
     pub fn shared(&self) -> Option<&Path> {
         self.shared_root.as_deref().filter(|_| self.mode == WorktreeMode::Shared)
@@ -273,11 +273,11 @@ impl Worktree {
 table! {
     /// `proxy.*`
     Proxy {
-        /// Bytes of a request, in mebibytes.
+        /// Maximum size of a request, in MiB.
         max_body_mb: u32 = 10,
-        /// Every program inside may ask models.
+        /// Whether every program inside may use models.
         llm_for_agent: bool,
-        /// How containers reach it.
+        /// How containers reach the proxy.
         transport: ProxyTransport = ProxyTransport::Auto,
     }
 }
@@ -285,14 +285,14 @@ table! {
 words! {
     /// `proxy.transport`
     ProxyTransport {
-        /// `unix` where the engine sees the files of this host, else `link`.
+        /// `unix` if the engine can mount files of the host, else `link`.
         #[default]
         Auto,
-        /// By sockets in a directory that the container sees.
+        /// By sockets in a directory that is mounted in the container.
         Unix,
         /// By the link to its guest.
         Link,
-        /// By a network of a sandbox's own. Where that leads to more of this host than the proxy, there is no sandbox.
+        /// By a private network. If more of the host than the proxy is reachable on it, no sandbox starts.
         Tcp,
     }
 }
@@ -300,13 +300,13 @@ words! {
 table! {
     /// `worker.*`
     Worker {
-        /// Calls of the model in a run.
+        /// Maximum number of model calls per run.
         max_turns: u32 = 50,
-        /// Time of a run.
+        /// Time limit of a run.
         wall_seconds: u64 = 1800,
-        /// Tokens of a run.
+        /// Token limit of a run.
         max_total_tokens: Option<u64>,
-        /// The model, when a call names none.
+        /// The default model.
         model: Option<String>,
     }
 }

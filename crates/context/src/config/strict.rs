@@ -1,10 +1,10 @@
-//! What `policy = "strict"` means for the file: the defaults that differ, and what it has no place for.
+//! `policy = "strict"` in the file: its defaults, and the settings that it refuses.
 
 use serde_json::{Value, json};
 
 use super::{Config, DevcontainerFile, GitMode, Guest, MountMode, ProxyTransport, WorkspaceMode, WorktreeMode};
 
-/// The defaults that differ from those of `standard`. They lie beneath what the person says.
+/// The defaults that differ from those of `standard`. The user's settings override them.
 pub(super) fn defaults() -> Value {
     json!({
         "workspace": { "mode": "copy" },
@@ -23,7 +23,7 @@ pub(super) fn defaults() -> Value {
     })
 }
 
-/// The keys of `above` over those of `below`.
+/// Merges the keys of `above` over those of `below`.
 pub(super) fn over(below: Value, above: Value) -> Value {
     match (below, above) {
         (Value::Object(mut below), Value::Object(above)) => {
@@ -40,7 +40,7 @@ pub(super) fn over(below: Value, above: Value) -> Value {
     }
 }
 
-/// Settings that `strict` refuses: each would let in or out what the preset keeps.
+/// Settings that `strict` refuses, since each would weaken its isolation.
 pub(super) fn faults(config: &Config) -> Vec<(&'static str, &'static str)> {
     let sandbox = &config.sandbox;
     let wears = |it: &DevcontainerFile| *it != DevcontainerFile::Off;
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_has_defaults_of_its_own_and_those_of_standard_for_all_else() {
+    fn strict_has_its_own_defaults_and_otherwise_those_of_standard() {
         let (it, usual) = (strict(""), Config::default());
         assert_eq!(it.policy, Preset::Strict);
         assert_eq!((it.workspace.mode, usual.workspace.mode), (WorkspaceMode::Copy, WorkspaceMode::Bind));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn single_keys_are_the_persons() {
+    fn single_keys_can_be_set_by_the_user() {
         let it = strict("compose.enabled = true\n[security]\nallow_gh = true\nmemory_limit = \"1g\"\ncpus = 1\n");
         assert!(it.compose.enabled && it.security.allow_gh && !it.security.allow_root);
         assert_eq!((it.security.memory_limit, it.security.cpus), (ByteSize::mib(1024), 1.0));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strict_has_no_place_for_is_told_with_its_key_and_line() {
+    fn refused_settings_are_reported_with_key_and_line() {
         for (text, key) in [
             ("guest = \"never\"", "guest"),
             ("run_code.preload.command = [\"x\"]", "run_code.preload"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_host_is_in_reach_that_was_not_configured() {
+    fn directories_of_the_host_have_to_be_configured() {
         let host = Host::below(Path::new("/h"));
         let state = StateDir::at(Path::new("/h/state/coracle"));
         let own = strict("workspace.allow_roots = [\"/data\"]\n");

@@ -1,14 +1,14 @@
-//! Which tools an agent gets.
+//! The toolsets of an agent.
 
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// Tools that are given together.
+/// Tools that are provided together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Toolset {
-    /// A few small tools on one machine; every operation is reached through one of them.
+    /// A few small tools on one machine; every operation is reachable through one of them.
     Agent,
     /// The tool `containers` with all operations and fields in its schema. Earlier versions called it `containers`.
     #[serde(alias = "containers")]
@@ -17,16 +17,16 @@ pub enum Toolset {
     Workspace,
     /// Snippets.
     Code,
-    /// Workflows, each in a sandbox with a worktree of its own.
+    /// Workflows, each in a sandbox with its own worktree.
     Worktrees,
 }
 
 impl Toolset {
-    /// Those that an agent gets unless the person says otherwise.
+    /// The default toolsets of an agent.
     pub const DEFAULT: [Self; 1] = [Self::Agent];
 }
 
-/// Reads the word of configuration and options.
+/// Parses the word of configuration and options.
 impl FromStr for Toolset {
     type Err = String;
 

@@ -1,4 +1,4 @@
-//! `workspace.*` and `run_code.*`: the person's directories, and the containers of a session.
+//! `workspace.*` and `run_code.*`: the user's directories, and the containers of a session.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::config::Toolset;
 table! {
     /// `workspace.*`
     Workspace {
-        /// The working directory; the one we were started in when missing.
+        /// The working directory; default: the current one at the start.
         root: Option<PathBuf>,
-        /// How directories of the host come into containers.
+        /// How host directories are provided in containers.
         mode: WorkspaceMode = WorkspaceMode::Bind,
         /// Further directories that may be mounted and copied from and to.
         allow_roots: Vec<PathBuf>,
-        /// Paths in a bind that are mounted read-only over it.
+        /// Paths in a bind mount that are mounted read-only over it.
         protected: Vec<String> = default_protected(),
-        /// Directories of the host that a session's workspace gets.
+        /// Host directories in a session's workspace.
         mounts: Vec<HostMount>,
-        /// Tools that an agent gets.
+        /// Toolsets of an agent.
         toolsets: Vec<Toolset> = Toolset::DEFAULT.to_vec(),
         /// Image of a session's workspace.
         image: ImageRef = ImageRef::parse("python:3.12-bookworm").expect("the reference follows the grammar"),
@@ -36,42 +36,42 @@ table! {
         cpus: f64 = 1.0,
         /// Processes and threads of a workspace.
         pids: u32 = 256,
-        /// What its commands reach.
+        /// What its commands can reach.
         network: ProxyNetwork = ProxyNetwork::None,
-        /// Names that they reach.
+        /// Names that they can reach.
         egress: Egress,
-        /// As much as a workspace should hold.
+        /// Recommended maximum size of a workspace.
         max_bytes: ByteSize = ByteSize::mib(8 << 10),
-        /// What every command of a workspace finds in its environment.
+        /// Variables of every command in a workspace.
         env: BTreeMap<String, String>,
-        /// An unused workspace is removed after so long; its files stay.
+        /// Time after which an unused workspace is removed; its files stay.
         idle: Seconds = Seconds::new(15 * 60),
-        /// A container of a session goes after so long, with its volume; 0 for never.
+        /// Time after which a container of a session is removed with its volume; 0 disables this.
         lifetime: Seconds = Seconds::new(8 * 60 * 60),
-        /// The guest of a session's container ends it after so long without a request; 0 for never.
+        /// Time without a request after which the guest ends a session's container; 0 disables this.
         lifeline: Seconds = Seconds::new(30 * 60),
-        /// Which characters paths and patterns may have.
+        /// The allowed characters in paths and patterns.
         path_charset: PathCharset = PathCharset::Ascii,
-        /// How the keys of a command's environment are taken.
+        /// How the keys of a command's environment are converted.
         env_key_case: EnvKeys = EnvKeys::Upper,
-        /// A file that is there must have been read before it is changed.
+        /// Whether an existing file has to be read before it is changed.
         read_before_write: bool = true,
         /// Names of the shell tool.
         shell_names: Vec<String> = texts(&["shell_execute"]),
-        /// Directories that are not searched for what a command changed.
+        /// Directories that are not scanned for changes of a command.
         scan_exclude: Vec<String> = texts(&[".git", "node_modules", ".venv", "target", "__pycache__"]),
-        /// The event log holds the beginning of what commands print.
+        /// Whether the event log contains the start of commands' output.
         event_previews: bool = true,
     }
 }
 
 words! {
-    /// How directories of the host come into containers.
+    /// How host directories are provided in containers.
     WorkspaceMode {
-        /// They are there themselves.
+        /// They are bind-mounted.
         #[default]
         Bind,
-        /// Their files are copied in, once.
+        /// Their files are copied, once.
         Copy,
     }
 }
@@ -79,7 +79,7 @@ words! {
 table! {
     /// `run_code.*`
     RunCode {
-        /// Image that snippets run in; built when it is missing.
+        /// Image for snippets; built if it is missing.
         image: ImageRef = ImageRef::parse("bun-runner-base:latest").expect("the reference follows the grammar"),
         /// Cores.
         cpus: f64 = 2.0,
@@ -87,13 +87,13 @@ table! {
         memory: ByteSize = ByteSize::mib(512),
         /// The longest that a snippet may take.
         max_timeout_ms: u64 = 120_000,
-        /// What goes when a snippet took too long.
+        /// What is ended when a snippet takes too long.
         timeout_action: TimeoutAction = TimeoutAction::Container,
-        /// What snippets reach.
+        /// What snippets can reach.
         network: ProxyNetwork = ProxyNetwork::None,
-        /// Names that they reach.
+        /// Names that they can reach.
         egress: Egress,
-        /// A program of the host that runs snippets, where one is wanted in place of a container.
+        /// A program on the host that runs snippets, instead of a container.
         preload: Option<Preload>,
     }
 }
@@ -102,9 +102,9 @@ table! {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Preload {
-    /// The program and its arguments; the snippet's file comes last.
+    /// The program and its arguments; the snippet's file is the last one.
     pub command: Vec<String>,
-    /// What it runs.
+    /// The languages that it runs.
     #[serde(default = "Preload::languages")]
     pub languages: Vec<Language>,
 }
@@ -114,7 +114,7 @@ impl Preload {
         vec![Language::TypeScript, Language::JavaScript]
     }
 
-    /// What is wrong with it.
+    /// Returns what is invalid.
     pub(super) fn fault(&self) -> Option<&'static str> {
         let program = self.command.first().map(String::as_str).unwrap_or_default();
         let placed = program.starts_with('/') || program.starts_with("~/") || !program.contains('/');
@@ -129,7 +129,7 @@ impl Preload {
 }
 
 words! {
-    /// What goes when a snippet took too long.
+    /// What is ended when a snippet takes too long.
     TimeoutAction {
         /// Its container.
         #[default]

@@ -1,7 +1,7 @@
-//! A response as a person reads it: lines, facts and tables, before a front end gives them widths, colours and symbols.
+//! A response for a user: lines, facts and tables, before a front end adds widths, colours and symbols.
 //!
-//! **Invariant:** no control character but line feed and tab gets into a text: what comes out of a container or an engine
-//! cannot steer the reader's terminal.
+//! **Invariant:** a text contains no control character except line feed and tab: output of a container or an engine
+//! cannot control the reader's terminal.
 
 mod reports;
 mod table;
@@ -19,32 +19,32 @@ pub use self::text::{joined, optional, word};
 pub use coracle_runtime::shell_word;
 pub use coracle_types::{is_deceptive, sanitize};
 
-/// A response that a person can read. Our own code gets its type back through [`Any`].
+/// A response that a user can read. Our own code gets its type back through [`Any`].
 pub trait Render: Any {
-    /// The document, as it reads at that time.
+    /// Renders the document at that time.
     fn render(&self, now: Timestamp) -> Document;
 
-    /// What a model reads in the toolset `agent`: the output as it is, then what the model has to know, in brackets.
+    /// Renders the text for a model in the toolset `agent`: the output unchanged, then notes in brackets.
     fn render_for_model(&self) -> String {
         let text = self.render(Timestamp::now()).for_model();
         if text.trim().is_empty() { "[done]".to_owned() } else { text }
     }
 }
 
-/// What a person reads of one response.
+/// The text of one response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
     /// The answer, from the top.
     pub blocks: Vec<Block>,
-    /// What belongs on standard error.
+    /// Notes for standard error.
     pub notes: Vec<StyledText>,
-    /// What a program printed, which goes out byte for byte.
+    /// The output of a program, which is written unchanged.
     pub output: Option<ProgramOutput>,
-    /// Where the duration of the call is told.
+    /// Where the duration of the call is shown.
     pub duration: DurationPlace,
     /// The exit code of the command line.
     pub exit_code: u8,
-    /// A step of the provisioning report failed.
+    /// Whether a step of the provisioning report failed.
     pub is_incomplete: bool,
 }
 
@@ -57,19 +57,19 @@ pub enum Block {
     Facts(Vec<(&'static str, StyledText)>),
     /// Rows in columns.
     Table(DocumentTable),
-    /// A step of a provisioning report, left out where it was shown while the call ran.
+    /// A step of a provisioning report, left out if it was shown while the call ran.
     Step {
         /// Its name in the report.
         name: String,
-        /// The step, then its parts.
+        /// The step, then its items.
         lines: Vec<StyledText>,
     },
 }
 
-/// What a program printed.
+/// The output of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProgramOutput {
-    /// A command's streams; left out where they were shown while it ran.
+    /// A command's streams, left out if they were shown while it ran.
     Command {
         /// Its standard output.
         stdout: Vec<u8>,
@@ -78,13 +78,13 @@ pub enum ProgramOutput {
         /// Its exit code, if it has ended.
         exit_code: Option<u8>,
     },
-    /// A patch. A pipe gets it as it is; on a terminal nothing in it steers that.
+    /// A patch. A pipe gets it unchanged; for a terminal it is escaped.
     Patch(String),
-    /// Kept output of a job. Notes begin on a line of their own behind it.
+    /// Retained output of a job. Notes begin on a new line behind it.
     Job(Vec<u8>),
 }
 
-/// Where the duration of the call is told.
+/// Where the duration of the call is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DurationPlace {
     /// Nowhere.
@@ -103,59 +103,59 @@ impl Document {
         Self::default().then(line)
     }
 
-    /// A table alone.
+    /// A document with only a table.
     #[must_use]
     pub fn table(columns: &[Column], rows: Vec<Vec<StyledText>>) -> Self {
         let table = DocumentTable { columns: columns.to_vec(), rows };
         Self { blocks: vec![Block::Table(table)], ..Self::default() }
     }
 
-    /// A table of items, or a line where there are none.
+    /// A table of items, or a line if there are none.
     #[must_use]
     pub fn rows<T>(columns: &[Column], items: &[T], row: impl Fn(&T) -> Vec<StyledText>, none: &str) -> Self {
         if items.is_empty() { Self::line(none) } else { Self::table(columns, items.iter().map(row).collect()) }
     }
 
-    /// Notes for standard error alone.
+    /// A document with only notes for standard error.
     #[must_use]
     pub fn of_output(output: ProgramOutput) -> Self {
         Self { output: Some(output), ..Self::default() }
     }
 
-    /// The same with one more line.
+    /// Adds a line.
     #[must_use]
     pub fn then(self, line: impl Into<StyledText>) -> Self {
         self.and_lines([line.into()])
     }
 
-    /// The same with more lines.
+    /// Adds lines.
     #[must_use]
     pub fn and_lines(mut self, lines: impl IntoIterator<Item = StyledText>) -> Self {
         self.blocks.extend(lines.into_iter().map(Block::Line));
         self
     }
 
-    /// The same with facts below.
+    /// Adds facts below.
     #[must_use]
     pub fn facts<const N: usize>(mut self, facts: [(&'static str, StyledText); N]) -> Self {
         self.blocks.push(Block::Facts(facts.into()));
         self
     }
 
-    /// The same with a note for standard error.
+    /// Adds a note for standard error.
     #[must_use]
     pub fn note(mut self, note: impl Into<StyledText>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// The same, with the duration of the call at the end of the first line.
+    /// Shows the duration of the call at the end of the first line.
     #[must_use]
     pub fn timed(self) -> Self {
         Self { duration: DurationPlace::FirstLine, ..self }
     }
 
-    /// Everything as one text, which a model reads.
+    /// Returns everything as one text for a model.
     pub fn for_model(&self) -> String {
         let mut text = match &self.output {
             Some(ProgramOutput::Job(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
@@ -165,20 +165,20 @@ impl Document {
         };
         push_line(&mut text, &self.to_string());
         for note in &self.notes {
-            // Notes name options of the command line.
+            // Notes name options of the command line, and models use fields.
             push_line(&mut text, &format!("[{note}]").replace("`--offset`", "`offset`"));
         }
         text
     }
 
-    /// The same, with the duration of the call at the end of the last line.
+    /// Shows the duration of the call at the end of the last line.
     #[must_use]
     pub fn timed_at_the_end(self) -> Self {
         Self { duration: DurationPlace::LastLine, ..self }
     }
 }
 
-/// As a pipe gets it, with the symbols of a terminal.
+/// The text as written to a pipe, with the symbols of a terminal.
 impl std::fmt::Display for Document {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lines = self.blocks.iter().flat_map(Block::plain_lines).collect::<Vec<_>>();
@@ -201,14 +201,14 @@ impl Block {
     }
 }
 
-/// What a document says at noon of a day, for tests of renderings.
+/// Renders a document at a fixed time, for tests.
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, reason = "only tests call it")]
 pub fn rendered(response: &impl Render, now: &str) -> String {
     response.render(now.parse().unwrap()).to_string()
 }
 
-/// Operations of tests answer with plain values.
+/// Operations in tests answer with plain values.
 #[cfg(any(test, feature = "testing"))]
 impl Render for serde_json::Value {
     fn render(&self, _: Timestamp) -> Document {

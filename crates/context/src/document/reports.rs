@@ -1,4 +1,4 @@
-//! The text of reports of the crates below.
+//! Renders reports of other crates.
 
 use coracle_worktrees::changes::{ApplyReport, Diff, FileChange, PushReport};
 use jiff::Timestamp;
@@ -18,7 +18,7 @@ impl Render for ApplyReport {
     }
 }
 
-/// The patch as it is, so that it can be piped, or names and numbers.
+/// Renders the patch unchanged, so that it can be piped, or names and numbers.
 impl Render for Diff {
     fn render(&self, _: Timestamp) -> Document {
         if self.files.is_empty() {

@@ -1,32 +1,33 @@
-//! Rows in columns. A front end decides how wide they are.
+//! Tables. A front end decides the width of columns.
 
 use super::StyledText;
 
-/// A column: its heading, and what becomes of it where there is no room.
+/// A column: its heading, and how it shrinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
     /// Above it.
     pub heading: &'static str,
     /// Its cells may be shortened.
     pub can_shrink: bool,
-    /// Where there is no room the column with the highest number is left out first; 0 stays.
+    /// If there is not enough room, the column with the highest number is left out first; 0 is never left out.
     pub drop_order: u8,
 }
 
 impl Column {
-    /// A column whose cells stay whole.
+    /// A column whose cells are never shortened.
     #[must_use]
     pub const fn fixed(heading: &'static str) -> Self {
         Self { heading, can_shrink: false, drop_order: 0 }
     }
 
-    /// A column whose cells are shortened where there is no room.
+    /// A column whose cells are shortened if there is not enough room.
     #[must_use]
     pub const fn flexible(heading: &'static str) -> Self {
         Self { heading, can_shrink: true, drop_order: 0 }
     }
 
-    /// The same, left out where there is no room even for short cells, those with the highest number first.
+    /// Makes the column optional: columns with the highest number are left out first, if there is no room even for
+    /// short cells.
     #[must_use]
     pub const fn or_left_out(self, order: u8) -> Self {
         Self { drop_order: order, ..self }

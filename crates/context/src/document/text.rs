@@ -1,33 +1,33 @@
-//! A text with emphasis.
+//! Styled text.
 
 use std::fmt::{self, Display};
 
 use coracle_types::sanitize;
 use serde::Serialize;
 
-/// How a part of a text is meant.
+/// The style of a part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// As it is.
     Plain,
-    /// The name of what the text is about.
+    /// The name of the subject.
     Name,
     /// Less important.
     Dim,
     /// All is well.
     Good,
-    /// Look twice.
+    /// A warning.
     Doubtful,
     /// Something failed.
     Bad,
 }
 
-/// A symbol before a line that says how something went.
+/// A symbol before a line that shows a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symbol {
     /// It worked.
     Success,
-    /// There was nothing to do, or it is for information.
+    /// There was nothing to do, or the line is information.
     Skipped,
     /// It worked in part, or is doubtful.
     Partial,
@@ -36,7 +36,7 @@ pub enum Symbol {
 }
 
 impl Symbol {
-    /// The mark of a status word: that of a step, an item or a check.
+    /// Returns the symbol for the status of a step, an item or a check.
     #[must_use]
     pub fn of_status(status: &str) -> Self {
         match status {
@@ -47,7 +47,7 @@ impl Symbol {
         }
     }
 
-    /// How a terminal shows it.
+    /// Returns the character for a terminal.
     #[must_use]
     pub fn symbol(self) -> &'static str {
         match self {
@@ -68,14 +68,14 @@ pub enum Span {
     Symbol(Symbol),
 }
 
-/// A text with emphasis, mostly one line.
+/// A styled text, usually one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StyledText {
-    /// Its parts, without anything between them.
+    /// Its parts, joined without separators.
     pub spans: Vec<Span>,
 }
 
-/// A method for words of each style.
+/// Defines a method for each style.
 macro_rules! styles {
     ($($(#[$doc:meta])* $name:ident: $style:ident,)*) => {
         impl StyledText {$(
@@ -89,17 +89,17 @@ macro_rules! styles {
 }
 
 styles! {
-    /// Adds words as they are.
+    /// Adds words without emphasis.
     plain: Plain,
     /// Adds a name.
     name: Name,
     /// Adds less important words.
     dim: Dim,
-    /// Adds words that say that all is well.
+    /// Adds words about a success.
     good: Good,
-    /// Adds words that want a second look.
+    /// Adds words of a warning.
     doubtful: Doubtful,
-    /// Adds words that say that something failed.
+    /// Adds words about a failure.
     bad: Bad,
 }
 
@@ -132,7 +132,7 @@ impl StyledText {
         self
     }
 
-    /// Whether it says nothing.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
@@ -151,7 +151,7 @@ impl From<String> for StyledText {
     }
 }
 
-/// Without emphasis.
+/// Without styles.
 impl Display for StyledText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.spans.iter().try_for_each(|it| match it {
@@ -161,17 +161,17 @@ impl Display for StyledText {
     }
 }
 
-/// Items with a comma between them.
+/// Joins items with commas.
 pub fn joined<T: Display>(items: impl IntoIterator<Item = T>) -> String {
     items.into_iter().map(|it| it.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// A value, or nothing.
+/// Formats a value, or nothing.
 pub fn optional(it: Option<impl Display>) -> String {
     it.map(|it| it.to_string()).unwrap_or_default()
 }
 
-/// The word that a value of an enumeration has in JSON.
+/// Returns the word of an enumeration's value in JSON.
 pub fn word(it: impl Serialize) -> String {
     serde_json::to_value(it).ok().and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -181,7 +181,7 @@ mod tests {
     use super::StyledText;
 
     #[test]
-    fn a_text_cannot_steer_a_terminal() {
+    fn a_text_cannot_control_a_terminal() {
         assert_eq!(StyledText::new().name("x\u{1b}[2J").plain("\n\ty\r").to_string(), "x\u{fffd}[2J\n\ty\u{fffd}");
         let turned = StyledText::new().bad("a\u{202e}b").dim("\u{200b}c\u{2066}").to_string();
         assert_eq!(turned, "a\u{fffd}b\u{fffd}c\u{fffd}", "what turns text around, or cannot be seen");

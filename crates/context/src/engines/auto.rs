@@ -7,13 +7,13 @@ use coracle_types::EngineKind;
 
 use super::{Choice, Engines, embedded, short};
 
-/// Engines with a program that can be installed on any machine.
+/// Engines with a program that can be installed on any host.
 const WITH_PROGRAM: [EngineKind; 2] = [EngineKind::Podman, EngineKind::Docker];
 
 impl Engines {
-    /// The embedded engine, unless other engines alone have containers of this state directory, or it lacks something here
-    /// that Podman or Docker would have. Where containers are is read from their records: an engine that is slow or down and
-    /// has none is not asked.
+    /// Chooses the embedded engine, unless only other engines have containers of this state directory, or it lacks
+    /// something here that Podman or Docker would have. Records show where containers are: an engine that is slow or
+    /// down and has none is not contacted.
     pub(super) async fn detect_auto(&self, choice: &mut Choice, settings: &EngineSettings) {
         let in_use = self.engines_in_use();
         let used: Vec<_> = WITH_PROGRAM
@@ -39,7 +39,7 @@ impl Engines {
         });
     }
 
-    /// What cannot be read has no say.
+    /// Unreadable records are ignored.
     fn engines_in_use(&self) -> BTreeMap<EngineKind, usize> {
         let store = self.records.store().ok();
         store.and_then(|store| store.engines_in_use().ok()).unwrap_or_default()
@@ -50,7 +50,7 @@ impl Engines {
     }
 }
 
-/// Why `auto` took an engine. Those that are `silent` come first, and did not answer.
+/// Describes why `auto` chose an engine. Those in `silent` precede it, and did not answer.
 fn reason(
     chosen: EngineKind,
     in_use: &BTreeMap<EngineKind, usize>,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_names_what_decided() {
+    fn the_reason_names_the_deciding_facts() {
         let line = |chosen, in_use: &[(EngineKind, usize)], silent: &[EngineKind], lacks: &[&str]| {
             let lacks: Vec<_> = lacks.iter().map(|it| (*it).to_owned()).collect();
             reason(chosen, &in_use.iter().copied().collect(), silent, &lacks)

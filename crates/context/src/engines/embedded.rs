@@ -1,4 +1,4 @@
-//! The embedded engine: where its data is, whether it can work here, and how it is opened.
+//! The embedded engine: its data directory, whether it works here, and how it is opened.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::config::EngineRuntime;
 use crate::host::Host;
 
-/// The data directory of the configuration, else that of the host.
+/// The configured data directory, else that of the host.
 pub fn data_dir(config: &Config, host: &Host) -> PathBuf {
     config.engine_data.clone().unwrap_or_else(|| host.engine_data.clone())
 }
@@ -23,7 +23,7 @@ pub fn data_dir(config: &Config, host: &Host) -> PathBuf {
 /// Opens the engine on a data directory, which is created if it is missing.
 ///
 /// # Errors
-/// [`Error::Host`] when the directory cannot be created; [`Error::NotInstalled`] on another system than Linux.
+/// [`Error::Host`] if the directory cannot be created; [`Error::NotInstalled`] on systems other than Linux.
 #[cfg(target_os = "linux")]
 pub(super) fn open(
     host: &Host,
@@ -35,7 +35,7 @@ pub(super) fn open(
     Ok(ObservedRuntime::with_spans(coracle_engine::EmbeddedRuntime::open_with_runtime(options, runtime(config))?))
 }
 
-/// The runtime that the configuration names for new containers.
+/// Returns the configured runtime for new containers.
 #[cfg(target_os = "linux")]
 pub fn runtime(config: &Config) -> Option<coracle_engine::OciRuntime> {
     use coracle_engine::OciRuntime;
@@ -48,7 +48,7 @@ pub fn runtime(config: &Config) -> Option<coracle_engine::OciRuntime> {
     }
 }
 
-/// The engine with its own type, for its images.
+/// Opens the engine with its own type, for operations on its images.
 #[cfg(target_os = "linux")]
 pub(super) fn open_engine(host: &Host, data_dir: &Path) -> Result<coracle_engine::EmbeddedRuntime, Error> {
     coracle_engine::EmbeddedRuntime::open(options(host, data_dir, None))
@@ -64,7 +64,7 @@ fn options(host: &Host, data_dir: &Path, guest: Option<PathBuf>) -> coracle_engi
     }
 }
 
-/// How images are fetched, from the person's own environment.
+/// Returns how images are fetched, from the user's own environment.
 #[cfg(target_os = "linux")]
 fn registries(host: &Host) -> coracle_engine::RegistryOptions {
     let text = |name: &str| host.env.get(name).map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
@@ -88,10 +88,10 @@ pub(super) fn open(_: &Host, _: &Config, _: &Path, _: Option<PathBuf>) -> Result
     Err(Error::NotInstalled { program: "embedded".into() })
 }
 
-/// Refuses where the machine has not what the engine needs, before anything is created.
+/// Fails if the host lacks something that the engine needs, before anything is created.
 ///
 /// # Errors
-/// [`Error::Unavailable`], which says what is missing; [`Error::NotInstalled`] for a runtime.
+/// [`Error::Unavailable`], with what is missing; [`Error::NotInstalled`] for a runtime.
 #[cfg(target_os = "linux")]
 pub(super) fn check(config: &Config, data_dir: &Path) -> Result<(), Error> {
     use coracle_engine::preflight::Readiness;
@@ -115,7 +115,7 @@ fn obstacles(config: &Config, found: &coracle_engine::preflight::Readiness) -> V
     obstacles.chain(runtime.map(|it| format!("`engine_runtime = \"{it}\"` needs root"))).collect()
 }
 
-/// What keeps `auto` from preferring this engine: obstacles, and what Podman or Docker would have for this user.
+/// Lists reasons for `auto` to prefer another engine: obstacles, and what Podman or Docker would have for this user.
 #[cfg(target_os = "linux")]
 pub(super) fn lacks(config: &Config, data_dir: &Path) -> Vec<String> {
     let found = coracle_engine::preflight::Readiness::inspect(data_dir);
@@ -124,8 +124,8 @@ pub(super) fn lacks(config: &Config, data_dir: &Path) -> Vec<String> {
     lacks
 }
 
-/// What the engine works without, but not as well as another one. Limits of users other than root are not enforced by
-/// rootless Podman either.
+/// Lists what the engine lacks, although it works. Rootless Podman does not enforce limits of users other than root
+/// either.
 #[cfg(target_os = "linux")]
 fn shortcomings(config: &Config, found: &coracle_engine::preflight::Readiness) -> Vec<&'static str> {
     use coracle_engine::preflight::IdRanges;
@@ -159,7 +159,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn images_are_fetched_as_the_persons_variables_say() {
+    fn images_are_fetched_with_the_users_variables() {
         let mut host = Host::below(Path::new("/h"));
         for (name, value) in [("https_proxy", "http://proxy:3128"), ("PATH", "/bin"), ("TOKEN", "secret")] {
             host.env.insert(name.into(), coracle_types::Secret::new(value.as_bytes().to_vec()));

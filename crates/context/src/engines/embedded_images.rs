@@ -1,4 +1,4 @@
-//! Images of the embedded engine: verified, copied in and out.
+//! Images of the embedded engine: verifies, loads and saves them.
 
 use std::fs::File;
 
@@ -12,7 +12,7 @@ use crate::document::{Document, Render};
 use crate::failure::Failure;
 use crate::humanize::count;
 
-/// What was looked at, and what is wrong with it.
+/// The result of a verification.
 #[derive(Debug, Default, Serialize)]
 pub struct ImageVerification {
     pub images: u64,
@@ -43,7 +43,7 @@ impl Render for ImageVerification {
     }
 }
 
-/// Where an image is copied from.
+/// The source of an image to load.
 #[derive(Debug)]
 pub enum CopySource {
     Docker,
@@ -55,10 +55,10 @@ pub enum CopySource {
 }
 
 impl Engines {
-    /// Looks for half or damaged images of the embedded engine; `deep` reads all content.
+    /// Finds incomplete or damaged images of the embedded engine; `deep` reads all content.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     #[cfg(target_os = "linux")]
     pub async fn verify_images(&self, deep: bool) -> Result<ImageVerification, Failure> {
         let engine = super::embedded::open_engine(&self.host, &data_dir(&self.config, &self.host))?;
@@ -71,7 +71,7 @@ impl Engines {
     /// Copies an image into the embedded engine's store.
     ///
     /// # Errors
-    /// When it cannot be read there, or is refused.
+    /// If it cannot be read, or is refused.
     #[cfg(target_os = "linux")]
     pub async fn load_image(&self, name: &ImageRef, from: CopySource) -> Result<Image, Failure> {
         use coracle_engine::ImageOrigin;
@@ -96,10 +96,10 @@ impl Engines {
         })
     }
 
-    /// Writes an image of the embedded engine; `None` where there is none of that name.
+    /// Saves an image of the embedded engine; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// If it cannot be read or written.
     #[cfg(target_os = "linux")]
     pub async fn save_image(&self, name: &ImageRef, into: File) -> Result<Option<Image>, Failure> {
         use coracle_runtime::ImageStore as _;
@@ -111,7 +111,7 @@ impl Engines {
     }
 }
 
-/// Without Linux no engine is embedded, so that none of these is called.
+/// On other systems than Linux there is no embedded engine, so these are never called.
 #[cfg(not(target_os = "linux"))]
 impl Engines {
     pub async fn verify_images(&self, _: bool) -> Result<ImageVerification, Failure> {

@@ -1,4 +1,4 @@
-//! The cluster of `engine = "kubernetes"`, where this program is built for it.
+//! The cluster of `engine = "kubernetes"`, if this program is built for it.
 
 use std::sync::Arc;
 
@@ -8,33 +8,33 @@ use coracle_types::Error;
 use crate::config::Config;
 use crate::host::Host;
 
-/// What was found in a cluster.
+/// The state of a cluster.
 #[derive(Debug)]
 pub struct ClusterFacts {
     /// The namespace of the containers.
     pub namespace: String,
-    /// Whether it exists; unset where the account may not see that.
+    /// Whether it exists; unset if the account may not read that.
     pub namespace_exists: Option<bool>,
-    /// Rights that are missing there, as `verb resource`.
+    /// Missing permissions, as `verb resource`.
     pub missing_rights: Vec<String>,
-    /// Pods of the warm pool that are ready, or why it cannot be used; unset without such a pool.
+    /// Number of ready Pods in the warm pool, or why it cannot be used; unset without a pool.
     pub warm_pool: Option<std::result::Result<u32, String>>,
 }
 
-/// The cluster that the configuration names. Asks it nothing.
+/// Opens the configured cluster without contacting it.
 ///
 /// # Errors
-/// [`Error::NotBuiltIn`] without the feature `kubernetes`; [`Error::Unavailable`] when its file cannot be read.
+/// [`Error::NotBuiltIn`] without the feature `kubernetes`; [`Error::Unavailable`] if its file cannot be read.
 #[cfg(feature = "kubernetes")]
 pub(super) fn open(host: &Host, config: &Config) -> Result<Arc<dyn ContainerRuntime>, Error> {
     let cluster = coracle_kube::KubeRuntime::open(settings(host, config))?;
     Ok(coracle_runtime::ObservedRuntime::with_spans(cluster))
 }
 
-/// Looks at the cluster: its namespace, and what the account may do there.
+/// Inspects the cluster: its namespace, and the permissions of the account.
 ///
 /// # Errors
-/// As [`open`], and when it does not answer.
+/// Those of [`open`], and if it does not answer.
 #[cfg(feature = "kubernetes")]
 pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts, Error> {
     let found = coracle_kube::KubeRuntime::open(settings(host, config))?.preflight().await?;
@@ -55,10 +55,10 @@ pub(super) async fn inspect(host: &Host, config: &Config) -> Result<ClusterFacts
     Err(open(host, config).err().unwrap_or(Error::NotBuiltIn { engine: coracle_types::EngineKind::Kubernetes }))
 }
 
-/// The cluster that a record names.
+/// Opens the cluster of a record.
 ///
 /// # Errors
-/// As [`open`], and [`Error::Unavailable`] when the configuration names another one.
+/// Those of [`open`], and [`Error::Unavailable`] if another one is configured.
 #[cfg(feature = "kubernetes")]
 pub(super) fn open_recorded(host: &Host, config: &Config, endpoint: &str) -> Result<Arc<dyn ContainerRuntime>, Error> {
     use coracle_types::{EngineKind, Excerpt};
@@ -80,9 +80,9 @@ fn settings(host: &Host, config: &Config) -> coracle_kube::KubeSettings {
 
     let kubernetes = &config.kubernetes;
     let by_variable = host.env.get("KUBECONFIG").map(|it| String::from_utf8_lossy(it.reveal()).into_owned());
-    // `kubectl` merges several files; the first one has the current context.
-    let by_variable =
-        by_variable.and_then(|it| it.split(':').find(|it| !it.is_empty()).map(|it| host.path(it.as_ref())));
+    // `kubectl` merges several files; the first one sets the current context.
+    let by_variable = by_variable
+        .and_then(|paths| paths.split(':').find(|path| !path.is_empty()).map(|path| host.path(path.as_ref())));
     let usual = || Some(host.home.join(".kube/config")).filter(|it| it.exists());
     let toleration = |it: &crate::config::Toleration| KubeToleration {
         key: it.key.clone(),

@@ -1,4 +1,4 @@
-//! Where the person's logins of registries are.
+//! Where the user's registry logins are stored.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -8,11 +8,11 @@ use coracle_host::registry_login::LoginOptions;
 
 use crate::host::Host;
 
-/// Variables of the programs that hold the person's logins, or export images of other engines.
+/// Variables of the programs that store the user's logins, or export images of other engines.
 const PROGRAM_VARIABLES: [&str; 6] =
     ["HOME", "PATH", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DBUS_SESSION_BUS_ADDRESS"];
 
-/// As the variables of the person say.
+/// Reads the user's variables.
 pub(super) fn login_options(host: &Host) -> LoginOptions {
     let docker_config = text(host, "DOCKER_CONFIG").filter(|it| !it.is_empty());
     LoginOptions {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logins_are_where_the_persons_variables_say() {
+    fn logins_are_found_by_the_users_variables() {
         let mut host = Host::below(Path::new("/h"));
         host.runtime_dir = Some("/run/user/7".into());
         assert_eq!(login_options(&host).auth_files, [Path::new("/run/user/7/containers/auth.json")]);

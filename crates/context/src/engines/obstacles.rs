@@ -1,8 +1,8 @@
-//! Why the embedded engine cannot work on this machine, as phrases.
+//! Why the embedded engine cannot work on this host, as phrases.
 
 use coracle_engine::preflight::{DataDirectory, Obstacle, Overlay, Readiness, UserNamespaces};
 
-/// Why the engine cannot work here, as a phrase.
+/// Describes an obstacle as a phrase.
 pub(super) fn obstacle(obstacle: Obstacle, found: &Readiness) -> String {
     match obstacle {
         Obstacle::NoMounts => "this root may not mount file systems".to_owned(),

@@ -1,4 +1,4 @@
-//! A good verdict of preflight, which holds for a while and saves the next calls the look.
+//! Caches a good verdict of preflight, so that calls shortly after it need not inspect the host.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::Engines;
 
-/// An engine that is ready to make containers.
+/// An engine that is ready to create containers.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub runtime: Arc<dyn ContainerRuntime>,
@@ -21,45 +21,45 @@ pub struct Ready {
     pub gpu: bool,
 }
 
-/// An engine that is ready, and the records of what is made on it.
+/// An engine that is ready, and the records of its containers.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend<'a> {
     pub ready: &'a Ready,
     pub store: &'a Store,
 }
 
-/// A good verdict, kept for the next calls.
+/// A cached verdict.
 #[derive(Debug, Serialize, Deserialize)]
 struct PreflightRecord {
     engine: EngineKind,
     endpoint: String,
     ignored_limits: Vec<String>,
     gpu: bool,
-    /// What it was made under: another configuration asks again.
+    /// Digest of the configuration: the verdict does not apply to another one.
     config: String,
     at: jiff::Timestamp,
 }
 
-/// A good verdict holds this long; a bad one is never kept.
-const HOLDS: Duration = Duration::from_secs(600);
+/// How long a good verdict applies. A bad one is never cached.
+const MAX_AGE: Duration = Duration::from_secs(600);
 
 impl Engines {
-    /// The engine of a verdict that still holds, without asking it.
-    pub fn kept(&self) -> Option<Ready> {
+    /// Returns the engine of a verdict that still applies, without contacting it.
+    pub fn cached(&self) -> Option<Ready> {
         let bytes = std::fs::read(self.state().ok()?.preflight()).ok()?;
-        let kept: PreflightRecord = serde_json::from_slice(&bytes).ok()?;
-        let age = jiff::Timestamp::now().duration_since(kept.at);
-        let fresh = !age.is_negative() && age.unsigned_abs() < HOLDS;
-        if !fresh || kept.config != self.config_digest() {
+        let record: PreflightRecord = serde_json::from_slice(&bytes).ok()?;
+        let age = jiff::Timestamp::now().duration_since(record.at);
+        let fresh = !age.is_negative() && age.unsigned_abs() < MAX_AGE;
+        if !fresh || record.config != self.config_digest() {
             return None;
         }
-        let runtime = self.recorded(kept.engine, &kept.endpoint).ok()?;
-        Some(Ready { runtime, ignored_limits: kept.ignored_limits, gpu: kept.gpu })
+        let runtime = self.recorded(record.engine, &record.endpoint).ok()?;
+        Some(Ready { runtime, ignored_limits: record.ignored_limits, gpu: record.gpu })
     }
 
-    /// A verdict that cannot be kept is looked for again: no harm but time.
-    pub fn keep(&self, ready: &Ready) {
-        let kept = PreflightRecord {
+    /// Caches a verdict. An error only means that the next call inspects the host again.
+    pub fn cache(&self, ready: &Ready) {
+        let record = PreflightRecord {
             engine: ready.runtime.kind(),
             endpoint: ready.runtime.endpoint().address,
             ignored_limits: ready.ignored_limits.clone(),
@@ -68,14 +68,14 @@ impl Engines {
             at: jiff::Timestamp::now(),
         };
         let Ok(state) = self.state() else { return };
-        let written = || -> io::Result<()> { replace(&state.preflight(), &serde_json::to_vec(&kept)?) };
+        let written = || -> io::Result<()> { replace(&state.preflight(), &serde_json::to_vec(&record)?) };
         if let Err(err) = written() {
-            tracing::debug!(%err, "the verdict of preflight is not kept");
+            tracing::debug!(%err, "cannot cache the verdict of preflight");
         }
     }
 
-    /// The next call looks again.
-    pub fn forget_kept(&self) {
+    /// Deletes the cached verdict.
+    pub fn clear_cached(&self) {
         if let Ok(state) = self.state() {
             let _ = std::fs::remove_file(state.preflight());
         }

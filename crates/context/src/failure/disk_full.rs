@@ -1,4 +1,4 @@
-//! A full disk or quota of this host, below the state directory or the engine's data.
+//! A full disk or quota on the host, below the state directory or the engine's data.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -10,7 +10,7 @@ pub fn is_full(err: &io::Error) -> bool {
 }
 
 impl Failure {
-    /// No space is left for a file of the state directory.
+    /// There is no space for a file of the state directory.
     pub(crate) fn state_dir_full(path: &Path, err: &io::Error) -> Self {
         Self::new(Code::DiskFull, format!("no space is left for `{}`, in the state directory: {err}", path.display()))
             .detail("path", path)
@@ -20,7 +20,7 @@ impl Failure {
             )
     }
 
-    /// No space is left where the engine or a copy writes.
+    /// There is no space where the engine or a copy writes.
     pub(super) fn host_disk_full(message: String) -> Self {
         Self::new(Code::DiskFull, message).hint(
             "free some space there: `prune` removes what is not used any more; `preflight` shows where the engine stores its data",
@@ -34,7 +34,7 @@ mod tests {
     use crate::failure::Code;
 
     #[test]
-    fn a_full_disk_or_quota_is_one_error_wherever_it_is_met() {
+    fn a_full_disk_or_quota_has_one_error_code() {
         for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded] {
             let full = || io::Error::from(kind);
             let path = Path::new("/state/locks");

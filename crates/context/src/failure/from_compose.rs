@@ -1,4 +1,4 @@
-//! What stacks say, with what to do about it.
+//! Errors of stacks, with hints.
 
 use coracle_compose::{BadService, BoundFileError, ReadError, StackError};
 use coracle_types::Error;

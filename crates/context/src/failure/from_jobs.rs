@@ -1,4 +1,4 @@
-//! What a guest says of its jobs, with what to do about it.
+//! Errors of a guest's jobs, with hints.
 
 use coracle_jobs::Error;
 
@@ -23,7 +23,7 @@ impl From<Error> for Failure {
 }
 
 impl Failure {
-    /// A container without a guest remembers nothing.
+    /// A container without a guest has no jobs.
     pub fn without_guest(container: &str) -> Self {
         Self::new(Code::Unsupported, format!("`{container}` has no guest, so no job can run in it"))
             .detail("capability", "guest")
@@ -40,7 +40,7 @@ mod tests {
     use super::Failure;
 
     #[test]
-    fn what_a_guest_refuses_has_a_code_and_a_way_out() {
+    fn each_refusal_of_a_guest_has_a_code_and_a_hint() {
         let job = JobId::parse("0123abcd").unwrap();
         for (err, code, hint) in [
             (Error::NoSuchJob(job), "job_not_found", "`jobs` shows"),

@@ -1,4 +1,4 @@
-//! Host directories on their way into a workspace, and back.
+//! Errors of copying host directories into a workspace and back, with hints.
 
 use coracle_runtime::PolicyRefusal;
 use coracle_workspace::{ApplyError, ImportError};

@@ -1,4 +1,4 @@
-//! What the policy refuses, and names, paths and sizes that are none, with what to do about it.
+//! Refusals of the policy, and invalid names, paths and sizes, with hints.
 
 use coracle_runtime::PolicyRefusal;
 use coracle_types::{InvalidName, InvalidPath, InvalidSize};
@@ -18,7 +18,7 @@ impl From<PolicyRefusal> for Failure {
     }
 }
 
-/// What to ask for where a rule refuses, each rule by its name.
+/// Returns what to request instead, by the violated rule.
 fn instead(rule: &str) -> &'static str {
     match rule {
         "mount.root" | "copy.root" | "compose.root" => "name a path below a directory that may be shared",
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_name_says_the_grammar() {
+    fn an_invalid_name_is_answered_with_the_grammar() {
         let err = Handle::parse("../../x").unwrap_err();
         let failure = Failure::from(err);
         assert_eq!(failure.code, Code::InvalidName);

@@ -1,4 +1,4 @@
-//! What the engine says, with what to do about it.
+//! Errors of the engine, with hints.
 
 use coracle_archive::transfer;
 use coracle_protocol::ErrorCode;
@@ -84,7 +84,7 @@ impl From<Error> for Failure {
                 let (failure, hint) = (failure.detail("capability", capability.word()), without(capability));
                 match engine == EngineKind::Embedded && is_of_other_engines(capability) {
                     true => failure.hint_for(
-                        format!("{hint}; Docker or Podman may have it, which only the person can choose, by `engine`"),
+                        format!("{hint}; Docker or Podman may have it, which only the user can choose, by `engine`"),
                         format!("{hint}; or use an engine that has it: `--engine podman` or `--engine docker`"),
                     ),
                     false => failure.hint(hint),
@@ -146,11 +146,11 @@ impl From<Error> for Failure {
     }
 }
 
-const INSTALL: &str = "ask the person to run `coracle setup`, which installs an engine; then call `preflight`";
+const INSTALL: &str = "ask the user to run `coracle setup`, which installs an engine; then call `preflight`";
 const YOU_INSTALL: &str = "run `coracle setup`, which installs an engine, or install Podman or Docker yourself";
 const DENIED: &str = "this user may not talk to the engine; `preflight` says how to change that";
 const DOWN: &str = "`preflight` says how to start it";
-const APPLE_DOWN: &str = "ask the person to run `container system start`, then try again";
+const APPLE_DOWN: &str = "ask the user to run `container system start`, then try again";
 const YOU_START_APPLE: &str = "run `container system start`, then try again";
 const OTHER_VERSION: &str = "the container was made by another version of coracle: use that version for it, or `destroy` it, \
      which saves its work, and `create` another";
@@ -167,11 +167,11 @@ const CLUSTER_DOWN: &str =
 const NOT_BUILT_IN: &str = "build it with `cargo build --features kubernetes`, or choose another engine";
 const TOO_OLD: &str = "update it";
 
-/// A container in which nothing runs, for a hint.
+/// A stopped container, for a hint.
 #[derive(Clone, Copy, Debug)]
 pub struct StoppedContainer<'a> {
     pub name: &'a str,
-    /// Unset where it is not known.
+    /// Unset if it is not known.
     pub engine: Option<EngineKind>,
     pub oom_killed: bool,
 }
@@ -183,7 +183,7 @@ impl StoppedContainer<'_> {
 }
 
 impl Failure {
-    /// A container that stopped: a person starts it again where its engine can, an agent goes on with another.
+    /// The hint for a stopped container: users start it again if its engine can, agents create another.
     pub fn hint_stopped(self, stopped: StoppedContainer<'_>) -> Self {
         let StoppedContainer { name, oom_killed, .. } = stopped;
         let (more, option) = match oom_killed {
@@ -199,7 +199,7 @@ impl Failure {
         }
         self.hint_for(
             format!(
-                "{more}`destroy` it, which saves its work, and `create` another{larger}; only the person can start it \
+                "{more}`destroy` it, which saves its work, and `create` another{larger}; only the user can start it \
                  again: `coracle start {name}`"
             ),
             format!("{more}`coracle start {name}` starts it again{option}"),
@@ -207,7 +207,7 @@ impl Failure {
     }
 }
 
-/// What agents branch on when that failed.
+/// Returns the code of an engine's error.
 pub fn code(err: &Error) -> Code {
     match err {
         Error::NotInstalled { .. }
@@ -244,7 +244,7 @@ pub fn code(err: &Error) -> Code {
     }
 }
 
-/// One sentence. The engine's own words stay in `details`: they may be pages long.
+/// Returns one sentence. The engine's output, which may be long, is only in `details`.
 fn sentence(err: &Error) -> String {
     match err {
         Error::Unavailable { engine, denied: true, .. } => format!("{engine} refuses this user"),
@@ -266,12 +266,12 @@ fn sentence(err: &Error) -> String {
     }
 }
 
-/// Where engines say what was wrong in the end.
+/// Returns the last line, where engines print the reason.
 fn last_line(excerpt: &Excerpt) -> Option<&str> {
     excerpt.as_str().lines().rfind(|it| !it.trim().is_empty())
 }
 
-/// What to do where the machine of an engine is not reached.
+/// Returns the hint for an engine's host that cannot be reached.
 fn connect(fault: ConnectionFault) -> &'static str {
     match fault {
         ConnectionFault::Address(_) => "write `engine_host = \"ssh://user@host:port/path/of/the.sock\"`",
@@ -292,13 +292,13 @@ fn connect(fault: ConnectionFault) -> &'static str {
     }
 }
 
-/// What the embedded engine lacks and other engines of the machine may have: `auto` may have taken the embedded one.
+/// Whether another engine on the host may have what the embedded one lacks, which `auto` may have chosen.
 fn is_of_other_engines(capability: Capability) -> bool {
     use Capability::{Build, Compose, Events, Gpu, NamedNetwork, OtherUsers, OutgoingNetwork, RestartPolicy};
     matches!(capability, Build | Compose | Events | Gpu | NamedNetwork | OtherUsers | OutgoingNetwork | RestartPolicy)
 }
 
-/// How the embedded engine gets an image that another engine has.
+/// How to load an image of another engine into the embedded one.
 pub(super) const LOAD: &str = "`coracle images load IMAGE --from docker` (or `podman`) gives one of Docker or Podman to the \
                                embedded engine";
 
@@ -378,9 +378,9 @@ mod tests {
     fn check(err: impl Into<Failure>, code: &str, message: &str, hint: &str) {
         let failure: Failure = err.into();
         let failure = failure.into_inner();
-        let told = (failure.code.word(), failure.message, failure.hint.unwrap_or_default());
-        assert_eq!((told.0.as_str(), told.1.as_str()), (code, message));
-        assert!(told.2.contains(hint), "{}", told.2);
+        let failure = (failure.code.word(), failure.message, failure.hint.unwrap_or_default());
+        assert_eq!((failure.0.as_str(), failure.1.as_str()), (code, message));
+        assert!(failure.2.contains(hint), "{}", failure.2);
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! What to do next when a sandbox or its worktree is not as requested.
+//! Hints for failures of sandboxes and worktrees.
 
 use super::Code;
 
-/// The hint of a failure of a sandbox.
+/// Returns the hint for a failure of a sandbox.
 pub(super) fn hint(code: Code) -> Option<&'static str> {
     Some(match code {
         Code::HostUnresolved => "check the name and this host's network and DNS, then try again",
         Code::SandboxUnavailable => "wait half a minute; `coracle preflight` says whether the engine works",
         Code::SandboxNotReady => "try again; if it stays, the step in `details.step` says where to look",
-        Code::SandboxLost => "try again: the next call starts the sandbox anew, with its files",
+        Code::SandboxLost => "try again: the next call starts the sandbox again, with its files",
         Code::EgressNotEnforced => "use another version of the engine: no sandbox runs where its network is open",
         Code::TeardownIncomplete => "try again: it goes on where it stopped",
         Code::WorktreeMissing => "`coracle worktree list` shows the worktrees",
@@ -19,13 +19,15 @@ pub(super) fn hint(code: Code) -> Option<&'static str> {
         Code::ApplyConflict => "nothing was changed; commit or take back the files that are named, then try again",
         Code::NoCommits => "commit in the worktree first",
         Code::PushRefused => "only the workflow's own branch can be pushed, forwards",
-        Code::PushRejected => "the remote said no; its own words stand in the message",
+        Code::PushRejected => "the remote refused the push; its reason is in the message",
         Code::SaveFailed => "nothing was removed; make room, or remove with `discard` if the work may be lost",
-        Code::ProxyRequired | Code::ProxyUnreachable => "keep the host's coracle running: models are asked through it",
+        Code::ProxyRequired | Code::ProxyUnreachable => {
+            "keep coracle running on the host: model requests go through it"
+        }
         Code::LlmUnauthorized => {
             "check the key of the profile's provider: `key_env` or `key_file` of `sandbox.profiles.NAME.provider`"
         }
-        Code::LlmFailed => "try again later; the provider's answer stands in the message",
+        Code::LlmFailed => "try again later; the provider's answer is in the message",
         Code::ContextOverflow => "give a smaller task",
         Code::MaxTurns | Code::WallLimit | Code::BudgetExhausted => {
             "look at what was done with `coracle worktree diff`, then go on with a new run, or raise the limit"

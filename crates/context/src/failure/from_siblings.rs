@@ -1,4 +1,4 @@
-//! What the crates above the engine say, with what to do about it.
+//! Errors of the crates above the engine, with hints.
 
 use coracle_host::fs::HostPathError;
 use coracle_images as images;
@@ -78,7 +78,7 @@ impl From<lifecycle::Error> for Failure {
                     SaveObstacle::Unreadable => "look at the reason, and copy out what you need; then",
                 };
                 let hint = format!(
-                    "the container is stopped and kept: {hint} `destroy` it again, or give its work up with \
+                    "the container is stopped and not removed: {hint} `destroy` it again, or discard its work with \
                      `discard: true`, where that is granted"
                 );
                 Self::new(Code::SaveFailed, message).detail("paths", paths).detail("reason", reason).hint(hint)
@@ -94,12 +94,12 @@ impl From<lifecycle::Error> for Failure {
 
 const TAKEN_BY_US: &str = "use it, `destroy` it, or leave `name` out to get a fresh one";
 
-/// The first reason leads; the others are told after it.
+/// Combines several failures: code and hint are those of the first one.
 fn several(errors: Vec<lifecycle::Error>) -> Failure {
-    let told: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
-    let messages: Vec<String> = told.iter().map(|it| it.message.clone()).collect();
-    let count = told.len();
-    let Some(first) = told.into_iter().next() else { return Failure::internal("a failure without a reason") };
+    let failures: Vec<Failure> = errors.into_iter().map(Failure::from).collect();
+    let messages: Vec<String> = failures.iter().map(|it| it.message.clone()).collect();
+    let count = failures.len();
+    let Some(first) = failures.into_iter().next() else { return Failure::internal("a failure without a reason") };
     first.with_message(messages.join("; ")).detail("failed", count)
 }
 
@@ -173,7 +173,7 @@ impl From<images::Error> for Failure {
             }
             Error::Changed { image, pinned, found } => Self::new(Code::ImageChanged, message)
                 .hint_for(
-                    format!("only the person can accept the new image: `coracle images trust {image}`"),
+                    format!("only the user can accept the new image: `coracle images trust {image}`"),
                     format!("if you made it, accept it with `coracle images trust {image}`"),
                 )
                 .detail("image", image)
@@ -221,7 +221,7 @@ impl From<NoHost> for Failure {
 }
 
 impl Failure {
-    /// A name that came in by hand, such as an option.
+    /// An invalid name that a user gave, for instance as an option.
     #[must_use]
     pub fn name(field: &str, err: InvalidName) -> Self {
         Self::from(err).detail("field", field)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lifecycle_says_has_a_code_and_a_way_out() {
+    fn each_error_of_lifecycle_has_a_code_and_a_hint() {
         let name = || ContainerName::parse("web").unwrap();
         let near = vec!["web-1".to_owned()];
         let missing = Error::NotFound { kind: ResourceKind::Container, name: "web".into(), near };
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_reasons_leads() {
+    fn the_first_of_several_reasons_sets_the_code() {
         let errors = vec![Error::Busy { name: "a".into() }, Error::Busy { name: "b".into() }];
         let failure = Failure::from(Error::Several(errors));
         assert_eq!(failure.details["failed"], 2);
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_went_through_lifecycle_comes_out_as_it_was() {
+    fn a_failure_passes_through_lifecycle_unchanged() {
         let failure = Failure::not_found("engine", "x", &[]);
         assert_eq!(Failure::from(Error::NoEngine(Box::new(failure.clone().into_inner()))), failure);
     }
 
     #[test]
-    fn r04_an_image_that_changed_says_who_can_mean_it() {
+    fn r04_a_changed_image_is_reported_with_the_command_that_trusts_it() {
         let id = |digit: &str| coracle_types::ImageId::parse(format!("sha256:{}", digit.repeat(64))).unwrap();
         let image = ImageRef::parse("bun-runner-base:latest").unwrap();
         let message = format!("`{image}` is another image than before: {} in place of {}", id("b"), id("a"));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn images_and_users_that_are_missing_are_named() {
+    fn missing_images_and_users_are_named() {
         let image = ImageRef::parse("nowhere/x").unwrap();
         check(coracle_images::Error::NotFound(image), "image_not_found", "no image `nowhere/x` on this engine", "pull");
         let user = coracle_provision::Error::UserNotFound("kim".into());

@@ -6,7 +6,7 @@ use coracle_types::failure;
 use super::{Code, Failure};
 use crate::humanize::millis;
 
-/// Why there is no container.
+/// Converts the reason why there is no container.
 pub fn slot_failure(err: SlotError) -> Failure {
     match err {
         SlotError::Ended(session) => Failure::new(Code::SessionEnded, format!("the session `{session}` has ended"))
@@ -36,7 +36,7 @@ pub fn slot_failure(err: SlotError) -> Failure {
     }
 }
 
-/// The failure of the plan or of the volume of a container, which may be that of a network that the plan needs.
+/// Converts a failure of the plan or the volume of a container, which may be that of its network.
 fn of_caller(err: BoxError) -> Failure {
     let err = match err.downcast::<Failure>() {
         Ok(failure) => return *failure,
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_without_networks_is_no_fault_of_coracle() {
+    fn an_engine_without_networks_is_no_internal_error() {
         let missing =
             coracle_types::Error::Unsupported { engine: EngineKind::Embedded, capability: Capability::NamedNetwork };
         let failure = slot_failure(SlotError::Plan(Error::from(missing).into()));

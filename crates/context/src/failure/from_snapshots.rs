@@ -1,4 +1,4 @@
-//! What snapshots say, with what to do about it.
+//! Errors of snapshots, with hints.
 
 use coracle_archive::oci::ImageError;
 use coracle_images::snapshot::Error;
@@ -48,7 +48,7 @@ mod tests {
     use super::Failure;
 
     #[test]
-    fn what_snapshots_say_has_a_code_and_a_way_out() {
+    fn each_error_of_snapshots_has_a_code_and_a_hint() {
         let name = |it: &str| SnapshotName::parse(it).unwrap();
         for (err, code, hint) in [
             (Error::NotFound { name: name("Base"), near: vec![name("base")] }, "not_found", "did you mean `base`?"),

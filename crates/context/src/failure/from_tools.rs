@@ -1,6 +1,6 @@
-//! What to do next when a tool of the workspace fails.
+//! Hints for failed tools of the workspace.
 
-/// For a code of such a tool.
+/// Returns the hint for the error code of a tool.
 pub fn tool_hint(code: &str) -> Option<&'static str> {
     Some(match code {
         "path_empty" | "path_dots" | "path_segment" | "path_depth" => {

@@ -1,6 +1,6 @@
-//! Errors as people and agents see them: a stable code, one sentence, and what to do next.
+//! Errors for users and agents: a stable code, one sentence, and a hint.
 //!
-//! **Invariant:** hints are written in `failure` and its parts, and in no crate below.
+//! **Invariant:** hints are written in `failure` and its submodules, and in no lower crate.
 
 mod disk_full;
 mod from_compose;
@@ -28,9 +28,9 @@ pub use self::from_tools::tool_hint;
 pub use self::reader::HintReader;
 pub use self::reader::SETTINGS;
 
-/// A failure with its hints, and the result fields that are known all the same.
+/// A failure with its hints, and result fields that are known in spite of it.
 ///
-/// The `From` implementations of this module add the hints, so that no crate below knows operations or settings.
+/// The `From` implementations of this module add the hints, so that lower crates know neither operations nor settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     failure: failure::Failure,
@@ -52,7 +52,7 @@ impl std::ops::DerefMut for Failure {
     }
 }
 
-/// A failure of a library gets the hint of its code. An internal error gets an id, under which the log has its cause.
+/// A failure of a library gets the hint of its code. An internal error gets an id, under which its cause is logged.
 impl From<failure::Failure> for Failure {
     fn from(failure: failure::Failure) -> Self {
         if failure.code == Code::Internal && !failure.details.contains_key("id") {
@@ -69,7 +69,7 @@ impl Failure {
         Self { failure: failure::Failure::new(code, message), known: Map::new() }
     }
 
-    /// The failure without the known result fields.
+    /// Returns the failure without the known result fields.
     #[must_use]
     pub fn into_inner(self) -> failure::Failure {
         self.failure
@@ -79,7 +79,7 @@ impl Failure {
         Self { failure: change(self.failure), known: self.known }
     }
 
-    /// Replaces the code. Whether the call may be repeated stays as it was.
+    /// Replaces the code. Whether the call may be repeated does not change.
     pub(crate) fn with_code(self, code: Code) -> Self {
         self.map(|it| failure::Failure { code, ..it })
     }
@@ -89,7 +89,7 @@ impl Failure {
         self.map(|it| failure::Failure { message: message.into(), ..it })
     }
 
-    /// A fault of ours. The id also stands in the log, where the cause is told.
+    /// An internal error. The log contains the cause with the same id.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
         let id = coracle_types::random_hex::<4>();
         tracing::error!(id, "internal: {cause}");
@@ -98,7 +98,7 @@ impl Failure {
             .hint("try once more; if it stays, report it with the id and the log")
     }
 
-    /// The caller withdrew.
+    /// The caller cancelled.
     #[must_use]
     pub fn cancelled() -> Self {
         failure::Failure::cancelled().into()
@@ -110,7 +110,7 @@ impl Failure {
             .hint("update this program; a server that runs since before an update has to be started again")
     }
 
-    /// A value that is wrong.
+    /// An invalid value.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
         let (field, message) = (field.into(), message.into());
         let problem = json!({ "field": field, "message": message });
@@ -127,7 +127,7 @@ impl Failure {
             .hint(format!("give only one of {}", listed(fields)))
     }
 
-    /// The configuration cannot be used.
+    /// An invalid configuration.
     pub fn config(key: impl Into<String>, line: Option<usize>, message: impl Into<String>) -> Self {
         Self::new(Code::ConfigInvalid, message)
             .detail("key", key.into())
@@ -135,13 +135,13 @@ impl Failure {
             .hint("correct the configuration file; `preflight` shows what is wrong with it")
     }
 
-    /// Nothing of that name is ours. `near` are names like it.
+    /// Coracle has no object of that name. `near` are similar names.
     #[must_use]
     pub fn not_found(kind: &str, name: &str, near: &[String]) -> Self {
         let all = match kind {
             "network" => "`networks` shows the networks there are",
             "snapshot" => "`snapshots` shows the snapshots there are",
-            "image" => "`images` shows the images that are kept",
+            "image" => "`images` shows the cached images",
             "compose project" => "`list` shows the stacks of containers",
             _ => "`list` shows the containers there are",
         };
@@ -156,13 +156,13 @@ impl Failure {
             .hint(hint)
     }
 
-    /// Sets what to do next.
+    /// Sets the hint.
     #[must_use]
     pub fn hint(self, hint: impl Into<String>) -> Self {
         self.map(|it| it.hint(hint))
     }
 
-    /// Sets what to do next, in the words of each reader.
+    /// Sets the hint for each kind of reader.
     #[must_use]
     pub fn hint_for(self, agent: impl Into<String>, person: impl Into<String>) -> Self {
         self.map(|it| it.hint_for(agent, person))
@@ -181,7 +181,7 @@ impl Failure {
         self
     }
 
-    /// The whole answer.
+    /// Returns the complete answer.
     #[must_use]
     pub fn answer(&self, operation: Option<&str>) -> Map<String, Value> {
         let mut answer = self.known.clone();
@@ -209,13 +209,13 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Root inside is the person's to grant.
+/// The refusal of root inside, which only the user can grant.
 pub fn root_refused(rule: &'static str, message: &str) -> Failure {
     let setting = Some("security.allow_root");
     PolicyRefusal { problems: vec![Problem { rule, setting, value: "root".into(), message: message.into() }] }.into()
 }
 
-/// The words as "`a`, `b` and `c`".
+/// Joins words as "`a`, `b` and `c`".
 fn listed(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|it| format!("`{it}`")).collect();
     match quoted.as_slice() {
@@ -232,7 +232,7 @@ mod tests {
     use super::{Code, Failure, listed};
 
     #[test]
-    fn an_answer_has_every_field_and_what_is_known() {
+    fn an_answer_has_every_field_and_the_known_ones() {
         let failure = Failure::new(Code::NotRunning, "`web` is stopped").hint("destroy it").known("container", "web");
         assert_json_snapshot!(failure.answer(Some("exec")), @r#"
         {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_found_names_what_is_near() {
+    fn an_unknown_name_is_answered_with_similar_ones() {
         let failure = Failure::not_found("container", "wbe", &["web".into()]);
         assert_eq!(failure.into_inner().hint.unwrap(), "did you mean `web`? `list` shows the containers there are");
         let hint = |kind| Failure::not_found(kind, "x", &[]).into_inner().hint.unwrap();

@@ -1,4 +1,4 @@
-//! One row for each way in which a file is written.
+//! A table of forms of files.
 
 use coracle_types::Command;
 use coracle_types::failure::{Code, Failure};
@@ -27,7 +27,7 @@ fn fails(text: &str) -> Failure {
 }
 
 #[test]
-fn x65_every_property_of_the_table_is_read() {
+fn x65_every_property_of_the_table_is_parsed() {
     let it = reads(
         r#"// A comment, and a trailing comma below.
         { "name": "x", "build": { "dockerfile": "Dockerfile", "context": "..", "args": { "A": "${localWorkspaceFolderBasename}" }, "target": "dev" },
@@ -62,7 +62,7 @@ fn x65_every_property_of_the_table_is_read() {
 }
 
 #[test]
-fn what_is_not_known_is_told_and_has_no_effect() {
+fn unknown_properties_are_reported_and_have_no_effect() {
     let cases = [
         (r#"{ "overrideCommand": false }"#, "`overrideCommand`"),
         (r#"{ "dockerFile": "x" }"#, "`dockerFile`"),
@@ -72,17 +72,17 @@ fn what_is_not_known_is_told_and_has_no_effect() {
         (r#"{ "remoteEnv": { "LD_PRELOAD": "/x" } }"#, "`LD_PRELOAD`"),
         (r#"{ "containerEnv": { "A": "${localEnv:AWS_SECRET_ACCESS_KEY}" } }"#, "`AWS_SECRET_ACCESS_KEY`"),
     ];
-    for (text, told) in cases {
+    for (text, expected) in cases {
         let it = reads(text);
         assert_eq!(it.warnings.len(), 1, "{text}");
         assert_eq!(it.warnings[0].code, "devcontainer_ignored");
-        assert!(it.warnings[0].message.contains(told), "{text}: {:?}", it.warnings);
+        assert!(it.warnings[0].message.contains(expected), "{text}: {:?}", it.warnings);
     }
     assert_eq!(reads(r#"{ "containerEnv": { "GIT_DIR": "/x" } }"#).container_env, BTreeMap::new());
 }
 
 #[test]
-fn x66_what_reaches_beyond_the_sandbox_is_refused_with_property_and_rule() {
+fn x66_effects_beyond_the_sandbox_are_refused_with_property_and_rule() {
     let cases = [
         (r#"{ "initializeCommand": "id" }"#, "initializeCommand", "devcontainer.host_command"),
         (r#"{ "initializeCommand": ["id"] }"#, "initializeCommand", "devcontainer.host_command"),
@@ -117,7 +117,7 @@ fn x66_what_reaches_beyond_the_sandbox_is_refused_with_property_and_rule() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_line_and_column() {
+fn syntax_errors_are_reported_with_line_and_column() {
     let cases = [
         ("{ \"a\": 1\n  \"b\": 2 }", (1, 9), "comma"),
         ("[]", (1, 1), "object"),
@@ -147,7 +147,7 @@ fn what_cannot_be_read_is_told_with_line_and_column() {
 }
 
 #[test]
-fn a_hostile_file_ends_nothing_but_its_own_reading() {
+fn a_hostile_file_only_fails_its_own_parsing() {
     for open in ["[", "{\"a\":"] {
         let deep = format!("{{\"x\": {}", open.repeat(40_000));
         assert_eq!(fails(&deep).code, Code::DevcontainerInvalid);

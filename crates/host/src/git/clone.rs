@@ -19,31 +19,31 @@ use crate::hardened::{self, Side};
 use crate::process::{Invocation, ProgramOutput};
 use crate::resolver::addresses_public;
 
-/// Beside those of every git.
+/// Added to the settings of every git.
 const SETTINGS: &[&str] = &[
     "protocol.https.allow=always",
-    // One thread, so that the limit on its address space is one on its memory.
+    // One thread, so that the limit of the address space limits the total memory.
     "pack.threads=1",
 ];
 
-/// Ends by itself when we were killed and its server keeps silent.
+/// Git ends by itself if this process was killed and the server sends nothing.
 pub(super) const IMPATIENT: &[&str] = &["http.lowSpeedLimit=1", "http.lowSpeedTime=30"];
 
-/// A tree of 64 MiB may unfold to a thousand times that.
+/// A tree of 64 MiB may decompress to a thousand times that size.
 const MEMORY: u64 = 1 << 30;
 
-/// Names at the top of one repository: many thousands.
+/// Maximum size of the names at the top of a repository: many thousands.
 const MAX_NAMES: usize = 1 << 20;
 
-/// The first git that accepts the addresses of a host.
+/// The first git that supports fixed addresses of a host.
 const PINS: GitVersion = GitVersion { major: 2, minor: 37, patch: 0 };
 
-/// Limits of a clone.
+/// The place and the addresses of a clone.
 #[derive(Debug)]
 struct CloneScope<'a> {
-    /// The directory that it lies in.
+    /// Its directory.
     dir: &'a Path,
-    /// Addresses of its host; none when any may be connected to.
+    /// Addresses of its host; none if any address may be connected to.
     pinned: &'a [SocketAddr],
     until: Instant,
 }
@@ -58,7 +58,7 @@ impl GitProgram {
         let until = Instant::now() + self.deadline;
         let slow = |_| InspectError::TooSlow { after: self.deadline };
         let program = self.program.as_ref().ok_or(InspectError::NoGit)?;
-        // Only an identity opens that, and none is used here.
+        // SSH needs an identity, and none is used here.
         if remote.url.is_ssh() {
             return Err(InspectError::Private);
         }
@@ -74,7 +74,7 @@ impl GitProgram {
         seen
     }
 
-    /// The addresses that git is held to.
+    /// Resolves the addresses that git may connect to.
     pub(super) async fn addresses(&self, program: &Path, url: &GitUrl) -> Result<Vec<SocketAddr>, InspectError> {
         if version_of(program).await?.is_none_or(|it| it < PINS) {
             return Err(InspectError::OldGit);
@@ -125,7 +125,7 @@ fn environment(url: &GitUrl) -> BTreeMap<String, OsString> {
     fixed.chain([("GIT_ALLOW_PROTOCOL".to_owned(), protocols.into())]).collect()
 }
 
-/// The place where git begins: above it, nothing is looked for.
+/// Limits git's search for a repository to the directory.
 fn in_dir(dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
     [vec!["-C".into(), dir.into()], words].concat()
 }
@@ -138,7 +138,8 @@ fn settings(url: &GitUrl, pinned: &[SocketAddr]) -> Vec<OsString> {
     all.flat_map(|it| ["-c".into(), it.into()]).collect()
 }
 
-/// `HOST:PORT:ADDRESS[,ADDRESS]`: curl then resolves nothing itself. A host that is an address needs no entry.
+/// Returns `HOST:PORT:ADDRESS[,ADDRESS]`, with which curl resolves nothing itself. A host that is an address needs no
+/// entry.
 pub(super) fn pin(url: &GitUrl, pinned: &[SocketAddr]) -> Option<String> {
     if pinned.is_empty() || url.address().is_some() {
         return None;
@@ -167,19 +168,24 @@ fn names(listed: &[u8]) -> Vec<String> {
 }
 
 fn refusal(cloned: &ProgramOutput) -> InspectError {
-    let said = cloned.stderr.bytes();
-    if wants_credential(&said) { InspectError::Private } else { InspectError::Unreachable(Excerpt::from_bytes(&said)) }
+    let stderr = cloned.stderr.bytes();
+    if wants_credential(&stderr) {
+        InspectError::Private
+    } else {
+        InspectError::Unreachable(Excerpt::from_bytes(&stderr))
+    }
 }
 
-/// Git reports its reasons as text only. The text decides the wording of a refusal and whether a credential is
-/// requested, nothing else.
-pub(super) fn wants_credential(said: &[u8]) -> bool {
-    let words = String::from_utf8_lossy(said);
-    let asked = ["could not read Username", "could not read Password", "Authentication failed", "returned error: 403"];
-    asked.iter().any(|it| words.contains(it))
+/// Git reports reasons only as text. The text decides the error message and whether a credential is requested, nothing
+/// else.
+pub(super) fn wants_credential(stderr: &[u8]) -> bool {
+    let words = String::from_utf8_lossy(stderr);
+    let phrases =
+        ["could not read Username", "could not read Password", "Authentication failed", "returned error: 403"];
+    phrases.iter().any(|it| words.contains(it))
 }
 
-/// A process that was just killed may still be about to write.
+/// Removes a directory into which a process that was just killed may still write.
 async fn remove(dir: TempDir) {
     let path: PathBuf = dir.keep();
     for _ in 0..20 {
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn git_is_told_what_it_may_do() {
+    fn git_gets_its_settings_and_protocols() {
         let mut remote = remote("https://e.com/r.git", false);
         remote.branch = Some(BranchName::parse("a/b").unwrap());
         let pinned = ["8.8.8.8:443", "[2606::1]:443"].map(|it| it.parse().unwrap());
@@ -245,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_a_protocol_where_it_was_allowed() {
+    fn plain_http_is_a_protocol_if_it_is_allowed() {
         let remote = remote("http://10.0.0.1/r", true);
         assert!(text(&settings(&remote.url, &[])).ends_with("-c protocol.http.allow=always"));
         assert_eq!(environment(&remote.url)["GIT_ALLOW_PROTOCOL"], "http:https");
     }
 
     #[tokio::test]
-    async fn git_connects_to_the_address_that_was_checked_and_asks_nobody() {
+    async fn git_connects_to_the_checked_address_and_does_not_prompt() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = [listener.local_addr().unwrap()];
         let remote = remote(&format!("http://no-such-host.invalid:{}/r", at[0].port()), true);
@@ -273,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_that_is_not_public_is_not_connected_to() {
+    async fn a_private_host_is_not_connected_to() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let asks = Remote { allow_private: false, ..remote(&format!("https://localhost:{port}/r"), true) };

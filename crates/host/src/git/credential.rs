@@ -1,6 +1,7 @@
-//! Credentials of the person's own helper, for a git that has no other access to the person's configuration.
+//! Credentials of the user's own helper, for a git without other access to the user's configuration.
 //!
-//! **Invariant:** a credential is in no argument, no variable and no file: it goes through a pipe that is read once.
+//! **Invariant:** a credential is in no argument, no variable and no file: it is passed through a pipe that is read
+//! once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,21 +19,21 @@ use crate::gh::beginning;
 use crate::git_url::GitUrl;
 use crate::process::{Invocation, Stdin, exit_of, spawn};
 
-/// A helper may ask a key ring, but no person.
+/// Timeout of a helper, which may use a key ring, but must not prompt.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// `username=…` and `password=…`, a line each.
+/// `username=…` and `password=…`, on one line each.
 pub(super) struct Credential(Zeroizing<Vec<u8>>);
 
-/// A pipe in our own directory that holds a credential until a helper reads it.
+/// A pipe in Coracle's own directory that contains a credential until a helper reads it.
 pub(super) struct CredentialPipe {
     dir: TempDir,
-    /// Open at both ends, so that what is written waits in it, and is gone with us.
+    /// Open at both ends, so that written data waits in it, and is discarded with this process.
     _held: File,
 }
 
 impl Credential {
-    /// Asks the person's git in an empty directory. `None` when it knows none.
+    /// Runs the user's git in an empty directory. `None` if it has no credential.
     pub(super) async fn request(
         program: &Path,
         url: &GitUrl,
@@ -56,19 +57,18 @@ impl Credential {
         Ok(if status.map_or(-1, exit_of) == 0 { Self::read(&printed) } else { None })
     }
 
-    /// The fields of an answer that are passed on. The memory is reserved at once, since a growing buffer leaves copies
-    /// behind.
+    /// Selects the fields to forward. The memory is reserved at once, since a growing buffer leaves copies in memory.
     fn read(printed: &[u8]) -> Option<Self> {
-        let mut kept = Zeroizing::new(Vec::with_capacity(printed.len() + 2));
+        let mut fields = Zeroizing::new(Vec::with_capacity(printed.len() + 2));
         for key in [&b"username="[..], b"password="] {
             let line = printed.split(|it| *it == b'\n').find(|it| it.starts_with(key) && it.len() > key.len())?;
-            kept.extend_from_slice(line);
-            kept.push(b'\n');
+            fields.extend_from_slice(line);
+            fields.push(b'\n');
         }
-        Some(Self(kept))
+        Some(Self(fields))
     }
 
-    /// Its two parts.
+    /// Returns user name and password.
     pub(super) fn login(&self) -> Option<Login> {
         let part = |key: &[u8]| self.0.split(|it| *it == b'\n').find_map(|it| it.strip_prefix(key));
         let username = std::str::from_utf8(part(b"username=")?).ok()?.to_owned();
@@ -97,8 +97,8 @@ impl Credential {
 }
 
 impl CredentialPipe {
-    /// The helper that reads it, once, for git's `credential.helper`. It ignores its argument: git adds `get`, `store`
-    /// or `erase`.
+    /// Returns the value of git's `credential.helper` that reads it, once. It ignores its argument: git adds `get`,
+    /// `store` or `erase`.
     pub(super) fn helper(&self) -> String {
         let path = self.dir.path().join("it").display().to_string().replace('\'', r"'\''");
         let reads = "IFS= read -r a && IFS= read -r b && printf '%s\\n%s\\n' \"$a\" \"$b\"";
@@ -123,12 +123,12 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_is_asked_for_the_server_with_its_port() {
+    fn the_request_contains_the_server_with_its_port() {
         assert_eq!(question(&url("https://e.com:8443/a/b.git")), "protocol=https\nhost=e.com:8443\npath=a/b.git\n\n");
     }
 
     #[tokio::test]
-    async fn the_persons_helper_is_asked_and_its_answer_is_read_once() {
+    async fn the_users_helper_is_run_and_its_answer_is_read_once() {
         let home = tempfile::tempdir().unwrap();
         let helper = "!f() { test \"$1\" = get && printf 'username=me\\npassword=ses ame\\nquit=0\\n'; }; f";
         let config = format!("[credential]\n\thelper = {helper:?}\n");
@@ -141,12 +141,12 @@ mod tests {
         let pipe = found.piped(home.path()).unwrap();
         let script = pipe.helper();
         let asks = Invocation::new("/bin/sh", ["-c", &format!("{} get", &script[1..])]);
-        let told = crate::process::run("sh", &asks, Stdin::Empty, (DEADLINE, 1000)).await.unwrap();
-        assert_eq!(told.stdout.text(), "username=me\npassword=ses ame\n", "{}", told.stderr.text());
+        let output = crate::process::run("sh", &asks, Stdin::Empty, (DEADLINE, 1000)).await.unwrap();
+        assert_eq!(output.stdout.text(), "username=me\npassword=ses ame\n", "{}", output.stderr.text());
         drop(pipe);
         let none = BTreeMap::from([("PATH".to_owned(), OsString::from("/usr/bin:/bin"))]);
         assert!(Credential::request(&git, &url("https://e.com/r"), &none, home.path()).await.unwrap().is_none());
-        // Nothing of it is left.
+        // No file is left.
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 1);
     }
 }

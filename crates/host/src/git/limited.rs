@@ -14,15 +14,15 @@ use crate::process_group::ProcessGroup;
 
 const LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// Limits of a git.
+/// The limits of a git process.
 #[derive(Clone, Debug)]
 pub(super) struct GitLimits {
     pub(super) until: Instant,
-    /// Bytes of its directory.
+    /// Maximum size of its directory.
     pub(super) max_bytes: u64,
-    /// Bytes of its address space, and of that of each program that it starts, where the system supports it.
+    /// Maximum address space of it and of each program that it starts, if the system supports it.
     pub(super) memory: u64,
-    /// Bytes of each output.
+    /// Captured bytes of each output.
     pub(super) keep_bytes: usize,
 }
 
@@ -38,7 +38,7 @@ fn limit_memory(child: &Child, bytes: u64) {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Pid, Resource, Rlimit, prlimit};
-        // It ends at once, or has its limit before it starts others.
+        // A process without the limit ends at once, before it starts others.
         let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
         let pid = child.id().and_then(|it| Pid::from_raw(it.cast_signed()));
         if let Err(err) = pid.map_or(Ok(()), |pid| prlimit(Some(pid), Resource::As, limit).map(drop)) {
@@ -70,7 +70,7 @@ pub(super) async fn run(
         () = outgrows(dir, limits.max_bytes) => None,
     };
     if let Some(DrainOutcome::Exited(exit)) = end {
-        // It waits for what it starts, and its number may soon be another's.
+        // It waits for its children, and its pid may soon be reused.
         group.ended();
         let (stdout, stderr) = drain.finish(&mut child).await;
         let too_big = size_of(dir) > limits.max_bytes;

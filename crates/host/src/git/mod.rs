@@ -1,8 +1,8 @@
-//! Git on the host, where neither a repository nor a container decides what runs.
+//! Git on the host, without influence of a repository or a container on what it runs.
 //!
-//! **Invariant:** git works in our own directories only, never in one that a container could write; there only
-//! `git config` lists what is configured.
-//! **Invariant:** a clone sees no configuration, no credential and no variable of the person.
+//! **Invariant:** git runs only in Coracle's own directories, never in one that a container could write to; there only
+//! `git config` lists the configuration.
+//! **Invariant:** a clone uses no configuration, no credential and no variable of the user.
 
 mod clone;
 mod credential;
@@ -29,71 +29,71 @@ use crate::resolver::ResolveError;
 /// The git of this host. A trait, because a host may have no git, or one that fails.
 #[async_trait]
 pub trait HostGit: fmt::Debug + Send + Sync {
-    /// The person's own configuration as `git config --list -z` prints it: `key\nvalue\0`, or `key\0` without a value.
-    /// At most 1 MiB, within 10 s; git searches only these two directories.
+    /// Returns the user's own configuration as `git config --list -z` prints it: `key\nvalue\0`, or `key\0` without a
+    /// value. At most 1 MiB, within 10 s; git searches only these two directories.
     ///
     /// # Errors
     /// [`ConfigError`].
     async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError>;
 
-    /// The names at the top of a repository, seen without running or trusting anything of it. What
-    /// is fetched for it lies below `temp_dir` in the meantime, also when the caller withdraws: not for long.
+    /// Lists the names at the top of a repository, without running or trusting anything in it. Downloaded data is
+    /// stored below `temp_dir` meanwhile, and removed shortly after, even if the caller cancels.
     ///
     /// # Errors
     /// [`InspectError`].
     async fn top_level(&self, remote: &Remote, temp_dir: &Path) -> Result<Vec<String>, InspectError>;
 }
 
-/// A repository to look at.
+/// A repository to inspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// The URL.
     pub url: GitUrl,
-    /// The branch; else the one that the repository names.
+    /// The branch, or none for the default branch.
     pub branch: Option<BranchName>,
-    /// Its host may have an address that is not public (`images.git_allow_private`).
+    /// Its host may have a private address (`images.git_allow_private`).
     pub allow_private: bool,
 }
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no git to run.
+    /// Git is not installed.
     #[error("there is no git on this host")]
     NoGit,
-    /// The person has none.
+    /// The user has none.
     #[error("there is no git configuration on this host")]
     Empty,
-    /// It is longer than what is read.
+    /// It exceeds the maximum size.
     #[error("the git configuration of this host has more than {} bytes", GitProgram::MAX_CONFIG)]
     TooLarge,
     /// Git cannot read it.
     #[error("git cannot read its configuration: {0}")]
     Broken(Excerpt),
-    /// Git did not run to its end.
+    /// Git failed.
     #[error(transparent)]
     Host(Error),
 }
 
-/// Why a repository was not seen.
+/// Why a repository could not be inspected.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// There is no git to run.
+    /// Git is not installed.
     #[error("there is no git on this host")]
     NoGit,
-    /// Git before 2.37 cannot be held to the address that was checked.
+    /// Git before 2.37 does not support fixed addresses.
     #[error("git on this host is older than 2.37")]
     OldGit,
     /// Its host has no public address.
     #[error(transparent)]
     Address(#[from] ResolveError),
-    /// It wants a credential, of which none is used; servers say so of repositories that do not exist, too.
+    /// It needs a credential, and none is used. Servers also request one for repositories that do not exist.
     #[error("the repository is private, or there is none")]
     Private,
     /// It cannot be fetched.
     #[error("the repository cannot be fetched: {0}")]
     Unreachable(Excerpt),
-    /// More would be fetched than allowed.
+    /// It exceeds the maximum size.
     #[error("the repository is too big: more than {max_bytes} bytes without its files")]
     TooBig {
         /// The limit.
@@ -105,19 +105,19 @@ pub enum InspectError {
         /// The limit.
         after: Duration,
     },
-    /// This host failed.
+    /// A failure of the host.
     #[error(transparent)]
     Host(#[from] Error),
 }
 
-/// The git of this host, by its own program.
+/// The git of this host, run as a program.
 #[derive(Clone, Debug)]
 pub struct GitProgram {
-    /// Absolute path, if there is one.
+    /// Absolute path, if it is installed.
     pub program: Option<PathBuf>,
-    /// Limit of an inspection.
+    /// Timeout of an inspection.
     pub deadline: Duration,
-    /// Limit of the fetched bytes.
+    /// Maximum size of fetched data.
     pub max_bytes: u64,
 }
 
@@ -125,12 +125,12 @@ impl GitProgram {
     const MAX_CONFIG: usize = 1 << 20;
     const CONFIG_DEADLINE: Duration = Duration::from_secs(10);
 
-    /// The newest git that is installed, if any. `own` are directories of the user's `PATH`, as for [`newest_git`].
+    /// Finds the newest installed git, if any. `own` are directories of the user's `PATH`, as for [`newest_git`].
     pub async fn of_this_host(own: &[PathBuf]) -> Self {
         Self::with_program(newest_git(own).await.ok())
     }
 
-    /// With a git that was found before.
+    /// Uses a git that was found before.
     #[must_use]
     pub fn with_program(program: Option<PathBuf>) -> Self {
         Self { program, deadline: Duration::from_secs(30), max_bytes: 64 << 20 }
@@ -138,9 +138,9 @@ impl GitProgram {
 }
 
 impl GitProgram {
-    /// The configuration that the user's git has in a directory, as `git config --list --show-origin -z` prints it:
-    /// `file:origin\0key\nvalue\0`. Relative origins are relative to the directory. `git config` runs no program that a
-    /// configuration names.
+    /// Returns the configuration of the user's git in a directory, as `git config --list --show-origin -z` prints it:
+    /// `file:origin\0key\nvalue\0`. Relative origins are relative to the directory. `git config` runs no program from
+    /// the configuration.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -150,7 +150,7 @@ impl GitProgram {
         home: &Path,
         xdg_config_home: Option<&Path>,
     ) -> Result<Vec<u8>, ConfigError> {
-        // The owner of the directory may be another user than this process: it is their git that is asked about.
+        // The directory may belong to another user than this process.
         let words = ["-c", "safe.directory=*", "config", "--list", "--includes", "--show-origin", "-z"];
         let words = [OsStr::new("-C"), dir.as_os_str()].into_iter().chain(words.map(OsStr::new));
         self.config(words, home, xdg_config_home).await
@@ -168,15 +168,15 @@ impl GitProgram {
         asks.env.insert("HOME".into(), home.into());
         asks.env.extend(xdg_config_home.map(|it| ("XDG_CONFIG_HOME".into(), it.into())));
         let limits = (Self::CONFIG_DEADLINE, 2 * Self::MAX_CONFIG);
-        let told = run("git config", &asks, Stdin::Empty, limits).await.map_err(ConfigError::Host)?;
-        if told.stdout.total_bytes() > Self::MAX_CONFIG as u64 {
+        let output = run("git config", &asks, Stdin::Empty, limits).await.map_err(ConfigError::Host)?;
+        if output.stdout.total_bytes() > Self::MAX_CONFIG as u64 {
             return Err(ConfigError::TooLarge);
         }
-        match (told.ok(), told.stdout.total_bytes()) {
-            (true, 1..) => Ok(told.stdout.bytes()),
-            // Git fails where there is no file, and where it cannot read one.
-            (false, _) if !told.stderr.bytes().is_empty() => {
-                Err(ConfigError::Broken(Excerpt::from_bytes(&told.stderr.bytes())))
+        match (output.ok(), output.stdout.total_bytes()) {
+            (true, 1..) => Ok(output.stdout.bytes()),
+            // Git fails both if the file does not exist and if it cannot be read.
+            (false, _) if !output.stderr.bytes().is_empty() => {
+                Err(ConfigError::Broken(Excerpt::from_bytes(&output.stderr.bytes())))
             }
             _ => Err(ConfigError::Empty),
         }
@@ -186,10 +186,10 @@ impl GitProgram {
 #[async_trait]
 impl HostGit for GitProgram {
     async fn global_config(&self, home: &Path, xdg_config_home: Option<&Path>) -> Result<Vec<u8>, ConfigError> {
-        // From the root directory: where we were started may be a repository that a container writes.
+        // Run in `/`: the current directory may be a repository that a container can write to.
         let words = ["-C", "/", "config", "--global", "--list", "--includes", "-z"];
         match self.config(words.map(OsStr::new), home, xdg_config_home).await {
-            // Whether there is a file is ours to look.
+            // Git does not distinguish a missing file, so it is checked here.
             Err(ConfigError::Broken(_)) if !has_config(home, xdg_config_home) => Err(ConfigError::Empty),
             read => read,
         }
@@ -199,10 +199,10 @@ impl HostGit for GitProgram {
         let cancel = CancellationToken::new();
         let _withdrawn = cancel.clone().drop_guard();
         let (git, remote, temp_dir) = (self.clone(), remote.clone(), temp_dir.to_owned());
-        // On its own, so that it is ended and cleared away in order also when the caller is gone.
+        // A task of its own, so that cleanup finishes even if the caller is gone.
         let looks = tokio::spawn(async move { git.inspect_clone(&remote, &temp_dir, &cancel).await });
         looks.await.unwrap_or_else(|err| {
-            Err(Error::Host { what: "looking at a repository broke off".into(), source: err.into() }.into())
+            Err(Error::Host { what: "inspecting a repository failed".into(), source: err.into() }.into())
         })
     }
 }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_persons_configuration_is_read_with_what_it_includes() {
+    async fn the_users_configuration_is_read_with_included_files() {
         let home = home("[user]\n\tname = \"A; B\\n C\"\n[push]\n\tdefault\n[include]\n\tpath = more\n");
         std::fs::write(home.path().join("more"), "[user]\n\temail = a@example.com\n").unwrap();
         let config = read(&home).await.unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_repository_and_the_user_configure_is_read_together_with_its_files() {
+    async fn the_configuration_of_repository_and_user_is_read_with_its_files() {
         let home = home("[core]\n\thooksPath = scripts\n");
         let work = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(work.path().join(".git/objects")).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_configuration_there_is_a_reason() {
+    async fn a_missing_configuration_has_a_reason() {
         assert!(matches!(read(&tempfile::tempdir().unwrap()).await, Err(ConfigError::Empty)));
         assert!(matches!(read(&home("")).await, Err(ConfigError::Empty)));
         assert!(matches!(read(&home("[user\n")).await, Err(ConfigError::Broken(_))));

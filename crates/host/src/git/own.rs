@@ -1,4 +1,4 @@
-//! Git on our own bare repositories, which no container can write.
+//! Git on Coracle's own bare repositories, which no container can write to.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -24,34 +24,34 @@ use crate::hardened::{self, Side};
 use crate::process::{Invocation, ProgramOutput, Stdin, spawn};
 use crate::process_group::ProcessGroup;
 
-/// Beside those of every git.
+/// Added to the settings of every git.
 const SETTINGS: &[&str] = &["pack.threads=0", "push.followTags=false"];
 
-/// Uses the person's keys, without features that another host could use.
+/// Uses the user's keys, without features that another host could use.
 const SSH: &str = "ssh -oBatchMode=yes -oForwardAgent=no -oPermitLocalCommand=no";
 
-/// Variables of the person's that a program for ssh needs.
+/// Variables of the user that an SSH program needs.
 const FOR_SSH: &[&str] = &["HOME", "USER", "SSH_AUTH_SOCK"];
 
-/// The remote of a git.
+/// The remote of a git command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer<'a> {
     /// No network.
-    Nobody,
+    None,
     /// A directory of this host.
     Dir,
     /// A server.
     Url(&'a GitUrl),
 }
 
-/// A command for git.
+/// A git command.
 #[derive(Debug)]
 pub struct GitCommand<'a> {
     /// Its name in errors.
     pub verb: &'static str,
     /// Its working directory.
     pub dir: &'a Path,
-    /// Its words behind the settings. Free ones follow `--`.
+    /// Its arguments after the settings. Variable ones follow `--`.
     pub words: Vec<OsString>,
     /// Added to its environment.
     pub env: Vec<(&'static str, OsString)>,
@@ -59,20 +59,20 @@ pub struct GitCommand<'a> {
     pub stdin: Stdin,
     /// The time limit.
     pub deadline: Duration,
-    /// Bytes of each output.
+    /// Captured bytes of each output.
     pub keep_bytes: usize,
 }
 
-/// The person's login on a server.
+/// The user's login on a server.
 #[derive(Debug)]
 pub struct Login {
-    /// The name.
+    /// The user name.
     pub username: String,
     /// The password, or a token.
     pub password: Secret,
 }
 
-/// The host's git, isolated from the person's configuration.
+/// The host's git, isolated from the user's configuration.
 #[derive(Clone)]
 pub struct IsolatedGit {
     /// Directories of the user's `PATH`, as for [`newest_git`].
@@ -81,11 +81,11 @@ pub struct IsolatedGit {
     newest: Arc<OnceCell<PathBuf>>,
     /// The parent of temporary directories.
     scratch: PathBuf,
-    /// The person's environment, for their credential helper and their ssh, and for nothing else.
-    person: BTreeMap<String, OsString>,
-    /// Plain `http` and addresses that are not public may be talked to.
+    /// The environment of the user's credential helper and SSH program.
+    user_env: BTreeMap<String, OsString>,
+    /// Plain `http` and private addresses are allowed.
     allow_private: bool,
-    /// Objects that come in are checked.
+    /// Received objects are checked.
     fsck: bool,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Debug for IsolatedGit {
     }
 }
 
-/// A git with its output as a stream. It is ended with its whole tree when this is dropped.
+/// A git process with its output as a stream. Dropping it ends the whole process tree.
 pub struct GitProcess {
     /// Dropped before the program.
     group: ProcessGroup,
@@ -110,74 +110,74 @@ impl fmt::Debug for GitProcess {
 }
 
 impl IsolatedGit {
-    /// The newest git that is installed, with objects checked and private addresses refused. `own` are directories of the
+    /// Uses the newest installed git, with checked objects and without private addresses. `own` are directories of the
     /// user's `PATH`, as for [`newest_git`].
     ///
     /// # Errors
     /// [`Error::NotInstalled`].
-    pub fn of_this_host(own: Vec<PathBuf>, scratch: PathBuf, person: BTreeMap<String, OsString>) -> Result<Self> {
+    pub fn of_this_host(own: Vec<PathBuf>, scratch: PathBuf, user_env: BTreeMap<String, OsString>) -> Result<Self> {
         find_program_in("git", &own)?;
-        Ok(Self { own, newest: Arc::default(), scratch, person, allow_private: false, fsck: true })
+        Ok(Self { own, newest: Arc::default(), scratch, user_env, allow_private: false, fsck: true })
     }
 
-    /// The git that runs.
+    /// Returns the path of the git program.
     ///
     /// # Errors
-    /// [`Error::NotInstalled`] where it is gone since.
+    /// [`Error::NotInstalled`] if it was removed since.
     pub async fn program(&self) -> Result<&Path> {
         self.newest.get_or_try_init(|| newest_git(&self.own)).await.map(PathBuf::as_path)
     }
 
-    /// The login of the person's credential helper for an address. `None` if it has none.
+    /// Returns the login of the user's credential helper for a URL. `None` if it has none.
     ///
     /// # Errors
-    /// When git does not answer.
+    /// If git fails.
     pub async fn login(&self, url: &GitUrl) -> Result<Option<Login>> {
-        let known = Credential::request(self.program().await?, url, &self.person, &self.scratch).await?;
+        let known = Credential::request(self.program().await?, url, &self.user_env, &self.scratch).await?;
         Ok(known.and_then(|it| it.login()))
     }
 
-    /// Whether private addresses may be talked to, and whether objects that come in are checked.
+    /// Sets whether private addresses are allowed, and whether received objects are checked.
     #[must_use]
     pub fn with(self, allow_private: bool, fsck: bool) -> Self {
         Self { allow_private, fsck, ..self }
     }
 
-    /// Runs git to its end. If a server requires authentication, git runs once more with the person's credential, over
-    /// https only (or within this host).
+    /// Runs git to its end. If a server requires authentication, git runs again with the user's credential, over https
+    /// only (or within this host).
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Spawn`]; [`InspectError`] for an address that is refused.
-    pub async fn run(&self, asked: GitCommand<'_>, peer: Peer<'_>) -> Result<ProgramOutput, InspectError> {
+    pub async fn run(&self, command: GitCommand<'_>, peer: Peer<'_>) -> Result<ProgramOutput, InspectError> {
         let pinned = match peer {
             Peer::Url(url) if !self.allow_private => self.addresses(url).await?,
             _ => Vec::new(),
         };
-        let Peer::Url(url) = peer else { return Ok(self.once(asked, peer, &[], None).await?) };
-        let GitCommand { verb, dir, ref words, ref env, deadline, keep_bytes, .. } = asked;
+        let Peer::Url(url) = peer else { return Ok(self.once(command, peer, &[], None).await?) };
+        let GitCommand { verb, dir, ref words, ref env, deadline, keep_bytes, .. } = command;
         let again =
             GitCommand { verb, dir, words: words.clone(), env: env.clone(), stdin: Stdin::Empty, deadline, keep_bytes };
-        let first = self.once(asked, peer, &pinned, None).await?;
+        let first = self.once(command, peer, &pinned, None).await?;
         if first.ok() || !may_have_credential(url) || !wants_credential(&first.stderr.bytes()) {
             return Ok(first);
         }
-        let Some(found) = Credential::request(self.program().await?, url, &self.person, &self.scratch).await? else {
+        let Some(found) = Credential::request(self.program().await?, url, &self.user_env, &self.scratch).await? else {
             return Ok(first);
         };
         let pipe = found.piped(&self.scratch)?;
         Ok(self.once(again, peer, &pinned, Some(pipe.helper())).await?)
     }
 
-    /// Starts git, with its output as a pipe.
+    /// Starts git with its output as a pipe.
     ///
     /// # Errors
     /// [`Error::Spawn`].
-    pub async fn start(&self, asked: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
+    pub async fn start(&self, command: GitCommand<'_>) -> Result<(GitProcess, ChildStdout)> {
         let program = self.program().await?;
-        let mut child = spawn(&self.invocation(program, &asked, Peer::Nobody, &[], None), asked.stdin)?;
+        let mut child = spawn(&self.invocation(program, &command, Peer::None, &[], None), command.stdin)?;
         let group = ProcessGroup::new(&child);
         let stdout = child.stdout.take().expect("its output is a pipe");
-        let drain = Drain::new(&mut child, asked.keep_bytes, None);
+        let drain = Drain::new(&mut child, command.keep_bytes, None);
         Ok((GitProcess { group, child, drain }, stdout))
     }
 
@@ -188,14 +188,14 @@ impl IsolatedGit {
 
     async fn once(
         &self,
-        asked: GitCommand<'_>,
+        command: GitCommand<'_>,
         peer: Peer<'_>,
         pinned: &[SocketAddr],
         helper: Option<String>,
     ) -> Result<ProgramOutput> {
-        let (verb, deadline, keep_bytes) = (asked.verb, asked.deadline, asked.keep_bytes);
+        let (verb, deadline, keep_bytes) = (command.verb, command.deadline, command.keep_bytes);
         let program = self.program().await?;
-        let mut child = spawn(&self.invocation(program, &asked, peer, pinned, helper), asked.stdin)?;
+        let mut child = spawn(&self.invocation(program, &command, peer, pinned, helper), command.stdin)?;
         let group = ProcessGroup::new(&child);
         let drain = Drain::new(&mut child, keep_bytes, None);
         GitProcess { group, child, drain }.end(verb, deadline).await
@@ -204,7 +204,7 @@ impl IsolatedGit {
     fn invocation(
         &self,
         program: &Path,
-        asked: &GitCommand<'_>,
+        command: &GitCommand<'_>,
         peer: Peer<'_>,
         pinned: &[SocketAddr],
         helper: Option<String>,
@@ -217,29 +217,29 @@ impl IsolatedGit {
             settings.extend(["fetch.fsckObjects=false", "transfer.fsckObjects=false"].map(str::to_owned));
         }
         let protocol = match peer {
-            Peer::Nobody => "none",
+            Peer::None => "none",
             Peer::Dir => "file",
             Peer::Url(url) if url.is_ssh() => "ssh",
             Peer::Url(url) if url.insecure() => "http",
             Peer::Url(_) => "https",
         };
-        if peer != Peer::Nobody {
+        if peer != Peer::None {
             settings.push(format!("protocol.{protocol}.allow=always"));
         }
         if let Peer::Url(url) = peer {
             settings.extend(pin(url, pinned).map(|it| format!("http.curloptResolve={it}")));
         }
         settings.extend(helper.map(|it| format!("credential.helper={it}")));
-        let place = ["-C".into(), asked.dir.as_os_str().to_owned()];
+        let place = ["-C".into(), command.dir.as_os_str().to_owned()];
         let settings = settings.into_iter().flat_map(|it| ["-c".into(), it.into()]);
-        let mut it = Invocation::new(program, place.into_iter().chain(settings).chain(asked.words.clone()));
+        let mut it = Invocation::new(program, place.into_iter().chain(settings).chain(command.words.clone()));
         it.env = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into())).collect();
         it.env.insert("GIT_ALLOW_PROTOCOL".into(), protocol.into());
         if protocol == "ssh" {
             it.env.insert("GIT_SSH_COMMAND".into(), SSH.into());
-            it.env.extend(FOR_SSH.iter().filter_map(|it| Some(((*it).to_owned(), self.person.get(*it)?.clone()))));
+            it.env.extend(FOR_SSH.iter().filter_map(|it| Some(((*it).to_owned(), self.user_env.get(*it)?.clone()))));
         }
-        it.env.extend(asked.env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        it.env.extend(command.env.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
         it
     }
 }
@@ -263,8 +263,8 @@ impl GitProcess {
     }
 }
 
-/// Whether this user owns a file or directory, or the user who became root by `sudo` (its variable `SUDO_UID`): the rule of
-/// git itself for repositories.
+/// Whether this user owns a file or directory, or the user who became root by `sudo` (its variable `SUDO_UID`): git's
+/// own rule for repositories.
 #[must_use]
 pub fn is_own(place: &Path, sudo_uid: Option<&OsStr>) -> bool {
     let me = rustix::process::geteuid().as_raw();

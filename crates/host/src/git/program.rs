@@ -1,4 +1,4 @@
-//! Which of the installed gits runs.
+//! Selects the git program to run.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::find_program::safe_programs;
 use crate::hardened::{self, Side};
 use crate::process::{Invocation, Stdin, run};
 
-/// A git prints its version at once.
+/// Timeout of `git --version`.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The version of a git.
@@ -34,7 +34,7 @@ impl fmt::Display for GitVersion {
 }
 
 impl GitVersion {
-    /// Reads `git version 2.47.3`, perhaps with a packager's suffix.
+    /// Parses `git version 2.47.3`, possibly with a packager's suffix.
     fn parse(printed: &str) -> Option<Self> {
         let mut parts = printed.strip_prefix("git version ")?.split(|it: char| !it.is_ascii_digit());
         let (major, minor) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -42,8 +42,9 @@ impl GitVersion {
     }
 }
 
-/// The newest git of this host. `own` are directories of the user's `PATH` that no container can write; a git there runs
-/// only if it is newer than those in system directories, and if only root and the user can write it.
+/// Returns the newest git on this host. `own` are directories of the user's `PATH` that no container can write to; a
+/// git there is used only if it is newer than those in system directories, and if only root and the user can write to
+/// it.
 ///
 /// # Errors
 /// [`Error::NotInstalled`].
@@ -51,7 +52,7 @@ pub async fn newest_git(own: &[PathBuf]) -> Result<PathBuf> {
     newest(usual_first(own)).await.ok_or_else(|| Error::NotInstalled { program: "git".to_owned() })
 }
 
-/// The gits of this host, each once by its real path, those of system directories first.
+/// Lists the gits of this host without duplicates by real path, those of system directories first.
 fn usual_first(own: &[PathBuf]) -> Vec<PathBuf> {
     let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
     for program in safe_programs("git", &[]).chain(safe_programs("git", own)) {
@@ -63,7 +64,7 @@ fn usual_first(own: &[PathBuf]) -> Vec<PathBuf> {
     found.into_iter().map(|it| it.0).collect()
 }
 
-/// The first of the newest. One that names no version is used only if there is no other.
+/// Returns the first of the newest ones. One without a version is used only if there is no other.
 async fn newest(programs: Vec<PathBuf>) -> Option<PathBuf> {
     if programs.len() < 2 {
         return programs.into_iter().next();
@@ -78,10 +79,10 @@ async fn newest(programs: Vec<PathBuf>) -> Option<PathBuf> {
     best.map(|it| it.1)
 }
 
-/// Device, inode, and the times of the last changes of content and inode in nanoseconds: other ones after an upgrade.
+/// Device, inode, and the times of the last changes of content and inode in nanoseconds, which change with an upgrade.
 type ProgramStamp = [i64; 6];
 
-/// The version of a program that was asked before by this process, or now.
+/// Returns the cached version of a program, or runs it.
 async fn known_version(program: &Path) -> Option<GitVersion> {
     static KNOWN: LazyLock<Mutex<HashMap<ProgramStamp, Option<GitVersion>>>> = LazyLock::new(Mutex::default);
     let file = std::fs::metadata(program).ok()?;
@@ -96,10 +97,10 @@ async fn known_version(program: &Path) -> Option<GitVersion> {
     version
 }
 
-/// The version that a git names.
+/// Returns the version that a git prints.
 ///
 /// # Errors
-/// When it cannot be started, or does not end.
+/// If it cannot be started, or does not end.
 pub async fn version_of(program: &Path) -> Result<Option<GitVersion>> {
     let env = hardened::environment(Side::Host).map(|(name, value)| (name.to_owned(), value.into())).collect();
     let asks = Invocation { env, ..Invocation::new(program, ["version"]) };
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read() {
+    fn versions_are_parsed() {
         for (printed, expected) in [
             ("git version 2.47.3\n", Some((2, 47, 3))),
             ("git version 2.39.5 (Apple Git-154)\n", Some((2, 39, 5))),
@@ -127,13 +128,13 @@ mod tests {
         }
     }
 
-    /// Beneath directories that only this user can write to.
+    /// A directory whose parents only this user can write to.
     fn private_dir() -> tempfile::TempDir {
         tempfile::tempdir_in(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target")).unwrap()
     }
 
     #[tokio::test]
-    async fn the_newest_git_runs_and_an_equal_one_of_the_user_does_not_take_its_place() {
+    async fn the_newest_git_runs_and_the_users_does_not_replace_an_equal_one() {
         let dir = private_dir();
         let git = |name: &str, version: &str| {
             let program = dir.path().join(name);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_git_that_others_can_write_does_not_run_however_new_it_is() {
+    async fn a_git_that_others_can_write_to_does_not_run_even_if_it_is_newer() {
         let dir = private_dir();
         let program = dir.path().join("git");
         std::fs::write(&program, "#!/bin/sh\necho git version 99.0.0\n").unwrap();

@@ -1,4 +1,4 @@
-//! What a URL to clone from may be, row by row.
+//! Tables of valid and invalid URLs.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn why(text: &str, rules: GitRules) -> Option<E> {
     GitUrl::parse(text, rules).err()
 }
 
-/// Taken by each rule.
+/// Accepted by all rules.
 const FINE: &[(&str, &str, u16, &str)] = &[
     ("https://github.com/o/r", "github.com", 443, "r"),
     ("https://github.com/o/r.git", "github.com", 443, "r"),
@@ -31,7 +31,7 @@ const FINE: &[(&str, &str, u16, &str)] = &[
     ("https://1.example/x", "1.example", 443, "x"),
 ];
 
-/// Refused whatever is allowed.
+/// Refused by all rules.
 const NEVER: &[(&str, E)] = &[
     ("", Length),
     ("-", Scheme),
@@ -166,7 +166,7 @@ const NEVER: &[(&str, E)] = &[
     ("https://e.com#@8.8.8.8/x", Query),
 ];
 
-/// Refused by policy: the person can lift it.
+/// Refused by a policy that the user can lift.
 const POLICY: &[(&str, E)] = &[
     ("http://e.com/x", Http),
     ("http://8.8.8.8:8080/x", Http),
@@ -206,7 +206,7 @@ const POLICY: &[(&str, E)] = &[
     ("https://[2001:db8::1]/x", Private),
 ];
 
-/// Taken where the ssh identity is forwarded.
+/// Accepted if the SSH identity is forwarded.
 const SSH: &[(&str, &str, u16, &str)] = &[
     ("ssh://e.com/o/r.git", "e.com", 22, "r"),
     ("ssh://git@e.com/o/r.git", "e.com", 22, "r"),
@@ -218,7 +218,7 @@ const SSH: &[(&str, &str, u16, &str)] = &[
 ];
 
 #[test]
-fn a_url_is_taken_as_it_is_and_its_parts_are_read() {
+fn a_url_is_stored_unchanged_and_its_parts_are_parsed() {
     let ssh = GitRules { ssh: true, ..STANDARD };
     for (rules, rows) in [(STANDARD, FINE), (ALL, FINE), (ssh, SSH), (ALL, SSH)] {
         for (text, host, port, repository) in rows {
@@ -229,7 +229,7 @@ fn a_url_is_taken_as_it_is_and_its_parts_are_read() {
 }
 
 #[test]
-fn what_git_might_take_for_something_else_is_refused() {
+fn ambiguous_text_is_refused() {
     for (text, reason) in NEVER {
         assert_eq!(why(text, ALL), Some(*reason), "{text:?}");
         assert!(why(text, STANDARD).is_some(), "{text:?}");
@@ -240,7 +240,7 @@ fn what_git_might_take_for_something_else_is_refused() {
 }
 
 #[test]
-fn http_and_private_hosts_are_the_persons_to_allow() {
+fn http_and_private_hosts_can_be_allowed_by_the_user() {
     for (text, reason) in POLICY {
         assert_eq!(why(text, STANDARD), Some(*reason), "{text}");
         assert_eq!(reason.rule(), Some("repo.private"));

@@ -1,4 +1,4 @@
-//! Programs that hold credentials: `docker-credential-*`.
+//! Runs credential helpers: `docker-credential-*`.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::{CredentialKind, LoginError, LoginOptions, deserialize_secret};
 use crate::find_program::find_program_in;
 use crate::process::{Invocation, Stdin, run};
 
-/// A helper may ask the person to unlock something.
+/// Timeout of a helper, which may ask the user to unlock a key ring.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// Bytes of its answer.
+/// Maximum size of its answer.
 const MAX_ANSWER: usize = 64 << 10;
 
 #[derive(Deserialize)]
@@ -25,10 +25,10 @@ struct HelperResponse {
     secret: Option<Secret>,
 }
 
-/// Asks a helper for the credentials of a registry. `None` if it has none.
+/// Gets the credentials of a registry from a helper. `None` if it has none.
 ///
 /// # Errors
-/// [`LoginError`]: it is missing, fails, or answers something else.
+/// [`LoginError`]: it is missing, fails, or has an unexpected answer.
 pub(super) async fn get(
     helper: &str,
     name: RegistryPath<'_>,
@@ -47,11 +47,11 @@ pub(super) async fn get(
     let output = output.map_err(|err| failed(err.to_string()))?;
     let answer = Zeroizing::new(output.stdout.text());
     if !output.ok() {
-        // The words of every helper that is built with Docker's library.
+        // The message of every helper that uses Docker's library.
         if answer.trim() == "credentials not found in native keychain" {
             return Ok(None);
         }
-        // What it printed is not repeated: it may hold what was asked for.
+        // Its output may contain a secret, so it is not repeated.
         return Err(failed(format!("it exited {}", output.exit)));
     }
     let answer: HelperResponse =

@@ -1,4 +1,4 @@
-//! Files of logins in Docker's format.
+//! Files with logins in Docker's format.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use super::name::{RegistryPath, normal_key};
 use super::{CredentialKind, LoginError, LoginOptions, RegistryLogin, credential_helper};
 use crate::find_program::search_path;
 
-/// Bytes of a file of credentials.
+/// Maximum size of a file with credentials.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Variables of helpers that a program which starts them has of its own, or must not have.
+/// Variables of helpers that are set by the program which starts them, or that it must not have.
 const OF_THE_PROGRAM: [&str; 2] = ["DOCKER_CONFIG", "DOCKER_HOST"];
 
-/// Where logins are looked for: nowhere by default.
+/// Where logins are searched: nowhere by default.
 #[derive(Clone, Debug, Default)]
 pub struct LoginFiles {
     /// In the order of the search.
@@ -30,7 +30,7 @@ pub struct LoginFiles {
     options: LoginOptions,
 }
 
-/// The part of such a file that is about logins.
+/// The part of such a file that concerns logins.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ConfigFile {
@@ -61,23 +61,23 @@ struct AuthEntry {
     registrytoken: Option<Secret>,
 }
 
-/// A secret of a JSON document. `None` for an empty one.
+/// Deserialises a secret. `None` for an empty one.
 ///
 /// # Errors
-/// When it is no text.
+/// If it is not a text.
 pub fn deserialize_secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
     let text = String::deserialize(from)?;
     Ok((!text.is_empty()).then(|| text.into()))
 }
 
-/// The other way, for a file that only the person can read.
+/// Serialises a secret, for a file that only the user can read.
 fn serialize_secret<S: Serializer>(secret: &Option<Secret>, into: S) -> Result<S::Ok, S::Error> {
     let text = secret.as_ref().map(|it| std::str::from_utf8(it.reveal())).transpose();
     text.map_err(<S::Error as serde::ser::Error>::custom)?.serialize(into)
 }
 
 impl LoginFiles {
-    /// The files of a person with that home.
+    /// The files of a user with that home directory.
     #[must_use]
     pub fn new(home: &Path, options: LoginOptions) -> Self {
         let docker = options.docker_config.clone().unwrap_or_else(|| home.join(".docker"));
@@ -87,7 +87,7 @@ impl LoginFiles {
         Self { files, options }
     }
 
-    /// The login for a repository: of the first file that has one.
+    /// Finds the login for a repository in the first file that has one.
     ///
     /// # Errors
     /// [`LoginError`] for a file that cannot be read, or a helper that fails.
@@ -108,7 +108,7 @@ impl LoginFiles {
         Ok(None)
     }
 
-    /// The logins and the names of helpers of Docker's `config.json`, as such a file. `None` if it has neither.
+    /// Renders the logins and the names of helpers in Docker's `config.json` as such a file. `None` if it has neither.
     ///
     /// # Errors
     /// [`LoginError`] for a file that cannot be read.
@@ -118,10 +118,10 @@ impl LoginFiles {
         let config = read_config(file).map_err(failed)?.filter(|it| !it.is_empty());
         let text = config.map(|it| serde_json::to_vec(&it)).transpose();
         // An error may quote a value.
-        Ok(text.map_err(|_| failed("it cannot be written anew".into()))?.map(Zeroizing::new))
+        Ok(text.map_err(|_| failed("it cannot be rewritten".into()))?.map(Zeroizing::new))
     }
 
-    /// The environment of a program that starts helpers: it finds those that [`find`](Self::find) finds.
+    /// The environment of a program that starts helpers: it finds the same ones as [`find`](Self::find).
     #[must_use]
     pub fn helper_env(&self) -> BTreeMap<String, OsString> {
         let mut env = self.options.program_env.clone();
@@ -155,7 +155,7 @@ impl ConfigFile {
         self.auths.is_empty() && self.cred_helpers.is_empty() && self.creds_store.is_none()
     }
 
-    /// The helper for a registry: its own, or the one for all.
+    /// The helper of a registry, or the default one.
     fn helper(&self, name: RegistryPath<'_>) -> Option<String> {
         let own = self.cred_helpers.iter().find(|it| normal_key(it.0) == name.registry).map(|it| it.1);
         own.or(self.creds_store.as_ref()).filter(|it| !it.is_empty()).cloned()
@@ -189,7 +189,7 @@ impl AuthEntry {
     }
 }
 
-/// `user:password` in base64.
+/// Decodes `user:password` in base64.
 fn decode(auth: &Secret) -> Result<CredentialKind, String> {
     let odd = "its `auth` is not `user:password` in base64";
     let bytes = Zeroizing::new(BASE64_STANDARD.decode(auth.reveal().trim_ascii()).map_err(|_| odd)?);
@@ -209,15 +209,15 @@ mod tests {
         let written = |text: &str| {
             std::fs::write(home.path().join("config.json"), text).unwrap();
             let config = LoginFiles::new("/h".as_ref(), options()).docker_config().map_err(|err| err.to_string());
-            config.map(|it| it.map(|it| String::from_utf8(it.to_vec()).unwrap()))
+            config.map(|file| file.map(|it| String::from_utf8(it.to_vec()).unwrap()))
         };
         let given = r#"{
             "auths": {"ghcr.io": {"auth": "dTpw", "email": "me"}, "quay.io": {}},
             "credHelpers": {"gcr.io": "gcloud"}, "credsStore": "pass",
             "proxies": {"default": {"httpProxy": "http://u:p@proxy"}}, "cliPluginsExtraDirs": ["/p"], "HttpHeaders": {"X": "y"}
         }"#;
-        let kept = r#"{"auths":{"ghcr.io":{"auth":"dTpw"},"quay.io":{}},"credsStore":"pass","credHelpers":{"gcr.io":"gcloud"}}"#;
-        assert_eq!(written(given).unwrap().as_deref(), Some(kept));
+        let expected = r#"{"auths":{"ghcr.io":{"auth":"dTpw"},"quay.io":{}},"credsStore":"pass","credHelpers":{"gcr.io":"gcloud"}}"#;
+        assert_eq!(written(given).unwrap().as_deref(), Some(expected));
         for none in ["", "{}", r#"{"proxies": {"default": {}}}"#] {
             assert_eq!(written(none), Ok(None), "{none}");
         }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn helpers_get_the_variables_of_the_person_and_a_path_of_safe_directories() {
+    fn helpers_get_the_users_variables_and_a_path_of_safe_directories() {
         let env = [
             ("PATH", "/own"),
             ("DOCKER_HOST", "unix:///s"),

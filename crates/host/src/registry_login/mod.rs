@@ -1,6 +1,6 @@
-//! The person's logins of registries: `~/.docker/config.json`, Podman's `auth.json`, and the helpers that they name.
+//! The user's registry logins: `~/.docker/config.json`, Podman's `auth.json`, and their helpers.
 //!
-//! **Invariant:** no error and no message has a part of a login.
+//! **Invariant:** no error and no message contains a part of a login.
 
 mod credential_helper;
 mod files;
@@ -15,29 +15,29 @@ use coracle_types::Secret;
 pub use self::files::{LoginFiles, deserialize_secret};
 pub use self::name::{HUB, HUB_ALIASES, RegistryPath};
 
-/// Where logins are looked for, beside the home.
+/// Where logins are searched, besides the home directory.
 #[derive(Clone, Debug, Default)]
 pub struct LoginOptions {
     /// Directory of Docker's `config.json`; `~/.docker` if unset.
     pub docker_config: Option<PathBuf>,
-    /// More files in the format of Docker's: Podman's is `$XDG_RUNTIME_DIR/containers/auth.json`.
+    /// Further files in Docker's format: Podman's is `$XDG_RUNTIME_DIR/containers/auth.json`.
     pub auth_files: Vec<PathBuf>,
-    /// Directories of `docker-credential-*`, before the usual ones of the system.
+    /// Directories of `docker-credential-*`, before those of the system.
     pub program_dirs: Vec<PathBuf>,
     /// Environment of these programs.
     pub program_env: BTreeMap<String, OsString>,
 }
 
-/// A login, and where it comes from.
+/// A login and its source.
 #[derive(Clone, Debug)]
 pub struct RegistryLogin {
     /// The login.
     pub kind: CredentialKind,
-    /// For messages: a file or a helper.
+    /// The source for messages: a file or a helper.
     pub origin: String,
 }
 
-/// The forms that credentials have.
+/// Credentials in one of several forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialKind {
     /// A user with a password.
@@ -47,14 +47,14 @@ pub enum CredentialKind {
         /// The password.
         password: Secret,
     },
-    /// Exchanged for tokens of the registry.
+    /// A token that is exchanged for tokens of the registry.
     IdentityToken(Secret),
     /// A token of the registry.
     RegistryToken(Secret),
 }
 
 impl CredentialKind {
-    /// What a user and a secret stand for: one user's name says that the secret is an identity token.
+    /// Converts a user and a secret: one user name marks an identity token.
     fn of_user(user: &str, secret: Secret) -> Self {
         if user == "<token>" {
             return Self::IdentityToken(secret);
@@ -63,7 +63,7 @@ impl CredentialKind {
     }
 }
 
-/// A file that cannot be read, or a helper that is missing, fails, or answers something else.
+/// A file that cannot be read, or a helper that is missing, fails, or has an unexpected answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{origin}: {why}")]
 pub struct LoginError {

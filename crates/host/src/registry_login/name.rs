@@ -1,12 +1,12 @@
-//! Which logins are for a repository. Pure.
+//! Selects the logins for a repository. Pure.
 
 /// The name of Docker Hub in images' names.
 pub const HUB: &str = "docker.io";
 
-/// Its other names there.
+/// Other names of Docker Hub in images' names.
 pub const HUB_ALIASES: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
 
-/// The key of its logins.
+/// The key of Docker Hub's logins.
 const HUB_KEY: &str = "https://index.docker.io/v1/";
 
 /// A repository of a registry.
@@ -19,12 +19,13 @@ pub struct RegistryPath<'a> {
 }
 
 impl RegistryPath<'_> {
-    /// The words by which helpers know the registry.
+    /// The key of the registry for helpers.
     pub(super) fn helper_key(&self) -> &str {
         if self.registry == HUB { HUB_KEY } else { self.registry }
     }
 
-    /// Keys of logins in their order, as [`normal_key`] writes them: files of Podman may name a part of the path.
+    /// Keys of logins in order of preference, in the form of [`normal_key`]: Podman's files may contain a part of the
+    /// path.
     pub(super) fn keys(&self) -> Vec<String> {
         let whole = format!("{}/{}", self.registry, self.repository);
         let ends = whole.match_indices('/').map(|it| it.0).chain([whole.len()]);
@@ -34,7 +35,7 @@ impl RegistryPath<'_> {
     }
 }
 
-/// The key of a file of logins, in the form of [`RegistryPath::keys`].
+/// Converts the key in a file of logins to the form of [`RegistryPath::keys`].
 pub(super) fn normal_key(key: &str) -> String {
     let bare = key.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
     let bare = bare.strip_suffix("/v1").or_else(|| bare.strip_suffix("/v2")).unwrap_or(bare);
@@ -46,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logins_are_looked_up_from_the_closest_key_on() {
+    fn the_login_with_the_closest_key_is_used() {
         let keys = |registry, repository| RegistryPath { registry, repository }.keys();
         assert_eq!(keys("quay.io", "a/b"), ["quay.io/a/b", "quay.io/a", "quay.io"]);
         assert_eq!(keys(HUB, "library/debian"), ["docker.io/library/debian", "docker.io/library", "docker.io"]);

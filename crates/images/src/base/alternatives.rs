@@ -1,4 +1,4 @@
-//! The alternatives system: generic names such as `awk`, as far as their programs are packed. Pure.
+//! The alternatives system: generic names such as `awk`, for the programs that are packed. Pure.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::tree::{Node, Tree};
 #[derive(Debug, PartialEq, Eq)]
 struct Alternative<'a> {
     link: &'a str,
-    /// Name and link of what goes along with it.
+    /// Name and link of each slave.
     slaves: Vec<(&'a str, &'a str)>,
     choices: Vec<Choice<'a>>,
 }
@@ -17,12 +17,12 @@ struct Alternative<'a> {
 struct Choice<'a> {
     path: &'a str,
     priority: i32,
-    /// One path a slave; empty where this choice has none.
+    /// One path per slave; empty where this choice has none.
     slaves: Vec<&'a str>,
 }
 
-/// Adds the links of one generic name, and its record with the choices that are packed. `place` tells where a path of
-/// dpkg's really is. What the host's owner chose does not count: the base is in automatic mode.
+/// Adds the links of one generic name, and its record with the choices that are packed. `place` resolves a path of
+/// dpkg's. The host's manual choices are ignored: the base is in automatic mode.
 pub(super) fn add(tree: &mut Tree, name: &str, record: &str, place: impl Fn(&str) -> std::path::PathBuf) {
     let Some(mut it) = read(record) else { return };
     it.choices.retain(|choice| tree.has(place(choice.path)));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_packed_choice_is_linked_and_its_companions() {
+    fn the_best_packed_choice_is_linked_with_its_slaves() {
         assert_snapshot!(links(&["usr/bin/ed", "usr/bin/vim"]), @r"
         etc/alternatives/editor -> /usr/bin/vim
         etc/alternatives/view -> /usr/bin/vim
@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn a_name_none_of_whose_programs_is_packed_is_not_there() {
+    fn a_name_without_a_packed_program_is_left_out() {
         assert_eq!(links(&["usr/bin/other"]), "");
     }
 
     #[test]
-    fn a_record_is_written_as_it_was_read() {
+    fn a_record_survives_reading_and_writing() {
         assert_eq!(write(&read(EDITOR).unwrap()), EDITOR.replace("manual", "auto"));
         assert_eq!(read("auto\n/usr/bin/x\n\n/bin/y\nno number\n"), None);
     }

@@ -1,4 +1,4 @@
-//! Where apt gets packages from: the host's own sources, as far as they are Debian's and hold no secret.
+//! The base's sources of packages: the host's own, if they are Debian's and contain no secret.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,13 +14,13 @@ pub(super) struct AptSource {
     pub(super) uri: String,
     suites: Vec<String>,
     components: Vec<String>,
-    /// Paths of keyrings, or a key in place.
+    /// Paths of keyrings, or an inline key.
     signed_by: Option<String>,
-    /// Not to be checked: such a source is never taken over.
+    /// Signatures are not checked. The base never uses such a source.
     trusted: bool,
 }
 
-/// The host's sources for its own release.
+/// Returns the host's sources for its own release.
 pub(super) fn host_sources(host: &DebianHost) -> Vec<AptSource> {
     let mut files = vec![host.root.join("etc/apt/sources.list")];
     let more = fs::read_dir(host.root.join("etc/apt/sources.list.d")).into_iter().flatten();
@@ -38,15 +38,15 @@ pub(super) fn host_sources(host: &DebianHost) -> Vec<AptSource> {
     sources.flatten().filter_map(|it| fit_for_base(it, &host.os, &locked)).collect()
 }
 
-/// Writes sources into a base, with the keyrings they name. A keyring that is no plain set of public keys costs the
-/// source, never the check.
+/// Writes sources into a base, with their keyrings. A source whose keyring is not a plain set of public keys is left
+/// out: its signatures stay checked.
 pub(super) fn add(tree: &mut Tree, host: &DebianHost) {
-    let mut kept = host_sources(host);
-    kept.retain(|it| it.keyrings().all(|path| add_keyring(tree, host, path)));
-    if kept.is_empty() && host.os.id == "debian" {
-        kept.push(AptSource::debian(&host.os.codename));
+    let mut sources = host_sources(host);
+    sources.retain(|it| it.keyrings().all(|path| add_keyring(tree, host, path)));
+    if sources.is_empty() && host.os.id == "debian" {
+        sources.push(AptSource::debian(&host.os.codename));
     }
-    let text: Vec<String> = kept.iter().map(AptSource::stanza).collect();
+    let text: Vec<String> = sources.iter().map(AptSource::stanza).collect();
     tree.put(format!("etc/apt/sources.list.d/{}.sources", host.os.id), Node::text(text.join("\n")));
 }
 
@@ -59,7 +59,7 @@ impl AptSource {
         Self { uri: DEBIAN.into(), suites, components: vec!["main".into()], signed_by: Some(keyring), trusted: false }
     }
 
-    /// The base itself and not only its updates.
+    /// Whether it contains the suite itself and not only its updates.
     pub(super) fn has_suite(&self, suite: &str) -> bool {
         self.suites.iter().any(|it| it == suite)
     }
@@ -70,7 +70,7 @@ impl AptSource {
     }
 
     fn stanza(&self) -> String {
-        // A key in place begins on a line of its own.
+        // An inline key begins on a new line.
         let signed = self.signed_by.iter().map(|it| match it.starts_with('/') {
             true => format!("Signed-By: {it}\n"),
             false => format!("Signed-By:\n {it}\n"),
@@ -81,7 +81,7 @@ impl AptSource {
     }
 }
 
-/// `deb [options] uri suite component…`, one a line.
+/// Parses lines `deb [options] uri suite component…`.
 fn read_lines(text: &str) -> Vec<AptSource> {
     text.lines().filter_map(|line| read_line(line.split('#').next().unwrap_or_default())).collect()
 }
@@ -104,7 +104,7 @@ fn read_line(line: &str) -> Option<AptSource> {
     })
 }
 
-/// The newer format: a stanza a source, several URIs and suites in each.
+/// Parses the newer format: a stanza per source, with several URIs and suites.
 fn read_stanzas(text: &str) -> Vec<AptSource> {
     let without_comments: Vec<&str> = text.lines().filter(|it| !it.starts_with('#')).map(str::trim_end).collect();
     let without_comments = without_comments.join("\n");
@@ -128,8 +128,8 @@ fn read_stanza(stanza: &str) -> Vec<AptSource> {
     words("URIs").into_iter().map(source).collect()
 }
 
-/// A source of the host's own release and nothing else: packages of another release, or of a third party, would mix
-/// with it. Neither a login in the URL nor one kept beside it goes along, so that source does not go either.
+/// Accepts only sources of the host's own release: packages of another release or a third party would mix with it.
+/// Sources with a login, in the URL or stored separately, are refused.
 fn fit_for_base(mut source: AptSource, os: &OsRelease, locked: &BTreeSet<String>) -> Option<AptSource> {
     let code = &os.codename;
     let own = ["", "-updates", "-security", "-backports", "/updates"].map(|it| format!("{code}{it}"));
@@ -150,7 +150,7 @@ fn uri_host(uri: &str) -> Option<&str> {
     rest.chars().all(plain).then_some(host)
 }
 
-/// Hosts that apt has logins for.
+/// Lists the hosts that apt has logins for.
 fn hosts_with_logins(host: &DebianHost) -> BTreeSet<String> {
     let mut files = vec![host.root.join("etc/apt/auth.conf")];
     let more = fs::read_dir(host.root.join("etc/apt/auth.conf.d")).into_iter().flatten();
@@ -158,7 +158,7 @@ fn hosts_with_logins(host: &DebianHost) -> BTreeSet<String> {
     files.iter().filter_map(|it| fs::read_to_string(it).ok()).flat_map(|it| machines(&it)).collect()
 }
 
-/// `machine HOST[:port][/path] login … password …`; nothing but the hosts is kept.
+/// Parses only the hosts of `machine HOST[:port][/path] login … password …`.
 fn machines(text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let named = words.windows(2).filter(|it| it[0] == "machine").map(|it| it[1]);
@@ -180,7 +180,7 @@ fn add_keyring(tree: &mut Tree, host: &DebianHost, path: &str) -> bool {
     fit
 }
 
-/// OpenPGP keys, armoured or as packets, the first of them public.
+/// Whether these are OpenPGP keys, armoured or as packets, of which the first is public.
 fn is_public_keyring(bytes: &[u8]) -> bool {
     const PUBLIC_KEY_PACKETS: [u8; 4] = [0x98, 0x99, 0x9a, 0xc6];
     let armoured = bytes.starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----");
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    fn kept(sources: Vec<AptSource>, locked: &[&str]) -> String {
+    fn accepted(sources: Vec<AptSource>, locked: &[&str]) -> String {
         let os = OsRelease { codename: "bookworm".into(), ..OsRelease::default() };
         let locked = locked.iter().map(|it| (*it).to_owned()).collect();
         let fit = sources.into_iter().filter_map(|it| fit_for_base(it, &os, &locked));
@@ -206,7 +206,7 @@ mod tests {
         let lines = "# deb http://old/debian bookworm main\ndeb http://a/debian bookworm main contrib # x\n\
                      deb [arch=amd64 signed-by=/usr/share/keyrings/k.gpg] https://b/sec bookworm-security main\n\
                      deb-src http://a/debian bookworm main\ndebby http://a/ bookworm main\n";
-        assert_snapshot!(kept(read_lines(lines), &[]), @r"
+        assert_snapshot!(accepted(read_lines(lines), &[]), @r"
         Types: deb
         URIs: http://a/debian
         Suites: bookworm
@@ -221,7 +221,7 @@ mod tests {
         let stanzas = "Types: deb deb-src\n# Suites: sid\nURIs: http://a/debian http://b/debian\n\
                        Suites: bookworm trixie bookworm-updates\nComponents: main\nSigned-By:\n -----BEGIN\n .\n abc\n\n\
                        Enabled: no\nTypes: deb\nURIs: http://c\nSuites: bookworm\nComponents: main\n";
-        assert_snapshot!(kept(read_stanzas(stanzas), &[]), @r"
+        assert_snapshot!(accepted(read_stanzas(stanzas), &[]), @r"
         Types: deb
         URIs: http://a/debian
         Suites: bookworm bookworm-updates
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_a_login_is_foreign_or_unchecked_is_not_taken_over() {
+    fn sources_with_a_login_of_third_parties_or_unchecked_are_refused() {
         for line in [
             "deb https://me:secret@a/debian bookworm main",
             "deb https://me@a/debian bookworm main",
@@ -256,9 +256,9 @@ mod tests {
             "deb http://a/docker bookworm stable",
             "deb [trusted=yes] http://a/debian bookworm main",
         ] {
-            assert_eq!(kept(read_lines(line), &["locked"]), "", "{line}");
+            assert_eq!(accepted(read_lines(line), &["locked"]), "", "{line}");
         }
-        assert_ne!(kept(read_lines("deb https://a:8443/debian bookworm main"), &["locked"]), "");
+        assert_ne!(accepted(read_lines("deb https://a:8443/debian bookworm main"), &["locked"]), "");
     }
 
     #[test]

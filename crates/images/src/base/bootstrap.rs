@@ -1,24 +1,24 @@
-//! How a base is made without a registry.
+//! The settings for building a base without a registry.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use coracle_runtime::labels::Signer;
 
-/// How a base is made without a registry. Everything that comes from configuration, clock or host is given.
+/// The settings for building a base without a registry, with all values from configuration, clock and host.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
-    /// The root of the system whose packages may be taken: `/`.
+    /// The root of the system whose packages may be used: `/`.
     pub root: PathBuf,
-    /// Mirror for the case that the host's packages will not do (`images.debian_mirror`).
+    /// Mirror to use if the host's packages are unsuitable (`images.debian_mirror`).
     pub mirror: Option<String>,
     /// Suite for that case (`images.debian_suite`).
     pub suite: Option<String>,
-    /// For programs that fetch packages (`images.build_timeout`).
+    /// Time limit of programs that download packages (`images.build_timeout`).
     pub build_timeout: Duration,
-    /// Held while a base is made, so that processes that want it at once make it once.
+    /// Locked while a base is built, so that concurrent processes build it once.
     pub lock_file: PathBuf,
-    /// Where the tar lies until it is imported: about 250 MB, 600 MB when packages are fetched.
+    /// Directory for the tar before the import: about 250 MB, 600 MB if packages are downloaded.
     pub temp_dir: PathBuf,
     /// Signs the labels of the base.
     pub signer: Signer,

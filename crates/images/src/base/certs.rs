@@ -1,4 +1,4 @@
-//! The certificate authorities that this host trusts. They are public, and what runs inside must trust the same.
+//! The certificate authorities that the host trusts. They are public, and programs inside must trust the same ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::tree::{Node, Tree};
 
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Adds the bundle, the authorities that the host's owner added, and the links by name and hash to what is packed.
+/// Adds the bundle, locally added authorities, and the links by name and hash to packed certificates.
 pub(super) fn add(tree: &mut Tree, host: &DebianHost) {
     add_if_public(tree, host, Path::new("etc/ssl/certs/ca-certificates.crt"));
     for path in files_in(host, "usr/local/share/ca-certificates") {
@@ -33,7 +33,7 @@ fn files_in(host: &DebianHost, dir: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// A file among certificates is taken only if it holds certificates and nothing private.
+/// Adds a file if it contains certificates and nothing private.
 fn add_if_public(tree: &mut Tree, host: &DebianHost, path: &Path) {
     let real = host.root.join(path);
     let small = fs::metadata(&real).is_ok_and(|it| it.is_file() && it.len() <= MAX_BYTES);
@@ -52,7 +52,7 @@ mod tests {
     use super::is_public;
 
     #[test]
-    fn a_key_beside_a_certificate_keeps_it_out() {
+    fn a_file_with_a_key_is_left_out() {
         assert!(is_public("# mine\n-----BEGIN CERTIFICATE-----\n"));
         assert!(!is_public("-----BEGIN CERTIFICATE-----\n-----BEGIN RSA PRIVATE KEY-----\n"));
         assert!(!is_public("password"));

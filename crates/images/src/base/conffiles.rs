@@ -1,7 +1,7 @@
-//! Which files of the chosen packages are taken.
+//! Selects the files of the chosen packages.
 //!
-//! **Invariant:** a file of the host gets into a base only because an installed package lists it, and from `/etc` only
-//! with the content it was packaged with. Beside them come the modules that Python compiled from them.
+//! **Invariant:** a file of the host is packed only if an installed package lists it, and from `/etc` only
+//! with its packaged content; besides these, only modules that Python compiled from packed ones.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -14,12 +14,12 @@ use super::dpkg_status::Package;
 use super::host::DebianHost;
 use super::tree::{Node, Tree};
 
-/// What was not taken, and why.
+/// The number of files that were left out, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SkippedConffiles {
-    /// Configuration files that this host changed.
+    /// Configuration files that were changed on the host.
     pub(super) changed: usize,
-    /// Listed, and gone or not readable or not where the package put it.
+    /// Listed, but missing, unreadable, or not where the package put them.
     pub(super) missing: usize,
 }
 
@@ -41,7 +41,7 @@ struct Taker<'a> {
     tree: &'a mut Tree,
     host: &'a DebianHost,
     closure: &'a Closure<'a>,
-    /// Whether a directory is what its path says, or is reached through a link.
+    /// Whether a directory is a real one, or is reached through a link.
     genuine: HashMap<PathBuf, bool>,
     left: SkippedConffiles,
 }
@@ -80,8 +80,8 @@ impl Taker<'_> {
         self.tree.put_new(target, Node::Host(real));
     }
 
-    /// Where a package's path is on the host, and where it belongs in the base: a diversion by a package that is not
-    /// there is undone.
+    /// Returns a package's path on the host and in the base. Diversions by packages that are not in the base are
+    /// undone.
     fn diverted(&self, package: &Package<'_>, path: &str) -> (String, String) {
         match self.host.diversions.get(path).filter(|it| it.by != package.name) {
             Some(it) if self.closure.packages.contains_key(it.by.as_str()) => (it.to.clone(), it.to.clone()),
@@ -90,15 +90,15 @@ impl Taker<'_> {
         }
     }
 
-    /// A directory that the host's owner turned into a link leads to files that no package brought.
+    /// Whether a directory was not replaced by a link, which would lead to files that no package contains.
     fn is_genuine(&mut self, dir: &Path) -> bool {
         let real = self.host.root.join(dir);
         *self.genuine.entry(dir.to_owned()).or_insert_with(|| fs::canonicalize(&real).is_ok_and(|it| it == real))
     }
 }
 
-/// Adds what Python compiled from the modules that were taken. Who is not root inside could never write it, and would
-/// compile the standard library anew in each run.
+/// Adds modules that Python compiled from packed ones. Without root, a user could not write them, and Python would
+/// compile the standard library in each run.
 fn add_compiled(tree: &mut Tree, host: &DebianHost) {
     let is_module = |path: &Path| path.extension().is_some_and(|it| it == "py");
     let dirs: BTreeSet<PathBuf> =
@@ -118,13 +118,13 @@ fn add_compiled(tree: &mut Tree, host: &DebianHost) {
     }
 }
 
-/// `os.cpython-311.pyc` is made from `os.py`.
+/// `os.cpython-311.pyc` is compiled from `os.py`.
 fn compiled_from(name: &str) -> Option<String> {
     let (module, tag) = name.strip_suffix(".pyc")?.split_once('.')?;
     tag.strip_prefix("cpython-")?.parse::<u16>().ok().map(|_| format!("{module}.py"))
 }
 
-/// Whether a file has the content it was packaged with; `None` when it cannot be read. Only configuration files carry
+/// Whether a file has its packaged content; `None` if it cannot be read. Only configuration files have
 /// a sum in `status`, so any other file outside of `/usr` counts as changed.
 fn as_packaged(package: &Package<'_>, path: &str, real: &Path) -> Option<bool> {
     let Some(conffile) = package.conffiles.iter().find(|it| it.path == path) else { return Some(false) };
@@ -132,7 +132,7 @@ fn as_packaged(package: &Package<'_>, path: &str, real: &Path) -> Option<bool> {
     Some(hex::encode(Md5::digest(content)) == conffile.md5)
 }
 
-/// Manuals, translations and the like are left out; licences are not.
+/// Leaves out manuals and translations, but not licences.
 fn is_wanted(path: &str) -> bool {
     const WITHOUT: [&str; 8] = ["man", "info", "locale", "lintian", "doc-base", "help", "gtk-doc", "omf"];
     let Some(shared) = path.strip_prefix("/usr/share/") else { return true };
@@ -143,7 +143,7 @@ fn is_wanted(path: &str) -> bool {
     }
 }
 
-/// Where programs and libraries are on a system whose `/bin` is no link.
+/// Whether a path is of a system whose `/bin` is not a link.
 fn is_unmerged(path: &Path) -> bool {
     ["bin", "sbin", "lib", "lib32", "lib64", "libx32"].iter().any(|it| path.starts_with(it))
 }
@@ -153,14 +153,14 @@ mod tests {
     use super::{compiled_from, is_wanted};
 
     #[test]
-    fn a_compiled_module_is_known_by_its_name() {
+    fn a_compiled_module_is_recognised_by_its_name() {
         assert_eq!(compiled_from("os.cpython-311.pyc").as_deref(), Some("os.py"));
         assert_eq!(compiled_from("os.cpython-311.opt-1.pyc"), None);
         assert_eq!(compiled_from("notes.txt"), None);
     }
 
     #[test]
-    fn licences_stay_and_manuals_go() {
+    fn licences_are_packed_and_manuals_are_not() {
         for (path, expected) in [
             ("/usr/bin/git", true),
             ("/usr/share/doc", true),

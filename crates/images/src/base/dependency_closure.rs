@@ -1,10 +1,10 @@
-//! Which installed packages a set of packages needs. Pure.
+//! Resolves the dependencies of a set of packages among the installed ones. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::dpkg_status::Package;
 
-/// Packages and all that they need.
+/// Packages with all their dependencies.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Closure<'p> {
     pub(super) packages: BTreeMap<&'p str, &'p Package<'p>>,
@@ -12,9 +12,9 @@ pub(super) struct Closure<'p> {
     pub(super) unmet: Vec<String>,
 }
 
-/// The closure of `seeds` over `packages`. A seed that is not installed is passed over.
+/// Returns the closure of `seeds` over `packages`. Seeds that are not installed are ignored.
 ///
-/// Of alternatives the first that is installed counts, by its own name before by what a package provides.
+/// Of alternatives, the first installed one is used, where a package's own name precedes provided names.
 pub(super) fn closure<'p>(packages: &'p [Package<'p>], seeds: &[&str]) -> Closure<'p> {
     let by_name: BTreeMap<&str, &Package<'_>> = packages.iter().map(|it| (it.name, it)).collect();
     let providers: BTreeMap<&str, &Package<'_>> =
@@ -72,14 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_satisfies_is_named() {
+    fn unsatisfied_dependencies_are_reported() {
         let status = stanza("a", "Depends: x | y, z");
         assert_eq!(closure(&installed(&status), &["a"]).unmet, ["a: x | y", "a: z"]);
     }
 
     proptest! {
         #[test]
-        fn a_closure_is_closed_and_holds_nothing_that_is_not_needed(
+        fn a_closure_is_closed_and_minimal(
             edges in proptest::collection::vec((0usize..12, 0usize..12), 0..40),
             seeds in proptest::collection::vec(0usize..12, 1..4),
         ) {

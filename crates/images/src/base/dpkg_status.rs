@@ -1,12 +1,12 @@
-//! dpkg's own words: stanzas, dependency fields, conffiles. Pure.
+//! Parses dpkg's formats: stanzas, dependency fields, conffiles. Pure.
 
-/// An installed package, as its stanza in `status` tells.
+/// An installed package, as its stanza in `status` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Package<'a> {
     pub(super) name: &'a str,
     pub(super) arch: &'a str,
     pub(super) version: &'a str,
-    /// `Essential: yes` or `Priority: required`: what Debian calls a minimal system.
+    /// `Essential: yes` or `Priority: required`, which Debian calls a minimal system.
     pub(super) minimal: bool,
     /// `Pre-Depends` and `Depends`: each inner list is satisfied by any of its names.
     pub(super) needs: Vec<Vec<&'a str>>,
@@ -23,8 +23,8 @@ pub(super) struct Conffile<'a> {
     pub(super) md5: &'a str,
 }
 
-/// The fully installed packages of a `status` file. Others (removed with configuration left, half installed) are passed
-/// over, as is a stanza without the fields that every package has.
+/// Parses the fully installed packages of a `status` file. Ignores others (removed with configuration left, half
+/// installed) and stanzas without the fields that every package has.
 pub(super) fn installed(status: &str) -> Vec<Package<'_>> {
     stanzas(status).filter_map(package).collect()
 }
@@ -68,7 +68,7 @@ fn package(stanza: &str) -> Option<Package<'_>> {
     })
 }
 
-/// The names of `a (>= 1) | b:any, c`. Versions are ignored: what is installed together fits together.
+/// Parses the names of `a (>= 1) | b:any, c`. Versions are ignored, since installed packages satisfy each other.
 fn relations(value: &str) -> Vec<Vec<&str>> {
     let groups = value.split(',').map(|group| group.split('|').filter_map(bare_name).collect::<Vec<_>>());
     groups.filter(|it| !it.is_empty()).collect()
@@ -78,7 +78,7 @@ fn bare_name(relation: &str) -> Option<&str> {
     relation.trim().split([' ', '\t', '\n', '(', ':', '[']).next().filter(|it| !it.is_empty())
 }
 
-/// ` /etc/x d41d8… obsolete`. An obsolete one is no part of the package any more.
+/// Parses ` /etc/x d41d8… obsolete`. An obsolete file is no longer part of the package.
 fn conffile(line: &str) -> Option<Conffile<'_>> {
     let mut words = line.split_whitespace();
     let (path, md5) = (words.next()?, words.next()?);
@@ -126,7 +126,7 @@ Version: 3
 ";
 
     #[test]
-    fn a_stanza_is_read_and_what_is_not_fully_installed_is_not() {
+    fn only_fully_installed_packages_are_parsed() {
         let [tool, held] = &installed(STATUS)[..] else { panic!("{:?}", installed(STATUS)) };
         assert_eq!((held.name, held.arch, held.minimal), ("held", "all", true));
         assert_eq!((tool.version, tool.minimal), ("1:2.0-1+b1", true));
@@ -178,7 +178,7 @@ Version: 3
 
     proptest::proptest! {
         #[test]
-        fn no_text_breaks_the_reader(text in "(Package|Status|Depends|Conffiles|: |\\||,|install ok installed|\n| |x){0,40}") {
+        fn any_text_is_parsed_without_panic(text in "(Package|Status|Depends|Conffiles|: |\\||,|install ok installed|\n| |x){0,40}") {
             installed(&text);
         }
     }

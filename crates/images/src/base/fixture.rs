@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 
-/// Files that hold the word `s3cret` and must not be packed.
+/// Files that contain the word `s3cret` and must not be packed.
 pub(crate) const SECRETS: [&str; 9] = [
     "etc/shadow",
     "etc/git.conf",
@@ -52,7 +52,7 @@ const FILES: [(&str, &str); 22] = [
     ("var/lib/dpkg/alternatives/awk", "auto\n/usr/bin/awk\n\n/usr/bin/mawk\n5\n/usr/bin/gawk\n10\n\n"),
 ];
 
-/// Has every package that a base needs, a changed configuration file, secrets, and an unneeded package.
+/// Creates a host with every package that a base needs, a changed configuration file, secrets, and an unneeded package.
 pub(crate) fn host() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (path, text) in FILES {

@@ -1,4 +1,4 @@
-//! The host's packages, as dpkg's database tells. Read directly: a few files, no program.
+//! Reads the host's packages directly from dpkg's database, without running a program.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,24 +11,24 @@ pub(super) struct DebianHost {
     /// Canonical.
     pub(super) root: PathBuf,
     pub(super) os: OsRelease,
-    /// Debian's word for the architecture.
+    /// Debian's name of the architecture.
     pub(super) arch: String,
-    /// The whole of `status`, which packages borrow from.
+    /// The content of `status`, which packages borrow from.
     pub(super) status: String,
     pub(super) diversions: HashMap<String, Diversion>,
     /// Names in `/` that are links into `/usr`.
     pub(super) merged: Vec<&'static str>,
 }
 
-/// A path that a package took from the others.
+/// A diversion: a path that one package took from the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Diversion {
     pub(super) to: String,
-    /// A package, or `:` for the host's owner.
+    /// A package, or `:` for the administrator.
     pub(super) by: String,
 }
 
-/// What `/etc/os-release` says.
+/// The content of `/etc/os-release`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OsRelease {
     pub(super) id: String,
@@ -41,7 +41,7 @@ pub(super) struct OsRelease {
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 impl DebianHost {
-    /// Reads the system below `root`. `None` if it is no Debian or has no readable package database.
+    /// Reads the system below `root`. `None` if it is not a Debian, or has no readable package database.
     pub(super) fn inspect(root: &Path) -> Option<Self> {
         let root = root.canonicalize().ok()?;
         let os = OsRelease::inspect(&root)?;
@@ -60,7 +60,7 @@ impl DebianHost {
         Some(Self { root, os, arch, status, diversions: read_diversions(&diversions), merged })
     }
 
-    /// Where a path of dpkg's really is: relative to the root, merged directories in `usr`.
+    /// Resolves a path of dpkg's relative to the root, with merged directories in `usr`.
     pub(super) fn place(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
         let first = path.split('/').next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The second way: packages from a mirror, by a program that is made for it. Signatures are always checked.
+//! The second method: a bootstrap program installs packages from a mirror. Signatures are always checked.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use super::host::DebianHost;
 use super::packages::SEEDS;
 use crate::error::BaseError;
 
-/// Debian's current stable release, for a host that is no Debian.
+/// Debian's current stable release, for a host that is not a Debian.
 const STABLE: &str = "trixie";
-/// Those that only root can write.
+/// Directories that only root can write.
 const PROGRAM_DIRS: [&str; 3] = ["usr/sbin", "usr/bin", "sbin"];
 const KEEP_BYTES: usize = 16 << 10;
 
-/// What will be run.
+/// The bootstrap program to run, and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mirror {
     program: PathBuf,
@@ -45,7 +45,7 @@ impl Tool {
     }
 }
 
-/// Decides program, suite and mirror: configured ones, else those of the host's own apt, else Debian's.
+/// Selects program, suite and mirror: configured ones, else those of the host's apt, else Debian's.
 ///
 /// # Errors
 /// No program, with `why` the first way is closed; a configured value that cannot be used.
@@ -60,7 +60,7 @@ pub(super) fn select(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirr
         (None, Some(host)) => host.os.codename.clone(),
         (None, None) => STABLE.into(),
     };
-    let own = host.as_ref().and_then(|it| apt::host_sources(it).into_iter().find(|it| it.has_suite(&suite)));
+    let own = host.as_ref().and_then(|host| apt::host_sources(host).into_iter().find(|it| it.has_suite(&suite)));
     let distribution = match (&host, &own) {
         (Some(host), Some(_)) => host.os.id.clone(),
         _ => "debian".into(),
@@ -74,10 +74,10 @@ pub(super) fn select(recipe: &Bootstrap, arch: &str, why: String) -> Result<Mirr
 }
 
 impl Mirror {
-    /// Makes the tar; answers it and, in words, what it was made from.
+    /// Builds the tar, and returns it with a description of its source.
     ///
     /// # Errors
-    /// When a program fails or takes too long.
+    /// If a program fails or takes too long.
     pub(super) async fn fetch(&self, temp_dir: &Path, deadline: Duration) -> Result<(File, String), BaseError> {
         let work = MirrorWorkDir::new(temp_dir).map_err(BaseError::io("make a temporary directory"))?;
         let (root, tar) = (work.path().join("root"), work.path().join("base.tar"));
@@ -92,22 +92,23 @@ impl Mirror {
     }
 
     fn words(&self, target: &Path) -> Vec<String> {
-        // Ubuntu keeps half of the seeds in `universe`.
+        // Ubuntu has half of the seeds in `universe`.
         let components = if self.distribution == "ubuntu" { "main,universe" } else { "main" };
         let own = match self.tool {
             Tool::Mmdebstrap => vec![format!("--architectures={}", self.arch), "--format=tar".into()],
-            // Without this it goes on unchecked when it finds no keyring.
+            // Without this option debootstrap skips the check if it finds no keyring.
             Tool::Debootstrap => vec![format!("--arch={}", self.arch), "--force-check-gpg".into()],
         };
         let include = format!("--include={},{}", super::packages::REQUIRED.join(","), SEEDS.join(","));
         let shared = ["--variant=minbase".to_owned(), format!("--components={components}"), include];
-        // debootstrap knows no `--`. None of these begins with a dash: two were checked, and one is an absolute path.
+        // debootstrap does not support `--`. None of these begins with a dash: two were checked, and one is an
+        // absolute path.
         let places = [self.suite.clone(), target.display().to_string(), self.uri.clone()];
         own.into_iter().chain(shared).chain(places).collect()
     }
 }
 
-/// debootstrap keeps the packages that it downloaded.
+/// Leaves out the packages that debootstrap has downloaded.
 fn tar_words(root: &Path, tar: &Path) -> Vec<String> {
     let (root, tar) = (root.display(), tar.display());
     let own = ["--create", "--numeric-owner", "--exclude=./var/cache/apt/archives/*.deb"].map(str::to_owned);
@@ -129,7 +130,7 @@ fn find(root: &Path, tool: Tool) -> Option<PathBuf> {
     PROGRAM_DIRS.iter().map(|dir| root.join(dir).join(tool.name())).find(|it| it.is_file())
 }
 
-/// It becomes a word of a command line and a part of an image's name.
+/// Checks a suite, which becomes an argument and a part of an image's name.
 fn checked_suite(suite: &str) -> Result<String, BaseError> {
     let fit = suite.starts_with(|c: char| c.is_ascii_lowercase())
         && suite.len() <= 32
@@ -138,7 +139,7 @@ fn checked_suite(suite: &str) -> Result<String, BaseError> {
     fit.then(|| suite.to_owned()).ok_or(BaseError::Setting { setting: "suite", value: suite.into(), why })
 }
 
-/// A word that does not begin like a URL could be an option, a file with a list of sources, or such a list itself.
+/// Checks a mirror. Text that does not begin like a URL could be an option, a file with sources, or a source itself.
 fn checked_mirror(uri: &str) -> Result<String, BaseError> {
     let value = Excerpt::from_bytes(uri.as_bytes()).as_str().to_owned();
     let fit = (uri.starts_with("http://") || uri.starts_with("https://"))
@@ -148,8 +149,8 @@ fn checked_mirror(uri: &str) -> Result<String, BaseError> {
     fit.then(|| uri.to_owned()).ok_or(BaseError::Setting { setting: "mirror", value, why })
 }
 
-/// A directory that goes with all that is in it, unless a killed program left something mounted there: then removing
-/// would reach through the mount.
+/// A directory that is removed on drop, unless a killed program left something mounted in it: then removing
+/// would delete through the mount.
 struct MirrorWorkDir(Option<tempfile::TempDir>);
 
 impl MirrorWorkDir {
@@ -169,7 +170,7 @@ impl Drop for MirrorWorkDir {
         let Some(dir) = self.0.take() else { return };
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         if mounts.contains(&*dir.path().to_string_lossy()) {
-            tracing::warn!(dir = %dir.path().display(), "something is mounted there, so it stays");
+            tracing::warn!(dir = %dir.path().display(), "not removed because something is mounted there");
             let _ = dir.keep();
         }
     }
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_packages_are_asked_for_and_signatures_are_checked() {
+    fn the_same_packages_are_requested_and_signatures_are_checked() {
         let shown = |it: Mirror| it.words(Path::new("/t/out")).join(" ");
         insta::assert_snapshot!(shown(mirror(Tool::Mmdebstrap, "ubuntu")), @"--architectures=amd64 --format=tar --variant=minbase --components=main,universe --include=apt,bash,ca-certificates,curl,git,python3,jq,less,make,netbase,openssh-client,procps,python3-pip,python3-venv,ripgrep,tree,unzip,wget,xz-utils,zip noble /t/out http://mirror/x");
         insta::assert_snapshot!(shown(mirror(Tool::Debootstrap, "debian")), @"--arch=amd64 --force-check-gpg --variant=minbase --components=main --include=apt,bash,ca-certificates,curl,git,python3,jq,less,make,netbase,openssh-client,procps,python3-pip,python3-venv,ripgrep,tree,unzip,wget,xz-utils,zip noble /t/out http://mirror/x");
     }
 
     #[test]
-    fn a_mirror_or_suite_that_could_mean_something_else_is_refused() {
+    fn an_ambiguous_mirror_or_suite_is_refused() {
         for uri in [
             "--setup-hook=x",
             "file:///etc",

@@ -1,4 +1,4 @@
-//! A base where no registry answers: a Debian that is made here, once, and imported.
+//! A base for when no registry answers: a Debian that is built on the host once, and imported.
 
 mod alternatives;
 mod apt;
@@ -30,10 +30,10 @@ use crate::error::{BaseError, BaseStage, Error};
 use crate::lock::{self, make_private_dir};
 use crate::{Base, ImageOrigin, Progress, find};
 
-/// Changes whenever the same host would give another base.
+/// Increased whenever the same host would give another base.
 const MAKER: u32 = 1;
 
-/// Of an import whose image is not there afterwards.
+/// Attempts of an import whose image is missing afterwards.
 const IMPORT_ATTEMPTS: usize = 3;
 
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,20 +43,20 @@ enum BaseStrategy {
     Mirror(mirror::Mirror),
 }
 
-/// The bootstrapped base: the one that is there if it is ours and current, else a new one.
+/// Returns the bootstrapped base: the existing one if it is Coracle's and current, else a new one.
 pub(crate) async fn ensure(
     runtime: &dyn ContainerRuntime,
     recipe: &Bootstrap,
     progress: &Progress<'_>,
 ) -> Result<Base, Error> {
     let arch = runtime.info().await?.arch;
-    let (asked, wanted) = (recipe.clone(), debian_arch(&arch).to_owned());
-    let way = blocking(move || choose(&asked, &wanted)).await.map_err(|it| it.at(BaseStage::Choose))?;
+    let (recipe_copy, wanted) = (recipe.clone(), debian_arch(&arch).to_owned());
+    let way = blocking(move || choose(&recipe_copy, &wanted)).await.map_err(|it| it.at(BaseStage::Choose))?;
     let reference = name(recipe, &way, &arch).map_err(|it| it.at(BaseStage::Choose))?;
     if let Some(base) = existing(runtime, recipe, &reference).await? {
         return Ok(base);
     }
-    let waiting = "another process makes the base image; waiting for it";
+    let waiting = "another process builds the base image; waiting for it";
     let locked = lock::take(&recipe.lock_file, waiting, progress).await;
     let failed = BaseError::io(format!("lock `{}`", recipe.lock_file.display()));
     let _lock = locked.map_err(|it| failed(it).at(BaseStage::Lock))?;
@@ -81,11 +81,11 @@ fn name(recipe: &Bootstrap, way: &BaseStrategy, arch: &str) -> Result<ImageRef, 
         BaseStrategy::Mirror(it) => (&it.distribution, &it.suite),
     };
     let value = format!("{}-base:{distribution}-{suite}-{arch}", recipe.signer.namespace());
-    let why = "the image of that name would have none";
+    let why = "an image from the archive has none";
     ImageRef::parse(&value).map_err(|_| BaseError::Setting { setting: "suite", value, why })
 }
 
-/// A base of ours, made by the same recipe. One without a right signature is ignored, whatever its name.
+/// Finds a base that Coracle built from the same recipe. One without a valid signature is ignored, whatever its name.
 async fn existing(
     runtime: &dyn ContainerRuntime,
     recipe: &Bootstrap,
@@ -115,7 +115,7 @@ async fn build(recipe: &Bootstrap, way: BaseStrategy, progress: &Progress<'_>) -
     }
 }
 
-/// The temporary file has no name from the start, so nothing is left when the call is cancelled.
+/// The temporary file never has a name, so nothing remains after a cancelled call.
 fn pack(packages: &packages::HostPackages, temp_dir: &Path) -> Result<(File, String), BaseError> {
     make_private_dir(temp_dir).map_err(BaseError::io("make the temporary directory"))?;
     let mut tar = tempfile::tempfile_in(temp_dir).map_err(BaseError::io("make a temporary file"))?;
@@ -147,8 +147,8 @@ async fn import(
     let env = [("PATH", PATH), ("LANG", "C.UTF-8")].map(|(key, value)| (key.to_owned(), value.to_owned()));
     let labels: Vec<_> = labels.into_iter().collect();
     let mut attempts = 0;
-    // Podman drops a layer with the last image that has it, also while another one of the same content is imported: that
-    // one is not there then.
+    // Podman deletes a layer with its last image even while it imports another image with the same layer, which is then
+    // missing.
     let image = loop {
         attempts += 1;
         let mut tar = tar.try_clone().map_err(BaseError::io("read the base's archive again"))?;
@@ -162,7 +162,7 @@ async fn import(
     Ok(Base { image, reference, source: ImageOrigin::Bootstrap, note: Some(note) })
 }
 
-/// Same seeds and same maker: same kind of base.
+/// Hashes seeds and maker, which identify the kind of base.
 fn recipe_hash() -> String {
     let text = format!("{MAKER}\n{}\n{}\n", packages::REQUIRED.join(" "), packages::SEEDS.join(" "));
     hex::encode(Sha256::digest(text))
@@ -177,7 +177,7 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Debian's word for an architecture of OCI's.
+/// Returns Debian's name of an OCI architecture.
 fn debian_arch(oci: &str) -> &str {
     match oci {
         "386" => "i386",

@@ -1,4 +1,4 @@
-//! The first way: the packages that are installed on this host.
+//! The first method: packages that are installed on the host.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::tree::Tree;
 use super::{apt, certs, conffiles, rootfs};
 use crate::error::BaseError;
 
-/// What an agent works with beside the minimal system, as far as it can be had.
+/// Packages for agents beyond the minimal system, as far as they are installed.
 pub(super) const SEEDS: [&str; 14] = [
     "jq",
     "less",
@@ -30,17 +30,17 @@ pub(super) const SEEDS: [&str; 14] = [
     "zip",
 ];
 
-/// Without these a base is of no use to an agent.
+/// A base is unsuitable for agents without these.
 pub(super) const REQUIRED: [&str; 6] = ["apt", "bash", "ca-certificates", "curl", "git", "python3"];
 
-/// A host whose packages will do.
+/// A host with suitable packages.
 #[derive(Debug)]
 pub(super) struct HostPackages(DebianHost);
 
-/// Looks at the host below `root` for an engine of that architecture (Debian's word).
+/// Inspects the host below `root` for an engine of that architecture (Debian's name).
 ///
 /// # Errors
-/// In words, why its packages will not do.
+/// A description of why its packages are unsuitable.
 pub(super) fn inspect(root: &Path, arch: &str) -> Result<HostPackages, String> {
     let host = DebianHost::inspect(root).ok_or("this host is no Debian whose packages can be read")?;
     if host.arch != arch {
@@ -61,10 +61,10 @@ impl HostPackages {
         &self.0
     }
 
-    /// Packs the base as a tar; answers in words what it was made from.
+    /// Packs the base as a tar, and returns a description of its source.
     ///
     /// # Errors
-    /// When the package database cannot be read or the tar not be written.
+    /// If the package database cannot be read or the tar cannot be written.
     pub(super) fn pack(&self, out: &File) -> Result<String, BaseError> {
         let host = self.host();
         let packages = native(host);
@@ -114,7 +114,7 @@ fn note(host: &DebianHost, closure: &Closure<'_>, left: SkippedConffiles, packed
     note
 }
 
-/// `1:2.39.5-0+deb12u3` without the epoch and Debian's own part.
+/// Returns `1:2.39.5-0+deb12u3` without the epoch and Debian's revision.
 fn upstream(version: &str) -> &str {
     let version = version.split_once(':').map_or(version, |(_, rest)| rest);
     version.rsplit_once('-').map_or(version, |(upstream, _)| upstream)

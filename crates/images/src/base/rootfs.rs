@@ -1,5 +1,5 @@
-//! What package scripts make and no package lists: accounts, links, dpkg's own database. All of it is made anew from the
-//! masters that packages bring; nothing is the host's own.
+//! Generates what package scripts create: accounts, links, dpkg's own database. Everything is generated from the
+//! masters in packages, not copied from the host.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use super::host::DebianHost;
 use super::tar_writer::OwnerIds;
 use super::tree::{Node, Tree};
 
-/// Directories with the modes they should have.
+/// Directories with their modes.
 const DIRECTORIES: [(&str, u32); 22] = [
     ("boot", 0o755),
     ("dev", 0o755),
@@ -40,7 +40,7 @@ const DIRECTORIES: [(&str, u32); 22] = [
 const LINKS: [(&str, &str); 3] =
     [("etc/localtime", "/usr/share/zoneinfo/Etc/UTC"), ("var/lock", "/run/lock"), ("var/run", "/run")];
 
-/// Files that packages keep a master of, and where they go when there is one.
+/// Files of which packages contain a master, and their target if the master exists.
 const MASTERS: [(&str, &str); 5] = [
     ("usr/share/libc-bin/nsswitch.conf", "etc/nsswitch.conf"),
     ("usr/share/base-files/nsswitch.conf", "etc/nsswitch.conf"),
@@ -49,7 +49,7 @@ const MASTERS: [(&str, &str); 5] = [
     ("usr/share/base-files/dot.profile", "root/.profile"),
 ];
 
-/// What `pam-auth-update` makes of a system with plain Unix accounts.
+/// The output of `pam-auth-update` for plain Unix accounts.
 const PAM: [(&str, &str); 5] = [
     (
         "auth",
@@ -71,10 +71,10 @@ const PAM: [(&str, &str); 5] = [
 const SESSION: &str = "session [default=1] pam_permit.so\nsession requisite pam_deny.so\n\
                        session required pam_permit.so\nsession required pam_unix.so\n";
 
-/// Adds all of it; answers the owners that files may have.
+/// Adds all of it, and returns the possible owners of files.
 ///
 /// # Errors
-/// When the masters of the accounts or dpkg's directory cannot be read.
+/// If the masters of the accounts or dpkg's directory cannot be read.
 pub(super) fn add(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> io::Result<OwnerIds> {
     for (path, mode) in DIRECTORIES {
         tree.put(path, Node::Dir { mode });
@@ -99,7 +99,7 @@ pub(super) fn add(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> 
     add_accounts(tree, host)
 }
 
-/// Accounts from base-passwd's masters, and apt's own, which its package script makes.
+/// Adds accounts from base-passwd's masters, and apt's own, which its package script creates.
 fn add_accounts(tree: &mut Tree, host: &DebianHost) -> io::Result<OwnerIds> {
     const SHADOW_GID: u32 = 42;
     let passwd = host.read("usr/share/base-passwd/passwd.master")?;
@@ -117,7 +117,7 @@ fn add_accounts(tree: &mut Tree, host: &DebianHost) -> io::Result<OwnerIds> {
     Ok(owners)
 }
 
-/// The lines of a master, with the word that sends a reader to the shadow file in place of the password.
+/// Returns the lines of a master, with `x` in place of the password, which refers to the shadow file.
 fn shadowed(master: &str) -> String {
     let line = |it: &str| {
         let mut fields = it.splitn(3, ':');
@@ -126,7 +126,7 @@ fn shadowed(master: &str) -> String {
     master.lines().filter_map(line).collect()
 }
 
-/// The package database of the chosen packages, so that `apt-get install` works inside.
+/// Adds the package database of the chosen packages, so that `apt-get install` works inside.
 fn add_dpkg(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> io::Result<()> {
     let dpkg = Path::new("var/lib/dpkg");
     let has = |name: &str| closure.packages.contains_key(name);
@@ -146,12 +146,12 @@ fn add_dpkg(tree: &mut Tree, host: &DebianHost, closure: &Closure<'_>) -> io::Re
         }
     }
     for (name, text) in texts_in(&host.root.join(dpkg).join("triggers"))? {
-        let kept = triggers_of(&text, has);
-        if !kept.is_empty() {
-            tree.put(dpkg.join("triggers").join(name), Node::text(kept));
+        let triggers = triggers_of(&text, has);
+        if !triggers.is_empty() {
+            tree.put(dpkg.join("triggers").join(name), Node::text(triggers));
         }
     }
-    // Empty and not missing: without this file dpkg takes the system for one from before triggers, and runs them all.
+    // Empty and not missing: without this file dpkg assumes an old system, and runs all triggers.
     tree.put(dpkg.join("triggers/Unincorp"), Node::text(""));
     Ok(())
 }
@@ -166,13 +166,13 @@ fn belongs(closure: &Closure<'_>, package: &str) -> bool {
     closure.packages.get(name).is_some_and(|it| arch.is_none_or(|arch| arch == it.arch))
 }
 
-/// Lines `[path] package[:arch][/noawait]` whose package is there.
+/// Selects lines `[path] package[:arch][/noawait]` whose package is packed.
 fn triggers_of(text: &str, has: impl Fn(&str) -> bool) -> String {
     let package = |line: &'_ str| line.rsplit(' ').next().and_then(|it| it.split(['/', ':']).next()).is_some_and(&has);
     text.lines().filter(|it| package(it)).map(|it| format!("{it}\n")).collect()
 }
 
-/// The readable text files of a directory, by name; none where it is missing.
+/// Reads the text files of a directory, by name; none if it is missing.
 fn texts_in(dir: &Path) -> io::Result<Vec<(String, String)>> {
     let entries = match fs::read_dir(dir) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -194,16 +194,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_come_without_any_password() {
+    fn accounts_have_no_password() {
         assert_eq!(shadowed("root:*:0:0:root:/root:/bin/bash\nbad\n"), "root:x:0:0:root:/root:/bin/bash\n");
         assert_eq!(shadowed("shadow:*:42:\n"), "shadow:x:42:\n");
     }
 
     #[test]
-    fn a_trigger_stays_with_its_package() {
+    fn a_trigger_is_packed_with_its_package() {
         let text = "/usr/lib/x libc-bin/noawait\n/usr/share/y systemd\nlibc-bin\ndbus/noawait\nlibc-bin:amd64\n";
-        let kept = triggers_of(text, |it| it == "libc-bin");
-        assert_eq!(kept, "/usr/lib/x libc-bin/noawait\nlibc-bin\nlibc-bin:amd64\n");
+        let selected = triggers_of(text, |it| it == "libc-bin");
+        assert_eq!(selected, "/usr/lib/x libc-bin/noawait\nlibc-bin\nlibc-bin:amd64\n");
     }
 
     #[test]

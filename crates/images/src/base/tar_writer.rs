@@ -1,4 +1,4 @@
-//! Writes a [`Tree`] as a tar, straight into a file.
+//! Writes a [`Tree`] as a tar to a file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, Metadata};
@@ -11,26 +11,26 @@ use coracle_archive::tar::{EntryKind, FileTime, TarEntry, Writer};
 
 use super::tree::{Node, Tree};
 
-/// The user and group ids that a base knows. What belongs to anybody else on the host becomes root's.
+/// The user and group ids of a base. Files of other owners become root's.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnerIds {
     pub(super) uids: BTreeSet<u32>,
     pub(super) gids: BTreeSet<u32>,
 }
 
-/// What a tar holds.
+/// The number of packed files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PackReport {
     pub(super) entries: usize,
     pub(super) bytes: u64,
-    /// Gone, not readable, or a device: not there.
+    /// Missing or unreadable files, and devices.
     pub(super) left_out: usize,
 }
 
-/// Packs a tree. A host file that cannot be had is counted, not fatal.
+/// Packs a tree. An unreadable host file is counted, not an error.
 ///
 /// # Errors
-/// When the tar cannot be written.
+/// If the tar cannot be written.
 pub(super) fn pack(tree: &Tree, owners: &OwnerIds, out: &File) -> io::Result<PackReport> {
     let tar = Writer::new(BufWriter::with_capacity(1 << 20, out));
     let mut packer = Packer { tar, owners, links: HashMap::new() };
@@ -48,12 +48,12 @@ pub(super) fn pack(tree: &Tree, owners: &OwnerIds, out: &File) -> io::Result<Pac
 struct Packer<'a> {
     tar: Writer<BufWriter<&'a File>>,
     owners: &'a OwnerIds,
-    /// Device and inode of files with several names, and the first of these.
+    /// Device and inode of files with several names, and their first name.
     links: HashMap<(u64, u64), PathBuf>,
 }
 
 impl Packer<'_> {
-    /// Adds an entry and returns its bytes; `None` when the host's file cannot be had.
+    /// Adds an entry and returns its size; `None` if the host's file cannot be read.
     fn add(&mut self, path: &Path, node: &Node) -> io::Result<Option<u64>> {
         let name = path.as_os_str().as_bytes();
         match node {
@@ -107,7 +107,7 @@ impl Packer<'_> {
     fn entry_of(&self, path: &Path, kind: EntryKind, meta: &Metadata) -> TarEntry {
         let (known_user, known_group) =
             (self.owners.uids.contains(&meta.uid()), self.owners.gids.contains(&meta.gid()));
-        // What ran with the rights of an owner that the base does not have must not run with root's.
+        // A set-id file of an owner that the base does not have must not run as root.
         let set_id = if known_user && known_group { 0o7000 } else { 0o1000 };
         TarEntry {
             uid: if known_user { meta.uid() } else { 0 },
@@ -118,7 +118,7 @@ impl Packer<'_> {
     }
 }
 
-/// A regular file, opened without following a link that came in its place.
+/// Opens a regular file, without following a link that replaced it.
 fn open(path: &Path) -> Option<(File, Metadata)> {
     let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
     let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// One line an entry, as `tar -tv` would print it.
+    /// Lists entries as `tar -tv` does.
     fn listed(tree: &Tree, owners: &OwnerIds) -> (String, PackReport) {
         let mut out = tempfile::tempfile().unwrap();
         let packed = pack(tree, owners, &out).unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_that_the_base_knows_keeps_its_file_and_the_bit() {
+    fn a_file_of_a_known_owner_keeps_owner_and_set_id_bit() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("su");
         fs::write(&file, "").unwrap();

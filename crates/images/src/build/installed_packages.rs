@@ -1,6 +1,6 @@
-//! How far a package manager is, from what it prints.
+//! Parses the progress of a package manager from its output.
 
-/// Packages of one installation. Numbers are 0 until the manager prints them.
+/// Counters of one installation. They are 0 until the manager prints them.
 #[derive(Debug, Default)]
 pub(super) struct InstalledPackages {
     total: usize,
@@ -10,7 +10,7 @@ pub(super) struct InstalledPackages {
 }
 
 impl InstalledPackages {
-    /// Takes a line of apt, apk, dnf or microdnf.
+    /// Parses a line of apt, apk, dnf or microdnf.
     pub(super) fn take(&mut self, line: &str) {
         let line = line.trim();
         if let Some((upgraded, rest)) = line.split_once(" upgraded, ")
@@ -29,7 +29,7 @@ impl InstalledPackages {
         }
     }
 
-    /// `unpacked 12 of 57`; none before the first package.
+    /// Renders `unpacked 12 of 57`; none before the first package.
     pub(super) fn text(&self) -> Option<String> {
         let of = |done: usize, what: &str| {
             let total = if self.total < done { String::new() } else { format!(" of {}", self.total) };

@@ -1,4 +1,4 @@
-//! The output of a running command: its end is kept, and its progress is reported once a second.
+//! Reads the output of a running command: retains its end, and reports progress once a second.
 
 use std::time::Duration;
 
@@ -9,30 +9,30 @@ use tokio::time::Instant;
 use super::installed_packages::InstalledPackages;
 use crate::Progress;
 
-/// Bytes of output in a report.
-const KEPT: usize = 4096;
+/// Maximum size of the output in a report.
+const MAX_OUTPUT: usize = 4096;
 
-/// Longer lines are cut.
+/// Longer lines are truncated.
 const LINE: usize = 160;
 
 /// Time between two reports.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-/// What is reported of the output.
+/// The kind of progress to report.
 #[derive(Debug)]
 pub(super) enum Shown {
-    /// How many packages it has installed so far.
+    /// The number of installed packages.
     Packages(InstalledPackages),
-    /// Its last line.
+    /// The last line.
     LastLine,
 }
 
 pub(super) struct OutputTail<'a> {
     progress: &'a Progress<'a>,
-    /// The step that runs.
+    /// The current step.
     step: &'a str,
     shows: Shown,
-    kept: Vec<u8>,
+    output: Vec<u8>,
     /// The incomplete last line.
     line: Vec<u8>,
     last: String,
@@ -41,23 +41,23 @@ pub(super) struct OutputTail<'a> {
 
 impl<'a> OutputTail<'a> {
     pub(super) fn new(progress: &'a Progress<'a>, step: &'a str, shows: Shown) -> Self {
-        let (kept, line) = (Vec::new(), Vec::new());
-        Self { progress, step, shows, kept, line, last: String::new(), shown: Instant::now() }
+        let (output, line) = (Vec::new(), Vec::new());
+        Self { progress, step, shows, output, line, last: String::new(), shown: Instant::now() }
     }
 
-    /// Reads until the command ends; returns the end of both streams in order of arrival.
+    /// Reads until the command ends. Returns the end of both streams in order of arrival.
     pub(super) async fn read(mut self, mut from: mpsc::Receiver<Chunk>) -> String {
         while let Some(chunk) = from.recv().await {
             self.take(&chunk.bytes);
         }
-        let cut = self.kept.len().saturating_sub(KEPT);
-        String::from_utf8_lossy(&self.kept[cut..]).trim().to_owned()
+        let cut = self.output.len().saturating_sub(MAX_OUTPUT);
+        String::from_utf8_lossy(&self.output[cut..]).trim().to_owned()
     }
 
     fn take(&mut self, bytes: &[u8]) {
-        self.kept.extend_from_slice(bytes);
-        if self.kept.len() > 2 * KEPT {
-            self.kept.drain(..self.kept.len() - KEPT);
+        self.output.extend_from_slice(bytes);
+        if self.output.len() > 2 * MAX_OUTPUT {
+            self.output.drain(..self.output.len() - MAX_OUTPUT);
         }
         for part in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let room = LINE.saturating_sub(self.line.len());
@@ -100,9 +100,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_whole_line_is_shown_once_a_second_and_the_end_is_kept() {
-        let said = Mutex::new(Vec::new());
-        let tell = |it: &str| said.lock().unwrap().push(it.to_owned());
+    async fn the_last_complete_line_is_shown_once_a_second_and_the_end_is_retained() {
+        let messages = Mutex::new(Vec::new());
+        let report = |it: &str| messages.lock().unwrap().push(it.to_owned());
         let (to, from) = mpsc::channel(1);
         let print = async move {
             for (text, wait_ms) in [("a\nb", 1100), ("c\n\n", 10), ("early\n", 1100), ("x\x1b[1m\rno end", 0)] {
@@ -111,17 +111,17 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(wait_ms)).await;
             }
         };
-        let (kept, ()) = tokio::join!(OutputTail::new(&tell, "step 1 of 2", Shown::LastLine).read(from), print);
-        assert_eq!(*said.lock().unwrap(), ["step 1 of 2: bc", "step 1 of 2: x[1m"]);
-        assert_eq!(kept, "a\nbc\n\nearly\nx\x1b[1m\rno end");
+        let (output, ()) = tokio::join!(OutputTail::new(&report, "step 1 of 2", Shown::LastLine).read(from), print);
+        assert_eq!(*messages.lock().unwrap(), ["step 1 of 2: bc", "step 1 of 2: x[1m"]);
+        assert_eq!(output, "a\nbc\n\nearly\nx\x1b[1m\rno end");
     }
 
     #[test]
-    fn a_flood_costs_no_more_than_its_end() {
+    fn the_memory_for_a_flood_of_output_is_bounded() {
         let mut watched = OutputTail::new(&|_| {}, "", Shown::LastLine);
         for _ in 0..1000 {
             watched.take(&[b'x'; 1000]);
         }
-        assert!(watched.kept.len() <= 2 * KEPT && watched.line.len() <= LINE);
+        assert!(watched.output.len() <= 2 * MAX_OUTPUT && watched.line.len() <= LINE);
     }
 }

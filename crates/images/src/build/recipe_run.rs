@@ -15,8 +15,8 @@ use crate::packages::Manager;
 use crate::recipe::{BuildOptions, OnFailure, OwnedDirectory, Recipe, Setup};
 use crate::{Error, Progress};
 
-/// Pieces of output that are buffered at once.
-const UNDER_WAY: usize = 16;
+/// Maximum number of buffered chunks of output.
+const MAX_CHUNKS: usize = 16;
 
 /// Prints those of `$@` that are not on `PATH`.
 const MISSING: &str = r#"for it; do command -v -- "$it" >/dev/null 2>&1 || printf '%s\n' "$it"; done"#;
@@ -24,7 +24,7 @@ const MISSING: &str = r#"for it; do command -v -- "$it" >/dev/null 2>&1 || print
 /// The result of a recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BuildReport {
-    /// Each command that was run, in order.
+    /// The commands that ran, in order.
     pub commands: Vec<CommandReport>,
     /// Commands that should be on `PATH` and are not.
     pub missing: Vec<String>,
@@ -37,28 +37,28 @@ pub struct BuildReport {
 pub struct CommandReport {
     /// Its description: `installing git curl`.
     pub name: String,
-    /// Its exit code, unless it was ended or not started.
+    /// Its exit code, unless it was killed or not started.
     pub exit: Option<u8>,
-    /// The end of what it printed, at most 4 KiB.
+    /// The end of its output, at most 4 KiB.
     pub output: String,
     /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
 impl BuildReport {
-    /// Whether every command succeeded and every promised program exists: only then an image may be committed.
+    /// Whether every command succeeded and every expected program exists. Only then may an image be committed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         !self.no_manager && self.missing.is_empty() && self.commands.iter().all(|it| it.error.is_none())
     }
 
-    /// The end of the output of the command that failed.
+    /// The end of the failed command's output.
     #[must_use]
     pub fn log(&self) -> Option<&str> {
         self.commands.iter().rfind(|it| it.error.is_some()).map(|it| it.output.as_str())
     }
 
-    /// What went wrong, in one sentence.
+    /// Describes the failure in one sentence.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         if self.no_manager {
@@ -72,10 +72,10 @@ impl BuildReport {
 
 /// Runs a recipe as root in a container, packages first.
 ///
-/// The report names a command that fails; it is not an error.
+/// A failed command is reported and not an error.
 ///
 /// # Errors
-/// [`Error::Engine`] when the container or the link to it is lost.
+/// [`Error::Engine`] if the container or the link to it is lost.
 pub async fn run_recipe(
     link: &Link,
     recipe: &Recipe,
@@ -117,7 +117,7 @@ struct RecipeRun<'a> {
     report: BuildReport,
 }
 
-/// Steps of a recipe: all of its packages are one.
+/// The steps of a recipe: all packages together are one step.
 #[derive(Debug)]
 struct StepCounter {
     begun: usize,
@@ -154,7 +154,7 @@ impl RecipeRun<'_> {
             }
         }
         if let Some(clean) = manager.clean().filter(|_| self.continues()) {
-            let name = "removing what was fetched";
+            let name = "removing downloaded files";
             self.run(name.into(), name, clean, Shown::Packages(InstalledPackages::default())).await?;
         }
         Ok(())
@@ -176,7 +176,7 @@ impl RecipeRun<'_> {
         self.run(setup.what.clone(), &setup.what, argv, Shown::LastLine).await.map(drop)
     }
 
-    /// Done by the guest: the image may have no shell.
+    /// Created by the guest, since the image may have no shell.
     async fn create_owned(&mut self, OwnedDirectory { uid, gid, path }: &OwnedDirectory) -> Result<(), Error> {
         let name = format!("giving {path} to {uid}:{gid}");
         self.counter.begun += 1;
@@ -184,8 +184,8 @@ impl RecipeRun<'_> {
         let user = EnsureUser { uid: *uid, gid: *gid, workdir: path.clone(), bound: Vec::new() };
         let error = match self.link.ensure_user(user).await {
             Ok(settled) if settled.writable => None,
-            // A directory of another user stays that user's.
-            Ok(_) => Some(format!("{path} is another user's in the image")),
+            // A directory of another user is not changed.
+            Ok(_) => Some(format!("{path} belongs to another user in the image")),
             Err(EngineError::Refused(fault)) => Some(fault.to_string()),
             Err(lost) => return Err(lost.into()),
         };
@@ -197,7 +197,7 @@ impl RecipeRun<'_> {
     async fn run(&mut self, name: String, short: &str, argv: Vec<String>, shows: Shown) -> Result<bool, Error> {
         let step = self.counter.text(short);
         (self.progress)(&step);
-        let (to, from) = mpsc::channel(UNDER_WAY);
+        let (to, from) = mpsc::channel(MAX_CHUNKS);
         let exec = Exec { live: Some(to), ..self.exec(argv) };
         let (ended, output) =
             tokio::join!(self.link.exec(exec), OutputTail::new(self.progress, &step, shows).read(from));
@@ -245,7 +245,7 @@ fn outcome(ended: &ExecOutput, limit: Duration) -> (Option<u8>, Option<String>) 
         Exit::TimedOut(LimitKind::Total) | Exit::Running(_) => {
             (None, Some(format!("not done within {} s", limit.as_secs())))
         }
-        Exit::TimedOut(LimitKind::Silence) => (None, Some("it fell silent".into())),
+        Exit::TimedOut(LimitKind::Silence) => (None, Some("no output for too long".into())),
         Exit::Cancelled => (None, Some("cancelled".into())),
     }
 }

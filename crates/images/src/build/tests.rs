@@ -16,7 +16,7 @@ struct World {
     _state: TempDir,
 }
 
-/// Containers of a fake engine, counted.
+/// Creates containers of a fake engine, and counts them.
 struct FakeContainers<'a> {
     fake: &'a FakeRuntime,
     with_guest: bool,
@@ -54,7 +54,7 @@ impl World {
         Self { fake: FakeRuntime::with_programs(), cache, _state: state }
     }
 
-    /// How many containers were created, and how the image was got.
+    /// Returns how many containers were created, and the outcome.
     async fn build(&self, request: &ImageRequest) -> (usize, Result<BuildOutcome, Error>) {
         self.build_with(request, true).await
     }
@@ -73,7 +73,7 @@ impl World {
         };
         let outcome = builder.build(request, &mut containers).await;
         for container in self.fake.list(&LabelFilter::default()).await.unwrap() {
-            // Of calls at once, the one that created it still uses it.
+            // The container is still in use, unless another call created it.
             if containers.created > 0 {
                 self.fake.remove(&container.id).await.unwrap();
             }
@@ -104,7 +104,7 @@ fn id(outcome: BuildOutcome) -> String {
 }
 
 #[tokio::test]
-async fn calls_at_once_build_an_image_once() {
+async fn concurrent_calls_build_an_image_once() {
     let (world, request) = (World::new(), request("true"));
     let [a, b, c] = <[_; 3]>::from(tokio::join!(world.build(&request), world.build(&request), world.build(&request)));
     assert_eq!(a.0 + b.0 + c.0, 1);
@@ -115,7 +115,7 @@ async fn calls_at_once_build_an_image_once() {
 }
 
 #[tokio::test]
-async fn a_rebuild_takes_the_place_of_the_cached_image() {
+async fn a_rebuild_replaces_the_cached_image() {
     let (world, plain) = (World::new(), request("true"));
     let first = id(world.build(&plain).await.1.unwrap());
     let rebuild = ImageRequest { rebuild: true, ..plain.clone() };
@@ -142,7 +142,7 @@ async fn a_stale_image_is_used_when_its_base_is_gone() {
 }
 
 #[tokio::test]
-async fn a_failed_recipe_leaves_the_base_and_says_why() {
+async fn a_failed_recipe_leaves_the_base_and_a_reason() {
     let world = World::new();
     let failed = world.build(&request("echo no >&2; exit 3")).await.1.unwrap();
     let BuildOutcome::Failed(base, failure) = failed else { panic!("{failed:?}") };

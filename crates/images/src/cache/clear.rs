@@ -1,4 +1,4 @@
-//! Listing and removing cached images and bases.
+//! Lists and removes cached images and bases.
 
 use coracle_runtime::{ContainerRuntime, Image, LabelFilter};
 use coracle_types::{ImageId, ImageRef};
@@ -9,27 +9,27 @@ use super::image::KIND;
 use crate::profile::Purpose;
 use crate::{Error, base_image};
 
-/// The word of bases that were made without a registry, in the label `<ns>.kind`.
+/// The value of the label `<ns>.kind` for bases that were built without a registry.
 const BASE: &str = "base";
 
-/// A cached image or a bootstrapped base of ours, as answers show it.
+/// A cached image or a bootstrapped base, as answers show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CachedImageInfo {
-    /// Its name, or its id when it lost the name.
+    /// Its name, or its id if it lost the name.
     pub image: ImageRef,
     /// Its id.
     pub image_id: ImageId,
-    /// The profile it was made for; none for packages alone, and for a base.
+    /// The profile it was built for; none for packages alone, and for a base.
     pub purpose: Option<Purpose>,
     /// Its key; none for a base.
     pub key: Option<String>,
-    /// Its base, as it was asked for; none for a base.
+    /// Its base, as requested; none for a base.
     pub base: Option<ImageRef>,
     /// Size in bytes, with the layers it shares.
     pub size_bytes: u64,
-    /// When it was made (RFC 3339).
+    /// When it was created (RFC 3339).
     pub created: String,
-    /// Some container was made from it.
+    /// A container was created from it.
     pub in_use: bool,
 }
 
@@ -38,34 +38,34 @@ pub struct CachedImageInfo {
 pub struct Clear {
     /// Only the images of this profile; else all of them, and bases.
     pub purpose: Option<Purpose>,
-    /// Nothing is removed: the report says what would be.
+    /// Removes nothing and reports what would be removed.
     pub dry_run: bool,
-    /// Names that the caller gives to images, beside those that begin with the namespace.
+    /// Further names of images that belong to Coracle, besides those with the namespace.
     pub own_names: Vec<ImageRef>,
 }
 
-/// What was removed and what was not.
+/// The result of clearing the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheClearReport {
     /// All images that were found.
     pub images: Vec<CachedImageInfo>,
-    /// Those that were removed, or would be.
+    /// Images that were removed, or would be.
     pub cleared: Vec<ImageRef>,
-    /// Those that were not, or would not be.
-    pub kept: Vec<RetainedImage>,
+    /// Images that were not removed, or would not be.
+    pub retained: Vec<RetainedImage>,
 }
 
-/// An image that stays.
+/// An image that is not removed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RetainedImage {
-    /// Which.
+    /// Its name.
     pub image: ImageRef,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Cache {
-    /// Everything of ours: cached images first, then bases, each the newest first.
+    /// Lists cached images, then bases, each from newest to oldest.
     ///
     /// # Errors
     /// [`Error::Engine`].
@@ -73,10 +73,10 @@ impl Cache {
         Ok(self.users(runtime).await?.into_iter().map(|it| it.0).collect())
     }
 
-    /// Removes unused images, with every name of ours.
+    /// Removes unused images with all names of Coracle.
     ///
     /// # Errors
-    /// [`Error::Engine`] when images or containers cannot be listed.
+    /// [`Error::Engine`] if images or containers cannot be listed.
     pub async fn clear(&self, runtime: &dyn ContainerRuntime, clear: &Clear) -> Result<CacheClearReport, Error> {
         let mut answer = CacheClearReport::default();
         for (listed, names, users) in self.users(runtime).await? {
@@ -86,12 +86,12 @@ impl Cache {
             let (image, id) = (listed.image.clone(), listed.image_id.clone());
             answer.images.push(listed);
             if !users.is_empty() {
-                answer.kept.push(RetainedImage { image, reason: format!("used by {}", users.join(", ")) });
+                answer.retained.push(RetainedImage { image, reason: format!("used by {}", users.join(", ")) });
                 continue;
             }
             if !clear.dry_run {
                 if let Err(reason) = self.untag(runtime, &id, &names, &clear.own_names).await {
-                    answer.kept.push(RetainedImage { image, reason });
+                    answer.retained.push(RetainedImage { image, reason });
                     continue;
                 }
                 self.forget(&id);
@@ -101,8 +101,8 @@ impl Cache {
         Ok(answer)
     }
 
-    /// Removes every name of ours from an image, and the image with the last one: engines refuse to remove an image of
-    /// several names by its id. An image with another name stays.
+    /// Removes every name of Coracle from an image, and the image with the last one, since engines refuse to remove an
+    /// image with several names by its id. An image with another name is not removed.
     async fn untag(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -127,7 +127,7 @@ impl Cache {
         repository.starts_with(&prefix) || own.iter().any(|it| self::repository(it) == repository)
     }
 
-    /// Each with all its names, and the names of the containers that were made from it.
+    /// Lists each image with all its names, and the names of its containers.
     async fn users(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -152,10 +152,10 @@ impl Cache {
         Ok(images.into_iter().map(with_users).collect())
     }
 
-    /// By labels that were verified.
+    /// Reads an image by its verified labels.
     fn listed(&self, image: &Image) -> Option<CachedImageInfo> {
         let label = |name: &str| image.labels.get(&self.signer.key(name)).filter(|it| !it.is_empty()).cloned();
-        // A base has these no more than an image of another kind that was made from a cached one may show them.
+        // These labels of a base or of another kind of image may be inherited from a cached one.
         let cached = |name: &str| label(name).filter(|_| label("kind").as_deref() == Some(KIND));
         let named = names(image).into_iter().next();
         Some(CachedImageInfo {
@@ -175,7 +175,7 @@ fn names(image: &Image) -> Vec<ImageRef> {
     image.tags.iter().filter_map(|it| ImageRef::parse(it).ok()).collect()
 }
 
-/// The last part of a name, without registry, path and tag.
+/// Returns the last part of a name, without registry, path and tag.
 fn repository(name: &ImageRef) -> String {
     let text = name.to_string();
     let last = text.rsplit('/').next().unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! From a container in which a recipe was run to a cached image.
+//! Commits a container in which a recipe ran as a cached image.
 
 use coracle_runtime::{Container, ContainerRuntime, Image, LabelFilter};
 use coracle_types::{ByteSize, ContainerId, ImageId};
@@ -12,29 +12,29 @@ use crate::{Base, Error, ImageRequest};
 /// A container in which every command of the recipe exited with 0.
 #[derive(Clone, Debug)]
 pub struct Built<'a> {
-    /// The container. It may run.
+    /// The container. It may be running.
     pub container: &'a ContainerId,
-    /// What it was made from.
+    /// The image it was created from.
     pub base: &'a Base,
     /// The request that it was built for.
     pub request: &'a ImageRequest,
-    /// The versions in it, if it is to stand in for an image that no registry gave.
+    /// The versions in it, if it replaces an image of a registry.
     pub contents: Option<&'a Contents>,
-    /// The size of all cached images together (`images.cache_max_bytes`).
+    /// Maximum size of all cached images together (`images.cache_max_bytes`).
     pub max_bytes: Option<ByteSize>,
 }
 
 impl Cache {
-    /// Checks what was built and makes the image.
+    /// Checks the container and commits it.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when the container has more than the recipe; then no image is kept. [`Error::Engine`].
+    /// [`Error::Unfit`] if the container has more than the recipe; the image is then removed. [`Error::Engine`].
     pub async fn commit(&self, runtime: &dyn ContainerRuntime, built: &Built<'_>) -> Result<CachedImage, Error> {
         let container = runtime.inspect(&built.container.into()).await?;
         self.check_labels(&container, &built.base.image)?;
         let engine = runtime.kind();
         let (request, key) = (built.request, built.request.key_on(built.base, engine));
-        // Written even if there are none: one of the base's would be inherited.
+        // An empty label as well, since the base's would otherwise be inherited.
         let contents = built.contents.and_then(|it| serde_json::to_string(it).ok()).unwrap_or_default();
         let commit = Commit {
             signer: &self.signer,
@@ -60,7 +60,7 @@ impl Cache {
         Ok(cached)
     }
 
-    /// Refuses a container that has other labels than its base and we gave it: they would be in the image.
+    /// Refuses labels that come neither from the base nor from Coracle, since the image would inherit them.
     fn check_labels(&self, container: &Container, base: &Image) -> Result<(), Error> {
         let prefix = self.signer.key("");
         let foreign = |it: &(&String, &String)| !it.0.starts_with(&prefix) && base.labels.get(it.0) != Some(it.1);
@@ -70,8 +70,8 @@ impl Cache {
         }
     }
 
-    /// Removes the images that the new one replaces, then the least recently used until the rest is small enough. An image
-    /// in use stays.
+    /// Removes the images that the new one replaces, then the least recently used ones until the rest is small enough.
+    /// Images in use are not removed.
     async fn enforce_quota(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -100,7 +100,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Every cached image of ours.
+    /// Lists every cached image.
     pub(super) async fn all(&self, runtime: &dyn ContainerRuntime) -> Result<Vec<CachedImage>, Error> {
         let ours = LabelFilter(vec![(self.signer.key("kind"), Some(KIND.to_owned()))]);
         let here = runtime.list_images(&ours).await?;
@@ -111,7 +111,7 @@ impl Cache {
         let removed = runtime.remove_image(image).await;
         match &removed {
             Ok(_) => self.forget(image),
-            Err(err) => tracing::debug!(%image, %err, "a cached image stays"),
+            Err(err) => tracing::debug!(%image, %err, "cannot remove a cached image"),
         }
         removed.is_ok()
     }

@@ -7,28 +7,28 @@ use jiff::Timestamp;
 use crate::profile::Purpose;
 use crate::stand_in::Contents;
 
-/// The word of our cached images, in the label `<ns>.kind`.
+/// The value of the label `<ns>.kind` for cached images.
 pub(super) const KIND: &str = "cache";
 
-/// The label with what was found in an image that stands in for another, as JSON.
+/// The label with the contents of an image that replaces another, as JSON.
 pub(super) const CONTENTS: &str = "cache.contents";
 
-/// A cached image of ours.
+/// A cached image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedImage {
-    /// As the engine has it.
+    /// The engine's description of it.
     pub image: Image,
-    /// The name it was kept under.
+    /// Its name in the cache.
     pub reference: ImageRef,
     /// Its key.
     pub key: String,
-    /// The profile it was made for.
+    /// The profile it was built for.
     pub purpose: Option<Purpose>,
-    /// Its base, as it was asked for.
+    /// Its base, as requested.
     pub base: ImageRef,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
-    /// What was found in it, if it stands in for an image that no registry gave.
+    /// Its contents, if it replaces an image of a registry.
     pub contents: Option<Contents>,
     pub(super) base_digest: String,
     pub(super) recipe: String,

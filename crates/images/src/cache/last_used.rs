@@ -1,4 +1,4 @@
-//! Small files beside the cache: the last result of each request, and the last use of each image. They may be lost.
+//! Small files with the last result of each request, and the last use of each image. Losing them does no harm.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use super::Cache;
 use crate::digest::Sha256Hex;
 use crate::lock::make_private_dir;
 
-/// Larger files are not ours.
+/// Larger files are not Coracle's.
 const MAX_BYTES: u64 = 256;
 
 impl Cache {
-    /// The image that was last found for a request.
+    /// Returns the image that was last found for a request.
     pub(super) fn recall(&self, slot: &Sha256Hex) -> Option<ImageId> {
         ImageId::parse(read(&self.slot_file(slot))?).ok()
     }
@@ -52,10 +52,10 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// A failure is logged only: the next call asks the engine instead.
+/// Writes a file. A failure is only logged: the next call then asks the engine.
 fn write(path: &Path, text: &str) {
     let written = make_private_dir(path.parent().unwrap_or(path)).and_then(|()| fs::write(path, text));
     if let Err(err) = written {
-        tracing::debug!(path = %path.display(), %err, "cannot remember a cached image");
+        tracing::debug!(path = %path.display(), %err, "cannot record a cached image");
     }
 }

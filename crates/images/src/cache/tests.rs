@@ -75,9 +75,9 @@ impl World {
         };
         let report = run_recipe(&link, &request.recipe_on(&base), &options, &|_| {}).await.unwrap();
         assert!(report.is_complete(), "{report:?}");
-        let kept = self.commit(&container, &base, request, max_bytes).await;
+        let cached = self.commit(&container, &base, request, max_bytes).await;
         self.fake.remove(&container).await.unwrap();
-        kept
+        cached
     }
 
     async fn commit(
@@ -107,8 +107,8 @@ impl World {
         }
     }
 
-    /// How often the engine was asked.
-    async fn asked(&self, act: impl AsyncFnOnce()) -> Vec<Verb> {
+    /// Returns the engine calls of an action.
+    async fn calls_of(&self, act: impl AsyncFnOnce()) -> Vec<Verb> {
         let before = self.fake.calls().len();
         act().await;
         self.fake.calls().split_off(before)
@@ -147,36 +147,40 @@ fn hit(found: CacheLookup) -> CachedImage {
 }
 
 #[tokio::test]
-async fn what_was_built_is_found_in_one_call_and_has_what_the_recipe_made() {
+async fn a_built_image_is_found_in_one_call_and_has_the_files_of_the_recipe() {
     let (world, request) = (World::new(), request("echo cooked >made"));
     assert_eq!(world.find(&request).await, CacheLookup::Miss);
-    let kept = world.build(&request, None).await.unwrap();
-    assert!(!kept.image.labels.values().any(|it| it == "build" || it == "of one"), "{:?}", kept.image.labels);
+    let cached = world.build(&request, None).await.unwrap();
+    assert!(!cached.image.labels.values().any(|it| it == "build" || it == "of one"), "{:?}", cached.image.labels);
     let owner = world.cache().signer.fingerprint();
-    let name = format!("docker.io/library/coracle-cache:python-{}-{owner}", &kept.key[..16]);
-    assert_eq!(kept.reference.as_str(), name);
-    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
-    assert_eq!(asked, [Verb::FindImage]);
-    let container = world.container(&kept.image, &[]).await;
+    let name = format!("docker.io/library/coracle-cache:python-{}-{owner}", &cached.key[..16]);
+    assert_eq!(cached.reference.as_str(), name);
+    let calls = world.calls_of(async || assert_eq!(hit(world.find(&request).await), cached)).await;
+    assert_eq!(calls, [Verb::FindImage]);
+    let container = world.container(&cached.image, &[]).await;
     let link = world.fake.link(&container, None, LinkSettings::default()).await.unwrap();
     let exec = Exec::new(Command::Shell("cat made".into()), Ids::ROOT, ContainerPath::root());
     assert_eq!(link.exec(exec).await.unwrap().stdout.text(), "cooked\n");
 }
 
 #[tokio::test]
-async fn without_its_base_it_is_found_by_what_was_asked_for() {
+async fn without_its_base_it_is_found_by_the_request() {
     let (world, request) = (World::new(), request("true"));
-    let kept = world.build(&request, None).await.unwrap();
+    let cached = world.build(&request, None).await.unwrap();
     world.without_base().await;
-    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
-    assert_eq!(asked, [Verb::FindImage]);
+    let calls = world.calls_of(async || assert_eq!(hit(world.find(&request).await), cached)).await;
+    assert_eq!(calls, [Verb::FindImage]);
     std::fs::remove_dir_all(world.state.path().join("images")).unwrap();
-    let asked = world.asked(async || assert_eq!(hit(world.find(&request).await), kept)).await;
-    assert_eq!(asked, [Verb::FindImage, Verb::ListImages]);
+    let calls = world.calls_of(async || assert_eq!(hit(world.find(&request).await), cached)).await;
+    assert_eq!(calls, [Verb::FindImage, Verb::ListImages]);
     let other = ImageRequest { image: ImageRef::parse("alpine").unwrap(), ..request.clone() };
     assert_eq!(world.find(&other).await, CacheLookup::Miss);
     let other_ca = ImageRequest { ca: Some("x".into()), ..request };
-    assert_eq!(world.find(&other_ca).await, CacheLookup::Stale(kept), "better than nothing, and not what is request");
+    assert_eq!(
+        world.find(&other_ca).await,
+        CacheLookup::Stale(cached),
+        "better than none, but not the requested image"
+    );
 }
 
 #[tokio::test]
@@ -207,27 +211,27 @@ async fn two_profiles_on_one_bootstrapped_base_are_two_images() {
     assert_ne!(bun.key_on(&base, EngineKind::Fake), go.key_on(&base, EngineKind::Fake));
     assert_eq!(bun.recipe_on(&base).setup.len(), 2);
     let container = world.container(&base.image, &[]).await;
-    let kept = world.commit(&container, &base, &bun, None).await.unwrap();
-    assert_eq!(hit(world.find(&bun).await), kept);
+    let cached = world.commit(&container, &base, &bun, None).await.unwrap();
+    assert_eq!(hit(world.find(&bun).await), cached);
     assert_eq!(world.find(&go).await, CacheLookup::Miss);
-    assert_eq!(hit(world.cache().find_on(&world.fake, &bun, &base).await.unwrap()), kept);
+    assert_eq!(hit(world.cache().find_on(&world.fake, &bun, &base).await.unwrap()), cached);
 }
 
 #[tokio::test]
-async fn an_image_that_is_not_ours_is_not_used() {
+async fn an_image_of_another_state_directory_is_not_used() {
     let (world, request) = (World::new(), request("true"));
-    let kept = world.build(&request, None).await.unwrap();
+    let cached = world.build(&request, None).await.unwrap();
     let theirs = world.cache_of(2);
     assert_eq!(theirs.find(&world.fake, &request).await.unwrap(), CacheLookup::Miss);
     assert_eq!(theirs.list(&world.fake).await.unwrap(), []);
-    // The right name and key, and labels that were copied and changed.
-    world.fake.remove_image(&kept.image.id).await.unwrap();
+    // The right name and key, but labels that were copied and changed.
+    world.fake.remove_image(&cached.image.id).await.unwrap();
     let container = world.container(&world.base(&request).await.image, &[]).await;
-    let mut labels = kept.image.labels.clone();
+    let mut labels = cached.image.labels.clone();
     labels.insert("coracle.created".into(), "2030-01-01T00:00:01Z".into());
     let commit = ImageCommit {
         container,
-        tag: Some(kept.reference.clone()),
+        tag: Some(cached.reference.clone()),
         labels: labels.into_iter().collect(),
         config: ImageConfig::default(),
     };
@@ -236,11 +240,11 @@ async fn an_image_that_is_not_ours_is_not_used() {
 }
 
 #[tokio::test]
-async fn an_image_made_from_a_container_of_a_cached_one_is_none() {
+async fn an_image_committed_from_a_cached_ones_container_is_no_cached_image() {
     let (world, request) = (World::new(), request("true"));
-    let kept = world.build(&request, None).await.unwrap();
-    let container = world.container(&kept.image, &[]).await;
-    let mut labels = kept.image.labels.clone();
+    let cached = world.build(&request, None).await.unwrap();
+    let container = world.container(&cached.image, &[]).await;
+    let mut labels = cached.image.labels.clone();
     labels.insert("coracle.kind".into(), "snapshot".into());
     labels.insert("coracle.created".into(), "2030-01-02T00:00:00Z".into());
     world.cache().signer.sign(EngineKind::Fake, &mut labels);
@@ -250,12 +254,12 @@ async fn an_image_made_from_a_container_of_a_cached_one_is_none() {
     world.fake.remove(&container).await.unwrap();
     world.without_base().await;
     std::fs::remove_dir_all(world.state.path().join("images")).unwrap();
-    assert_eq!(hit(world.find(&later(&request, 2 * DAY)).await), kept);
+    assert_eq!(hit(world.find(&later(&request, 2 * DAY)).await), cached);
     assert_eq!(world.cache().list(&world.fake).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn an_old_one_is_told_apart_and_its_successor_takes_its_place() {
+async fn an_old_image_is_stale_and_is_replaced_by_its_successor() {
     let (world, request) = (World::new(), request("true"));
     let old = world.build(&request, None).await.unwrap();
     let week = later(&request, 7 * DAY);
@@ -268,7 +272,7 @@ async fn an_old_one_is_told_apart_and_its_successor_takes_its_place() {
 }
 
 #[tokio::test]
-async fn to_bust_is_to_replace_what_that_profile_has_on_that_base() {
+async fn a_rebuild_replaces_the_profiles_image_on_that_base() {
     let (world, first) = (World::new(), request("true"));
     let old = world.build(&first, None).await.unwrap();
     let node = ImageRequest { purpose: Some(Purpose::parse("node").unwrap()), ..request("echo node") };
@@ -286,7 +290,7 @@ async fn to_bust_is_to_replace_what_that_profile_has_on_that_base() {
 }
 
 #[tokio::test]
-async fn the_longest_unused_goes_when_there_is_no_room() {
+async fn the_least_recently_used_image_is_removed_when_there_is_no_room() {
     let world = World::new();
     let [a, b, c] = ["echo a", "echo b", "echo c"].map(request);
     let first = world.build(&a, None).await.unwrap();
@@ -303,42 +307,42 @@ async fn the_longest_unused_goes_when_there_is_no_room() {
 }
 
 #[tokio::test]
-async fn a_container_that_holds_more_than_the_recipe_becomes_no_image() {
+async fn a_container_with_more_than_the_recipe_is_not_cached() {
     let (world, request) = (World::new(), request("true"));
     let base = world.base(&request).await;
     let container = world.container(&base.image, &[("team", "blue")]).await;
-    let keep = async |base: &Base| world.commit(&container, base, &request, None).await;
-    let kept = keep(&base).await;
-    assert!(matches!(&kept, Err(Error::Unfit { what }) if what.contains("`team`")), "{kept:?}");
+    let commit = async |base: &Base| world.commit(&container, base, &request, None).await;
+    let cached = commit(&base).await;
+    assert!(matches!(&cached, Err(Error::Unfit { what }) if what.contains("`team`")), "{cached:?}");
     let mut other = base.clone();
     other.image.labels.insert("team".into(), "blue".into());
     other.image.env.push("CANARY=value".into());
-    let kept = keep(&other).await;
-    assert!(matches!(&kept, Err(Error::Unfit { what }) if what.ends_with("in `CANARY`")), "{kept:?}");
+    let cached = commit(&other).await;
+    assert!(matches!(&cached, Err(Error::Unfit { what }) if what.ends_with("in `CANARY`")), "{cached:?}");
     other.image.env.pop();
     other.image.volumes.push("/data".into());
-    let kept = keep(&other).await;
-    assert!(matches!(kept, Err(Error::Unfit { .. })), "{kept:?}");
-    assert_eq!(world.images().await.len(), 1, "nothing is left");
+    let cached = commit(&other).await;
+    assert!(matches!(cached, Err(Error::Unfit { .. })), "{cached:?}");
+    assert_eq!(world.images().await.len(), 1, "no image was left");
     assert_eq!(world.find(&request).await, CacheLookup::Miss);
 }
 
 #[tokio::test]
-async fn an_image_of_a_fixed_name_is_used_unless_another_recipe_or_another_key_made_it() {
+async fn an_image_of_a_fixed_name_is_used_unless_another_recipe_or_key_built_it() {
     let (world, request) = (World::new(), request("true"));
     let (cache, kind) = (world.cache(), EngineKind::Fake);
-    let kept = world.build(&request, None).await.unwrap().image;
-    assert!(cache.is_current(kind, &kept, &request.recipe));
-    assert!(!cache.is_current(kind, &kept, &Recipe::default()));
+    let cached = world.build(&request, None).await.unwrap().image;
+    assert!(cache.is_current(kind, &cached, &request.recipe));
+    assert!(!cache.is_current(kind, &cached, &Recipe::default()));
     let tags = vec!["bun-runner-base:latest".to_owned()];
-    let derived = Image { tags, ..kept.clone() };
-    assert!(cache.is_current(kind, &derived, &Recipe::default()), "made of one of ours by a person");
-    assert!(cache.is_current(kind, &world.base(&request).await.image, &Recipe::default()), "a stranger's");
-    assert!(!world.cache_of(2).is_current(kind, &kept, &request.recipe), "of another state directory");
+    let derived = Image { tags, ..cached.clone() };
+    assert!(cache.is_current(kind, &derived, &Recipe::default()), "built by a user on one of Coracle's");
+    assert!(cache.is_current(kind, &world.base(&request).await.image, &Recipe::default()), "an unsigned image");
+    assert!(!world.cache_of(2).is_current(kind, &cached, &request.recipe), "of another state directory");
 }
 
 #[tokio::test]
-async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
+async fn cached_images_are_listed_and_cleared_by_profile_or_all() {
     let world = World::new();
     let python = world.build(&request("echo a"), None).await.unwrap();
     let node = ImageRequest { purpose: Some(Purpose::parse("node").unwrap()), ..request("echo b") };
@@ -352,8 +356,8 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
         cache.clear(&world.fake, &Clear { purpose, dry_run, own_names: vec![] }).await.unwrap()
     };
     let dry = clear(None, true).await;
-    assert_eq!((dry.images.len(), dry.cleared.len(), dry.kept.len()), (3, 2, 1));
-    assert_eq!(dry.kept[0], RetainedImage { image: node.reference.clone(), reason: "used by c4".into() });
+    assert_eq!((dry.images.len(), dry.cleared.len(), dry.retained.len()), (3, 2, 1));
+    assert_eq!(dry.retained[0], RetainedImage { image: node.reference.clone(), reason: "used by c4".into() });
     let listed = cache.list(&world.fake).await.unwrap();
     let one = listed.iter().find(|it| it.image_id == python.image.id).unwrap();
     assert_eq!((one.purpose.clone(), one.in_use), (python.purpose.clone(), false));
@@ -361,7 +365,7 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
     assert!(listed.iter().find(|it| it.image_id == node.image.id).unwrap().in_use);
 
     let cleared = clear(Some("python"), false).await;
-    assert_eq!((cleared.cleared, cleared.kept), (vec![python.reference], vec![]));
+    assert_eq!((cleared.cleared, cleared.retained), (vec![python.reference], vec![]));
     assert_eq!(clear(Some("rust"), false).await, CacheClearReport::default());
     world.fake.remove(&user).await.unwrap();
     assert_eq!(clear(None, false).await.cleared.len(), 2);
@@ -369,7 +373,7 @@ async fn what_is_kept_is_listed_and_cleared_by_profile_or_whole() {
 }
 
 #[tokio::test]
-async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
+async fn an_image_is_removed_with_all_names_of_coracle_unless_it_has_another() {
     let world = World::new();
     let own_names = vec![ImageRef::parse("bun-runner-base:latest").unwrap()];
     let clear = Clear { own_names: own_names.clone(), ..Clear::default() };
@@ -387,7 +391,7 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
     let cleared = world.cache().clear(&world.fake, &clear).await.unwrap();
     assert_eq!(cleared.cleared.len(), 2, "{cleared:?}");
     let reason = "it has another name, `docker.io/team/tools:1`; remove it by that name".to_owned();
-    assert_eq!(cleared.kept, [RetainedImage { image: shared.reference, reason }]);
+    assert_eq!(cleared.retained, [RetainedImage { image: shared.reference, reason }]);
     let left = world.images().await;
     assert!(left.iter().all(|it| it.id != snippets.image.id && it.id != sandbox.image.id), "{left:?}");
     let shared = left.iter().find(|it| it.id == shared.image.id).unwrap();
@@ -395,7 +399,7 @@ async fn an_image_goes_with_all_names_of_ours_and_stays_under_another() {
 }
 
 #[tokio::test]
-async fn an_image_that_stands_in_is_remembered_as_such_and_serves_nobody_who_names_the_image() {
+async fn a_replacement_image_is_recorded_as_such_and_not_used_for_an_explicit_name() {
     let world = World::new();
     let request = request("true");
     let base = world.base(&request).await;
@@ -403,9 +407,9 @@ async fn an_image_that_stands_in_is_remembered_as_such_and_serves_nobody_who_nam
     let contents = Contents::default();
     let built =
         Built { container: &container, base: &base, request: &request, contents: Some(&contents), max_bytes: None };
-    let kept = world.cache().commit(&world.fake, &built).await.unwrap();
-    assert_eq!(kept.contents, Some(contents));
-    assert_eq!(hit(world.find(&request).await), kept);
+    let cached = world.cache().commit(&world.fake, &built).await.unwrap();
+    assert_eq!(cached.contents, Some(contents));
+    assert_eq!(hit(world.find(&request).await), cached);
     let explicit = ImageRequest { explicit: true, ..request };
     assert_eq!(world.find(&explicit).await, CacheLookup::Miss);
 }

@@ -33,7 +33,7 @@ impl Want {
     }
 }
 
-/// A fake engine, a host whose packages make a base, and a registry that accepts connections while `_listener` is there.
+/// A fake engine, a host with packages for a base, and a registry that accepts connections while `_listener` exists.
 struct World {
     fake: FakeRuntime,
     host: TempDir,
@@ -100,7 +100,7 @@ fn debian_arch_of_the_fake() -> &'static str {
 }
 
 #[tokio::test]
-async fn a_local_image_is_taken_and_nobody_asked() {
+async fn a_local_image_is_used_without_asking_a_registry() {
     let world = World::without_registry().await;
     let busybox = ImageRef::parse("busybox").unwrap();
     for pull in [Pull::Missing, Pull::Never] {
@@ -111,7 +111,7 @@ async fn a_local_image_is_taken_and_nobody_asked() {
 }
 
 #[tokio::test]
-async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_if_asked() {
+async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_on_request() {
     let world = World::new().await;
     world.fake.registry_has(&world.image);
     assert_eq!(world.ensure(&world.want()).await.unwrap().source, ImageOrigin::Pulled);
@@ -122,10 +122,10 @@ async fn a_missing_image_is_pulled_and_an_old_one_pulled_again_if_asked() {
 }
 
 #[tokio::test]
-async fn without_a_registry_a_base_is_made_once_and_signed() {
+async fn without_a_registry_a_base_is_built_once_and_signed() {
     let world = World::without_registry().await;
-    let said = Mutex::new(Vec::new());
-    let made = world.want().ensure(&world.fake, &|it| said.lock().unwrap().push(it.to_owned())).await.unwrap();
+    let messages = Mutex::new(Vec::new());
+    let made = world.want().ensure(&world.fake, &|it| messages.lock().unwrap().push(it.to_owned())).await.unwrap();
     assert_eq!(made.source, ImageOrigin::Bootstrap);
     let name = format!("coracle-base:debian-bookworm-{}", debian_arch_of_the_fake());
     assert_eq!(made.reference.as_str(), name);
@@ -135,7 +135,7 @@ async fn without_a_registry_a_base_is_made_once_and_signed() {
     );
     assert!(made.image.env.iter().any(|it| it.starts_with("PATH=/")));
     assert!(world.recipe(1).signer.verify(EngineKind::Fake, &made.image.labels));
-    assert!(said.lock().unwrap()[0].contains("no registry answers at 127.0.0.1:"), "{said:?}");
+    assert!(messages.lock().unwrap()[0].contains("no registry answers at 127.0.0.1:"), "{messages:?}");
 
     let again = world.ensure(&world.want()).await.unwrap();
     assert_eq!((again.image.id, again.note), (made.image.id, made.note));
@@ -144,7 +144,7 @@ async fn without_a_registry_a_base_is_made_once_and_signed() {
 }
 
 #[tokio::test]
-async fn creates_at_once_make_one_base() {
+async fn concurrent_creates_build_one_base() {
     let world = World::without_registry().await;
     let want = world.want();
     let (a, b, c) = tokio::join!(world.ensure(&want), world.ensure(&want), world.ensure(&want));
@@ -164,7 +164,7 @@ async fn a_base_without_our_signature_is_not_used() {
 }
 
 #[tokio::test]
-async fn who_named_the_image_gets_no_other() {
+async fn an_explicit_image_is_not_replaced() {
     let world = World::without_registry().await;
     for want in [
         Want { explicit: true, ..world.want() },
@@ -178,18 +178,18 @@ async fn who_named_the_image_gets_no_other() {
     let id = Want { image: ImageRef::parse(format!("sha256:{}", "0".repeat(64))).unwrap(), ..world.want() };
     assert!(matches!(world.ensure(&id).await, Err(Error::NotFound(_))));
     let all = world.fake.list_images(&LabelFilter::default()).await.unwrap();
-    assert_eq!(all.len(), 1, "nothing was made");
+    assert_eq!(all.len(), 1, "no base was built");
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_registry_stands() {
+async fn a_refusal_of_the_registry_is_final() {
     let world = World::new().await;
     assert!(matches!(world.ensure(&world.want()).await, Err(Error::PullFailed { .. })));
     assert_eq!((world.count(Verb::Pull), world.count(Verb::Import)), (1, 0));
 }
 
 #[tokio::test]
-async fn behind_a_proxy_the_engine_is_asked_although_nothing_answers_here() {
+async fn behind_a_proxy_the_engine_pulls_although_the_registry_does_not_answer_here() {
     let world = World::without_registry().await;
     world.fake.registry_has(&world.image);
     let base = world.ensure(&world.want().with(|it| it.proxy = true)).await.unwrap();
@@ -197,7 +197,7 @@ async fn behind_a_proxy_the_engine_is_asked_although_nothing_answers_here() {
 }
 
 #[tokio::test]
-async fn without_a_probe_the_engine_is_asked_although_nothing_answers_here() {
+async fn without_a_probe_the_engine_pulls_although_the_registry_does_not_answer_here() {
     let world = World::without_registry().await;
     world.fake.registry_has(&world.image);
     let base = world.ensure(&world.want().with(|it| it.probe_timeout = Duration::ZERO)).await.unwrap();
@@ -205,13 +205,13 @@ async fn without_a_probe_the_engine_is_asked_although_nothing_answers_here() {
 }
 
 #[test]
-fn an_engine_elsewhere_is_known_by_its_address() {
+fn an_engine_on_another_host_is_recognised_by_its_address() {
     assert!(is_elsewhere("ssh://me@there") && is_elsewhere("tcp://10.0.0.1:2376"));
     assert!(!is_elsewhere("local") && !is_elsewhere("unix:///var/run/docker.sock"));
 }
 
 #[tokio::test]
-async fn a_pull_that_takes_too_long_ends_and_a_base_stands_in() {
+async fn a_slow_pull_ends_and_a_base_replaces_the_image() {
     let world = World::new().await;
     world.fake.registry_has(&world.image);
     world.fake.pulls_take(Duration::from_secs(3600));
@@ -222,7 +222,7 @@ async fn a_pull_that_takes_too_long_ends_and_a_base_stands_in() {
 }
 
 #[tokio::test]
-async fn a_base_that_cannot_be_made_says_how_far_it_came() {
+async fn a_failed_base_is_reported_with_its_stage() {
     let world = World::without_registry().await;
     world.fake.fail_next(Verb::Import);
     let failed = world.ensure(&world.want()).await.unwrap_err();
@@ -239,7 +239,7 @@ async fn a_base_that_cannot_be_made_says_how_far_it_came() {
 }
 
 #[test]
-fn a_name_is_looked_for_as_engines_keep_it() {
+fn a_name_is_looked_up_as_engines_store_it() {
     let shown = |engine, name: &str| {
         let names = names(engine, &ImageRef::parse(name).unwrap());
         names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")

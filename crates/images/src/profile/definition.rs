@@ -1,4 +1,4 @@
-//! A profile, and what the person configured of it.
+//! A profile, and its configuration.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -10,26 +10,26 @@ use super::passthrough::Passthrough;
 use crate::packages::PackageName;
 use crate::recipe::{Recipe, Setup};
 
-/// A profile, whole. What is `None` is as the person configured it for all containers.
+/// A complete profile. `None` means the user's setting for all containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// What its containers are made from, unless another image is named.
+    /// The image of its containers, unless the caller chooses another.
     pub image: ImageRef,
-    /// What is put on it.
+    /// What is installed in it.
     pub recipe: Recipe,
-    /// What is put on a base that was made without a registry, before the rest.
+    /// What is installed first in a base that was built without a registry.
     pub bootstrap: Recipe,
     /// Variables of the host.
     pub env_passthrough: Option<Passthrough>,
-    /// The person's git identity.
+    /// Whether to forward the user's git identity.
     pub forward_git: Option<bool>,
-    /// The person's GitHub token.
+    /// Whether to forward the user's GitHub token.
     pub forward_gh: Option<bool>,
-    /// The person's ssh keys.
+    /// Whether to forward the user's SSH keys.
     pub forward_ssh: Option<bool>,
-    /// The person's dotfiles.
+    /// Whether to set up the user's dotfiles.
     pub dotfiles: Option<bool>,
-    /// What its containers serve.
+    /// The server in its containers.
     pub server: Option<ProfileServer>,
 }
 
@@ -37,7 +37,7 @@ pub struct Profile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileServer {
-    /// What starts it, as the exec user.
+    /// The command that starts it, as the exec user.
     #[serde(deserialize_with = "words")]
     pub command: Vec<String>,
     /// The port that it listens on, on all addresses inside.
@@ -45,7 +45,7 @@ pub struct ProfileServer {
     /// The path of its page.
     #[serde(default = "root")]
     pub path: String,
-    /// The file below the home in which it keeps the page's password.
+    /// The file below the home that contains the page's password.
     #[serde(default)]
     pub password: Option<String>,
 }
@@ -62,17 +62,17 @@ fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     Ok(words)
 }
 
-/// What `[profiles.<name>]` of the configuration says: each field that is there takes the place of the built-in one.
+/// The configuration of `[profiles.<name>]`: each field replaces the built-in one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProfileSettings {
-    /// In place of the image.
+    /// Replaces the image.
     pub image: Option<ImageRef>,
-    /// In place of the packages.
+    /// Replaces the packages.
     pub packages: Option<Vec<PackageName>>,
-    /// In place of the commands, each for `/bin/sh -c` as root.
+    /// Replaces the commands, each for `/bin/sh -c` as root.
     pub setup: Option<Vec<Setup>>,
-    /// In place of the variables.
+    /// Replaces the variables.
     pub env: Option<BTreeMap<String, String>>,
     /// As in [`Profile`].
     pub env_passthrough: Option<Passthrough>,
@@ -84,6 +84,6 @@ pub struct ProfileSettings {
     pub forward_ssh: Option<bool>,
     /// As in [`Profile`].
     pub dotfiles: Option<bool>,
-    /// In place of the server.
+    /// Replaces the server.
     pub server: Option<ProfileServer>,
 }

@@ -1,14 +1,14 @@
-//! Which variables of the host go in.
+//! Selects variables of the host.
 
 use std::fmt;
 
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Which variables of the host go in: a word, or names.
+/// Which variables of the host are passed: a word, or names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passthrough {
-    /// Those that match the person's patterns.
+    /// Those that match the user's patterns.
     Auto,
     /// Every one.
     All,

@@ -3,7 +3,7 @@
 use coracle_types::InvalidName;
 use serde::{Deserialize, Serialize};
 
-/// Stands for the purpose of a repository.
+/// The purpose that is detected from a repository.
 pub(super) const DETECTED: &str = "try-repo";
 
 /// The name of a profile.
@@ -12,10 +12,10 @@ pub(super) const DETECTED: &str = "try-repo";
 pub struct Purpose(String);
 
 impl Purpose {
-    /// Checks a text.
+    /// Validates a text.
     ///
     /// # Errors
-    /// [`InvalidName`], which says the grammar.
+    /// [`InvalidName`], with the grammar.
     pub fn parse(text: impl AsRef<str>) -> Result<Self, InvalidName> {
         let text = text.as_ref();
         let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
@@ -33,7 +33,7 @@ impl Purpose {
         Self(name.to_owned())
     }
 
-    /// It stands for whatever the repository turns out to need.
+    /// Whether it has to be detected from a repository.
     #[must_use]
     pub fn is_detected(&self) -> bool {
         self.0 == DETECTED

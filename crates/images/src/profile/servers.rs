@@ -1,4 +1,4 @@
-//! The purposes whose containers run a server: what it needs, what starts it, and where a client finds it.
+//! The purposes whose containers run a server: its packages, its command, and its address for clients.
 
 use std::num::NonZeroU16;
 
@@ -6,17 +6,17 @@ use super::definition::{Profile, ProfileServer};
 use crate::recipe::Setup;
 use crate::stand_in::open_python;
 
-/// Where the browser of Playwright's own name is found.
+/// Where Playwright's own browsers are found.
 const BROWSERS: [(&str, &str); 2] =
     [("PLAYWRIGHT_BROWSERS_PATH", "/opt/playwright"), ("PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD", "1")];
 
-/// Playwright of PyPI, for the Chromium of Debian. `$1` is `LINK_CHROMIUM`.
+/// Installs Playwright from PyPI, for Debian's Chromium. `$1` is `LINK_CHROMIUM`.
 const PLAYWRIGHT: &str = r#"set -e
 umask 022
 python3 -m pip install --quiet --no-input --no-cache-dir --disable-pip-version-check --root-user-action=ignore playwright
 python3 -c "$1""#;
 
-/// Playwright says where it looks for a browser only when there is none: the one of Debian is linked there.
+/// Playwright reports its path of a browser only if there is none: there, Debian's is linked.
 const LINK_CHROMIUM: &str = r#"
 import os, re
 from playwright.sync_api import Error, sync_playwright
@@ -33,10 +33,10 @@ with sync_playwright() as it:
     it.chromium.launch().close()
 "#;
 
-/// `$1` is a path and `$2` a program.
+/// Writes an executable: `$1` is a path and `$2` its content.
 const PROGRAM: &str = r#"printf '%s' "$2" >"$1" && chmod 755 "$1""#;
 
-/// Chromium accepts clients of its debugging port on loopback only, where no published port leads.
+/// Chromium accepts clients of its debugging port only on loopback, which a published port does not reach.
 const BROWSER: &str = r#"#!/bin/sh
 data="$HOME/.cache/coracle-browser"
 mkdir -p "$data"
@@ -51,8 +51,8 @@ exec chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage 
     --remote-debugging-port=9221 about:blank
 "#;
 
-/// The VNC port is on loopback inside; the page in front of it asks for the password, since any page that a browser of
-/// the host has open can reach a port of the host's loopback.
+/// The VNC port is on loopback inside. The page in front of it needs the password, since any page in a browser on
+/// the host can reach a port on the host's loopback.
 const DESKTOP: &str = r#"#!/bin/sh
 set -e
 dir="$HOME/.coracle-desktop"

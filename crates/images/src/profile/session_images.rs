@@ -7,7 +7,7 @@ use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 use crate::stand_in::{self, open_python};
 
-/// Bun as npm has it: version, and what each build's archive has to sum up to. The `baseline` build needs no AVX2.
+/// Version of Bun at npm, and the checksum of each build's archive. The `baseline` build needs no AVX2.
 const BUN: [&str; 5] = [
     "1.4.5",
     "bun-linux-x64-baseline",
@@ -16,14 +16,14 @@ const BUN: [&str; 5] = [
     "sha512-4BXmsSKnjOrlGWqZV4x/oWa7AVoR+B6lCXddMzOAXBIm3t50eslg9wb66gmtW1AamEQ1l1CDvmmruysEhqOWMg==",
 ];
 
-/// `$1` is a program for Python, which the recipe brings anyway; the others are its arguments.
+/// Runs a Python program, which the recipe installs anyway: `$1` is its text, the others are its arguments.
 const RUN_PYTHON: &str = r#"set -e
 umask 022
 python3 -c "$@"
 ln -sf bun /usr/local/bin/bunx
 bun --version"#;
 
-/// Fetches one archive of npm's registry, and takes the program out of it only if it is the one that is meant.
+/// Downloads one archive from npm's registry, and unpacks the program only if the checksum matches.
 const FETCH_BUN: &str = r#"
 import base64, hashlib, io, os, sys, tarfile, urllib.request
 version, x64, x64_sum, arm, arm_sum = sys.argv[1:]
@@ -38,13 +38,13 @@ with tarfile.open(fileobj=io.BytesIO(archive)) as tar, open("/usr/local/bin/bun"
 os.chmod("/usr/local/bin/bun", 0o755)
 "#;
 
-/// Pip as PyPI has it: where its archive is, and its SHA-256. The image of snippets has none.
+/// Path of pip's archive at PyPI, and its SHA-256. The image for snippets has no pip.
 const PIP: [&str; 2] = [
     "https://files.pythonhosted.org/packages/44/3c/d717024885424591d5376220b5e836c2d5293ce2011523c9de23ff7bf068/pip-25.3-py3-none-any.whl",
     "9655943313a94722b7774661c21049070f6bbb0a1516bf02f7c8d5d9201514cd",
 ];
 
-/// Runs pip out of its archive, once it is known to be the one that is meant. `$1` and `$2` are those of [`PIP`].
+/// Runs pip from its archive, once the checksum matches. `$1` and `$2` are those of [`PIP`].
 const RUN_PIP: &str = r#"
 import hashlib, os, runpy, sys, tempfile, urllib.request
 url, wanted, *words = sys.argv[1:]
@@ -63,7 +63,7 @@ const INSTALL_PYTHON: &str = r#"set -e
 umask 022
 python3 -c "$@""#;
 
-/// Scripts of packages are not run: what fetches for all sessions does nothing else.
+/// Scripts of packages are not run: a download for all sessions must not do anything else.
 const INSTALL_NODE: &str = r#"set -e
 umask 022
 export HOME=/tmp
@@ -72,8 +72,8 @@ shift
 [ -e package.json ] || echo '{}' > package.json
 exec bun add --ignore-scripts --backend=copyfile --no-progress "$@""#;
 
-/// Installs an agent with npm: `$1` is its program, `$2` a file below npm's root that the program is, if no package says so;
-/// the others are npm's arguments.
+/// Installs an agent with npm: `$1` is its program, `$2` the path below npm's root of a program that no package
+/// declares; the others are npm's arguments.
 const INSTALL_AGENT: &str = r#"set -e
 umask 022
 export HOME=/tmp npm_config_cache=/var/tmp/coracle-npm
@@ -91,7 +91,7 @@ rm -rf /var/tmp/coracle-npm
 
 const COPY_ALL: &str = r#"exec cp -a "$1/." "$2/""#;
 
-/// For a workspace whose image no registry gives: what its tools need on a base, and what the image would bring.
+/// The recipe for a workspace if no registry provides its image: what tools need on a base, and the image's toolchain.
 #[must_use]
 pub fn workspace(base: ImageRef, stands_for: &ImageRef) -> Profile {
     let mut profile = table::blank(base);
@@ -102,7 +102,7 @@ pub fn workspace(base: ImageRef, stands_for: &ImageRef) -> Profile {
     profile
 }
 
-/// For workflows: what an agent builds, tests and searches with. Nothing of any project goes in.
+/// The image for workflows: tools to build, test and search. Contains nothing of a project.
 #[must_use]
 pub fn sandbox(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
@@ -113,7 +113,7 @@ pub fn sandbox(base: ImageRef) -> Profile {
     profile
 }
 
-/// For workflows of an agent that npm has: what every sandbox has, npm, and the agent.
+/// The image for workflows of an agent from npm: the tools of every sandbox, npm, and the agent.
 #[must_use]
 pub fn agent(base: ImageRef, program: &str, below_root: Option<&str>, packages: &[&str]) -> Profile {
     let mut profile = sandbox(base);
@@ -124,7 +124,7 @@ pub fn agent(base: ImageRef, program: &str, below_root: Option<&str>, packages: 
     profile
 }
 
-/// For snippets of every language that `run_code` knows.
+/// The image for snippets in every language of `run_code`.
 #[must_use]
 pub fn snippets(base: ImageRef) -> Profile {
     let mut profile = table::blank(base);
@@ -136,7 +136,7 @@ pub fn snippets(base: ImageRef) -> Profile {
     profile
 }
 
-/// Which registry packages are from.
+/// The registry of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manager {
     /// For TypeScript and JavaScript, from npm's registry.
@@ -145,11 +145,11 @@ pub enum Manager {
     Pip,
 }
 
-/// Puts packages below a directory, beside those that are copied from another one. They lie where `run_code` looks for
+/// Installs packages below a directory, besides those that are copied from another one, where `run_code` looks for
 /// them: in `node_modules` and `python`.
 #[must_use]
 pub fn shared_packages(manager: Manager, names: &[String], at: &str, copied_from: Option<&str>) -> Recipe {
-    let copy = copied_from.map(|from| Setup::fixed("copying the packages there are", COPY_ALL, &[from, at], &[]));
+    let copy = copied_from.map(|from| Setup::fixed("copying the existing packages", COPY_ALL, &[from, at], &[]));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let what = format!("installing {}", names.join(" "));
     let install = match manager {

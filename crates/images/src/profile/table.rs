@@ -1,4 +1,4 @@
-//! The profiles that are built in.
+//! The built-in profiles.
 
 use coracle_types::ImageRef;
 
@@ -33,14 +33,14 @@ const TABLE: [(&str, &str, &str); 10] = [
     ("rust", "rust:1-slim", "git curl ca-certificates build-essential pkg-config libssl-dev"),
 ];
 
-/// `$1` is what uv shall install.
+/// Installs `$1` with uv.
 const UV_TOOL: &str = r#"set -e
 umask 022
 export UV_TOOL_DIR=/opt/uv/tools UV_TOOL_BIN_DIR=/usr/local/bin UV_PYTHON_INSTALL_DIR=/opt/uv/python
 uv tool install --quiet --no-cache -- "$1"
 chmod -R u=rwX,go=rX /opt/uv"#;
 
-/// The table's line, if there is one.
+/// Returns the built-in profile of a purpose, if there is one.
 pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option<Profile>, ProfileError> {
     let Some((name, image, packages)) = TABLE.iter().find(|it| it.0 == purpose.as_str()) else {
         return Ok(None);
@@ -66,7 +66,7 @@ pub(super) fn builtin(purpose: &Purpose, version: Option<&str>) -> Result<Option
     Ok(Some(profile))
 }
 
-/// Nothing on an image, and everything as it is configured for all.
+/// A profile of an image, without a recipe or settings of its own.
 pub(super) fn blank(image: ImageRef) -> Profile {
     Profile {
         bootstrap: bootstrap(&image).unwrap_or_default(),

@@ -45,7 +45,7 @@ fn the_version_of_amplifier_is_an_argument_and_looks_like_one() {
 }
 
 #[test]
-fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
+fn a_configured_field_replaces_only_the_built_in_one() {
     let own = configured("python", r#"{"packages":["jq"],"forward_ssh":true,"env_passthrough":["A","B"]}"#);
     let profile = resolve(&purpose("python"), &own, None).unwrap();
     assert_eq!(shown(&profile.recipe.packages), "jq");
@@ -59,18 +59,18 @@ fn a_configured_field_takes_the_place_of_the_built_in_one_and_of_no_other() {
 }
 
 #[test]
-fn the_image_of_a_profile_decides_what_stands_in_for_it() {
+fn the_image_of_a_profile_decides_its_replacement() {
     let of = |name: &str, settings: &str| super::resolve(&purpose(name), &configured(name, settings), None).unwrap();
     let shown = |it: &Profile| format!("{:?}", it.bootstrap);
     assert!(shown(&of("python", r#"{"image":"python:3.11-slim"}"#)).contains("3.11"));
     assert!(shown(&of("data", r#"{"image":"python:3.12-slim"}"#)).contains("3.12"), "of a new one, too");
     let own = of("python", r#"{"image":"example/base:1"}"#);
-    assert_eq!(own.bootstrap, built_in("python").bootstrap, "its name says nothing");
+    assert_eq!(own.bootstrap, built_in("python").bootstrap, "its name is unknown");
     assert_eq!(built_in("general").bootstrap, Recipe::default());
 }
 
 #[test]
-fn a_new_profile_needs_an_image_and_an_unknown_one_is_told_with_those_there_are() {
+fn a_new_profile_needs_an_image_and_an_unknown_one_is_answered_with_the_list() {
     let own = configured("mine", r#"{"image":"debian:12","setup":["echo hi"]}"#);
     let mine = resolve(&purpose("mine"), &own, None).unwrap();
     assert_eq!((mine.image.as_str(), mine.recipe.setup[0].script.as_str()), ("debian:12", "echo hi"));
@@ -82,7 +82,7 @@ fn a_new_profile_needs_an_image_and_an_unknown_one_is_told_with_those_there_are(
 }
 
 #[test]
-fn what_a_profile_does_not_have_cannot_be_configured() {
+fn an_unknown_field_cannot_be_configured() {
     for bad in [
         r#"{"pakages":[]}"#,
         r#"{"packages":["-y"]}"#,
@@ -100,7 +100,7 @@ fn what_a_profile_does_not_have_cannot_be_configured() {
 }
 
 #[test]
-fn a_purpose_with_a_server_brings_what_starts_it() {
+fn a_purpose_with_a_server_installs_its_start_script() {
     for (name, port, program) in [("browser", 9222, "chromium"), ("desktop", 6080, "websockify")] {
         let profile = built_in(name);
         let server = profile.server.unwrap();
@@ -111,7 +111,7 @@ fn a_purpose_with_a_server_brings_what_starts_it() {
         assert!(text.lines().any(|it| it.starts_with("exec ") && it.contains(program)), "{text}");
         assert!(shown(&profile.recipe.packages).contains(program));
         let own = configured(name, r#"{"setup":["true"]}"#);
-        assert_eq!(resolve(&purpose(name), &own, None).unwrap().server, None, "what starts it was replaced");
+        assert_eq!(resolve(&purpose(name), &own, None).unwrap().server, None, "its start script was replaced");
     }
     assert_eq!(built_in("python").server, None);
 }

@@ -1,7 +1,7 @@
-//! Snapshots as OCI archives: to other machines and engines, and from them.
+//! Exports snapshots as OCI archives to other hosts and engines, and imports them.
 //!
-//! **Invariant:** what an archive says of namespace, session and signature is dropped: an imported snapshot belongs to the
-//! session that imports it, as one that was made here.
+//! **Invariant:** namespace, session and signature in an archive are ignored: an imported snapshot belongs to the
+//! importing session, as one that was taken there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::base_image::local_name;
 use crate::profile::Purpose;
 use crate::relabel::{off_thread, relabel};
 
-/// Labels of ours that an archive has. The others are about this machine and this person.
+/// Labels of Coracle that an archive contains. The others concern this host and user.
 const TRAVELLING: [&str; 8] = [
     "kind",
     "created",
@@ -31,30 +31,30 @@ const TRAVELLING: [&str; 8] = [
     "snapshot.mount_cwd",
 ];
 
-/// Labels by which other tools would take a container of an imported image for one of theirs.
+/// Labels by which other tools would take a container of an imported image for their own.
 const OF_OTHER_TOOLS: [&str; 3] = ["com.docker.compose.", "io.podman.compose.", "io.podman."];
 
-/// A snapshot of an archive. Nothing of it is on an engine yet.
+/// A snapshot in an archive. It is on no engine yet.
 #[derive(Debug)]
 pub struct ArchivedSnapshot {
     image: ImageArchive,
-    /// Its name where it was made.
+    /// Its original name.
     pub name: SnapshotName,
-    /// What it says of its container. The session is the caller's to say.
+    /// The description of its container. The caller sets the session.
     pub of: SnapshotOrigin,
-    /// Labels that are not ours.
+    /// Labels of others.
     labels: BTreeMap<String, String>,
 }
 
 impl ArchivedSnapshot {
-    /// Reads what an archive says of its snapshot, which now belongs to this session.
+    /// Reads the description of a snapshot in an archive, for this session.
     ///
     /// # Errors
-    /// [`Error::Archive`] for what is no OCI archive, [`Error::NoSnapshot`] for an image of something else.
+    /// [`Error::Archive`] for a file that is no OCI archive, [`Error::NoSnapshot`] for another image.
     pub async fn open(file: File, session: String) -> Result<Self, Error> {
         let image = off_thread(move |_| ImageArchive::open(file)).await?;
         let mut labels = image.labels();
-        let prefix = namespace(&labels).ok_or(Error::NoSnapshot("it has no labels of one"))?;
+        let prefix = namespace(&labels).ok_or(Error::NoSnapshot("it has no labels of a snapshot"))?;
         let label = |name: &str| labels.get(&format!("{prefix}{name}")).map(String::as_str);
         let name = label(SNAPSHOT_NAME).and_then(|it| SnapshotName::parse(it).ok());
         let workdir = label("snapshot.workdir").and_then(|it| ContainerPath::parse(it).ok());
@@ -63,10 +63,10 @@ impl ArchivedSnapshot {
             container: container.map_or_else(|| "imported".to_owned(), |it| it.to_string()),
             purpose: label("snapshot.purpose").and_then(|it| Purpose::parse(it).ok()),
             session,
-            workdir: workdir.ok_or(Error::NoSnapshot("its work directory is none"))?,
+            workdir: workdir.ok_or(Error::NoSnapshot("its work directory is invalid"))?,
             mount_cwd: label("snapshot.mount_cwd") == Some("true"),
         };
-        let name = name.ok_or(Error::NoSnapshot("its name is none"))?;
+        let name = name.ok_or(Error::NoSnapshot("its name is invalid"))?;
         labels.retain(|key, _| !key.starts_with(&prefix));
         Ok(Self { image, name, of, labels })
     }
@@ -82,10 +82,10 @@ fn namespace(labels: &BTreeMap<String, String>) -> Option<String> {
 }
 
 impl Snapshots {
-    /// Writes a snapshot as an OCI archive. `spool` is an empty file, for what the engine hands out.
+    /// Writes a snapshot as an OCI archive. `spool` is an empty file for the engine's export.
     ///
     /// # Errors
-    /// [`Error::Archive`] when it cannot be written; [`Error::Engine`].
+    /// [`Error::Archive`] if it cannot be written; [`Error::Engine`].
     pub async fn export(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -103,12 +103,12 @@ impl Snapshots {
 }
 
 impl SnapshotReservation<'_> {
-    /// Makes a snapshot of an archive. `spool` is an empty file. What had the name before goes, as with
+    /// Imports a snapshot from an archive. `spool` is an empty file. An earlier image of the name is removed as in
     /// [`take`](Self::take).
     ///
     /// # Errors
-    /// [`Error::Archive`] when a layer is damaged; [`Error::Engine`] when the engine refuses it, and
-    /// [`crate::Error::Unfit`] when it changed the image.
+    /// [`Error::Archive`] if a layer is damaged; [`Error::Engine`] if the engine refuses it, and
+    /// [`crate::Error::Unfit`] if it changed the image.
     pub async fn import(
         self,
         runtime: &dyn ContainerRuntime,
@@ -127,13 +127,13 @@ impl SnapshotReservation<'_> {
         let read = self.snapshots.read(runtime.kind(), &loaded, Some(&self.name)).filter(|it| is_ours(&it.image));
         let Some(snapshot) = read else {
             runtime.remove_image(&loaded.id).await?;
-            return Ok(crate::commit::unfit("its labels or its name are not those it was given")?);
+            return Ok(crate::commit::unfit("its labels or its name differ from the requested ones")?);
         };
         self.drop_old(runtime, &snapshot.image.id).await;
         Ok(snapshot)
     }
 
-    /// Labels as of a snapshot that was made here, signed, and the id among them.
+    /// Returns the labels of a snapshot that was taken here, signed, with its id.
     fn labels_of_import(
         &self,
         runtime: &dyn ContainerRuntime,

@@ -1,35 +1,35 @@
-//! What can go wrong with a snapshot, by what a caller can do about it.
+//! Errors of snapshots.
 
 use coracle_archive::oci::ImageError;
 use coracle_types::SnapshotName;
 
-/// Why there is no snapshot, or why it stays.
+/// Why there is no snapshot, or why it is not removed.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing has that name.
+    /// No image has that name.
     #[error("no snapshot `{name}`")]
     NotFound {
-        /// As it was named.
+        /// The requested name.
         name: SnapshotName,
-        /// Names that differ in case only.
+        /// Names that differ only in case.
         near: Vec<SnapshotName>,
     },
-    /// An image has that name, and it is none of our snapshots.
+    /// An image has that name, and it is no snapshot.
     #[error("snapshot `{0}` exists and is not managed by coracle")]
     NotManaged(SnapshotName),
-    /// The name belongs to something already.
+    /// The name is taken.
     #[error("a snapshot named `{name}` already exists{}", if *.ours { "" } else { " and is not ours" })]
     Taken {
         /// The name.
         name: SnapshotName,
-        /// It is one of ours, which could be replaced.
+        /// It is a snapshot, which could be replaced.
         ours: bool,
     },
-    /// Containers are made of it.
+    /// Containers were created from it.
     #[error("snapshot `{name}` is used by {}", .by.join(", "))]
     InUse {
-        /// Which.
+        /// The snapshot.
         name: SnapshotName,
         /// Names of containers.
         by: Vec<String>,
@@ -37,10 +37,10 @@ pub enum Error {
     /// The archive cannot be read or written.
     #[error("{0}")]
     Archive(#[from] ImageError),
-    /// The archive has an image, and it is no snapshot.
+    /// The archive has an image that is no snapshot.
     #[error("its image is no snapshot of coracle: {0}")]
     NoSnapshot(&'static str),
-    /// The image cannot be made or kept.
+    /// The image cannot be built.
     #[error(transparent)]
     Image(#[from] crate::Error),
     /// The engine failed.

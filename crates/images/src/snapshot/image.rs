@@ -1,4 +1,4 @@
-//! A snapshot, and the container that it is of.
+//! A snapshot, and the container that it was taken of.
 
 use coracle_runtime::Image;
 use coracle_runtime::labels::SNAPSHOT_NAME;
@@ -7,40 +7,40 @@ use jiff::Timestamp;
 
 use crate::profile::Purpose;
 
-/// A snapshot of ours.
+/// A snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotImage {
     /// Its name.
     pub name: SnapshotName,
-    /// The same as the name of an image.
+    /// Its name as an image.
     pub reference: ImageRef,
-    /// As the engine has it.
+    /// The engine's description of it.
     pub image: Image,
-    /// When it was made.
+    /// When it was taken.
     pub created: Timestamp,
-    /// The container that it is of.
+    /// Its container.
     pub of: SnapshotOrigin,
-    /// Bytes that it has beyond what its container was made from.
+    /// Its size beyond the image of its container.
     pub own_bytes: u64,
 }
 
-/// What a snapshot says of the container that it is of.
+/// The container of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotOrigin {
     /// Its name.
     pub container: String,
-    /// What it was made for.
+    /// Its purpose.
     pub purpose: Option<Purpose>,
     /// The session that the snapshot belongs to.
     pub session: String,
-    /// Where commands ran.
+    /// The work directory.
     pub workdir: ContainerPath,
-    /// The person's working directory was mounted there.
+    /// The user's working directory was mounted there.
     pub mount_cwd: bool,
 }
 
 impl SnapshotOrigin {
-    /// The labels that say so, without the namespace.
+    /// Renders the labels, without the namespace.
     pub(super) fn labels(&self, name: &SnapshotName) -> [(&'static str, String); 6] {
         [
             (SNAPSHOT_NAME, name.to_string()),

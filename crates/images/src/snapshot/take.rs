@@ -1,4 +1,4 @@
-//! From a container to a snapshot.
+//! Takes a snapshot of a container.
 
 use std::fs::File;
 
@@ -13,21 +13,21 @@ use crate::Progress;
 use crate::commit::{Commit, unfit};
 use crate::lock::lock;
 
-/// A name that is held for a snapshot.
+/// A name that is locked for a snapshot.
 #[derive(Debug)]
 pub struct SnapshotReservation<'a> {
     pub(super) snapshots: &'a Snapshots,
     pub(super) name: SnapshotName,
-    /// What has the name, and loses it.
+    /// The image that has the name, and loses it.
     old: Option<ImageId>,
     _lock: File,
 }
 
 impl Snapshots {
-    /// Holds a name, so that of two calls one takes it.
+    /// Locks a name, so that only one of two calls takes it.
     ///
     /// # Errors
-    /// [`Error::Taken`] by one of ours without `replace`, and by anything else in any case; [`Error::Engine`].
+    /// [`Error::Taken`] by a snapshot without `replace`, and by any other image; [`Error::Engine`].
     pub async fn place(
         &self,
         runtime: &dyn ContainerRuntime,
@@ -35,7 +35,7 @@ impl Snapshots {
         replace: bool,
         progress: &Progress<'_>,
     ) -> Result<SnapshotReservation<'_>, Error> {
-        let waiting = "another call makes a snapshot of that name; waiting for it";
+        let waiting = "another call takes a snapshot of that name; waiting for it";
         let lock = lock(&self.locks.join(format!("snapshot-{name}")), waiting, progress).await?;
         let there = self.image(runtime, &name).await?;
         let ours = there.as_ref().is_none_or(|it| self.read(runtime.kind(), it, Some(&name)).is_some());
@@ -47,13 +47,14 @@ impl Snapshots {
 }
 
 impl SnapshotReservation<'_> {
-    /// Makes the image of a container, which may run, and is paused meanwhile. What had the name before goes, or, while
-    /// containers are made of it, loses its name.
+    /// Commits the image of a container, which may be running and is paused meanwhile. An earlier image of the name is
+    /// removed, or, while containers of it exist, only loses its name.
     ///
-    /// Not safe to abandon: an engine's program that is ended may leave the container paused.
+    /// Not safe to abandon: the container may stay paused if an engine's program is killed.
     ///
     /// # Errors
-    /// [`crate::Error::Unfit`] when the container has variables that are not those of its image; then nothing is kept.
+    /// [`crate::Error::Unfit`] if the container has variables that are not those of its image; the image is then
+    /// removed.
     /// [`Error::Engine`].
     pub async fn take(
         self,
@@ -63,7 +64,7 @@ impl SnapshotReservation<'_> {
         now: Timestamp,
     ) -> Result<SnapshotImage, Error> {
         let base = runtime.find_images(&[container.image.clone().into()]).await?.into_iter().next();
-        let Some(base) = base else { return Ok(unfit("what the container was made from is gone")?) };
+        let Some(base) = base else { return Ok(unfit("the image of the container was removed")?) };
         let commit = Commit {
             signer: &self.snapshots.signer,
             container,
@@ -83,7 +84,7 @@ impl SnapshotReservation<'_> {
     pub(super) async fn drop_old(&self, runtime: &dyn ContainerRuntime, new: &ImageId) {
         let Some(old) = self.old.as_ref().filter(|it| *it != new) else { return };
         if let Err(err) = runtime.remove_image(old).await {
-            tracing::debug!(image = %old, %err, "a snapshot that lost its name stays");
+            tracing::debug!(image = %old, %err, "cannot remove a snapshot that lost its name");
         }
     }
 }

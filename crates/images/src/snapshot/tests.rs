@@ -73,7 +73,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_snapshot_is_found_by_its_name_and_says_what_it_is_of() {
+async fn a_snapshot_is_found_by_its_name_and_describes_its_container() {
     let w = World::new();
     let container = w.container("web", None).await;
     let taken = w.take("base", &container, false).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_snapshot_is_found_by_its_name_and_says_what_it_is_of() {
     assert_eq!((found.reference.as_str(), found.of.container.as_str()), ("coracle-snapshot:base", "web"));
     assert_eq!((found.of.session.as_str(), found.of.workdir.as_str(), found.of.mount_cwd), ("mine", "/work", false));
     let label = |key: &str| found.image.labels[key].clone();
-    // What the container was is told by nobody else, and what the caller put on it stays.
+    // Labels about the container are removed, and the caller's labels stay.
     assert_eq!(
         (label("coracle.name"), label("coracle.exec_user"), label("team")),
         ("".into(), "".into(), "blue".into())
@@ -96,7 +96,7 @@ async fn a_snapshot_is_found_by_its_name_and_says_what_it_is_of() {
 }
 
 #[tokio::test]
-async fn what_our_key_did_not_sign_is_neither_found_listed_nor_replaced() {
+async fn an_image_without_our_signature_is_neither_found_listed_nor_replaced() {
     let w = World::new();
     let container = w.container("web", None).await;
     w.take_by(2, "planted", &container, false).await.unwrap();
@@ -110,7 +110,7 @@ async fn what_our_key_did_not_sign_is_neither_found_listed_nor_replaced() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_ours_under_another_tag_is_not_that_one() {
+async fn a_snapshot_under_another_tag_is_not_found() {
     let w = World::new();
     let container = w.container("web", None).await;
     let taken = w.take("base", &container, false).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_snapshot_of_ours_under_another_tag_is_not_that_one() {
 }
 
 #[tokio::test]
-async fn a_name_is_replaced_only_when_that_is_said_and_the_old_image_goes() {
+async fn a_name_is_replaced_only_on_request_and_the_old_image_is_removed() {
     let w = World::new();
     let container = w.container("web", None).await;
     let first = w.take("base", &container, false).await.unwrap();
@@ -134,7 +134,7 @@ async fn a_name_is_replaced_only_when_that_is_said_and_the_old_image_goes() {
     assert_ne!(first.image.id, second.image.id);
     let here = w.fake.find_images(&[first.image.id.clone().into()]).await.unwrap();
     assert_eq!(here.len(), 0);
-    // One that a container is made of stays, without a name, and is listed no more.
+    // A snapshot with a container stays without a name, and is no longer listed.
     w.container("of-it", Some(&second.image)).await;
     let third = w.take("base", &container, true).await.unwrap();
     let here = w.fake.find_images(&[second.image.id.clone().into()]).await.unwrap();
@@ -144,7 +144,7 @@ async fn a_name_is_replaced_only_when_that_is_said_and_the_old_image_goes() {
 }
 
 #[tokio::test]
-async fn what_containers_are_made_of_is_not_deleted() {
+async fn a_snapshot_with_containers_is_not_deleted() {
     let w = World::new();
     let container = w.container("web", None).await;
     let base = w.take("base", &container, false).await.unwrap();
@@ -154,7 +154,7 @@ async fn what_containers_are_made_of_is_not_deleted() {
     assert!(matches!(&refused, Err(Error::InUse { by, .. }) if by == &["restored"]), "{refused:?}");
     let listed = snapshots.list(&w.fake).await.unwrap();
     assert_eq!(listed[0].by, ["restored"]);
-    // A snapshot of what was made of a snapshot is one of its own.
+    // A snapshot of a restored container is independent of the first.
     let again = w.take("again", &restored, false).await.unwrap();
     assert_eq!((again.name.as_str(), again.of.container.as_str()), ("again", "restored"));
     w.fake.remove(&restored).await.unwrap();
@@ -162,7 +162,7 @@ async fn what_containers_are_made_of_is_not_deleted() {
     assert_eq!(snapshots.list(&w.fake).await.unwrap().len(), 1);
 }
 
-/// An archive with these labels in place of its own.
+/// Returns an archive with other labels.
 async fn relabelled(w: &World, change: impl FnOnce(&mut std::collections::BTreeMap<String, String>)) -> std::fs::File {
     use coracle_archive::image::ImageArchive;
 
@@ -187,7 +187,7 @@ async fn import(w: &World, key: u8, archive: std::fs::File) -> Result<SnapshotIm
 }
 
 #[tokio::test]
-async fn an_archive_says_nothing_of_this_machine_and_an_import_is_the_importers() {
+async fn an_archive_does_not_identify_its_host_and_an_import_belongs_to_the_importer() {
     let w = World::new();
     let container = w.container("web", None).await;
     w.take("base", &container, false).await.unwrap();
@@ -211,7 +211,7 @@ async fn an_archive_says_nothing_of_this_machine_and_an_import_is_the_importers(
     assert_eq!((moved.of.session.as_str(), moved.of.container.as_str()), ("second", "web"));
     assert_eq!((moved.of.workdir.as_str(), moved.of.mount_cwd, moved.of.purpose.is_some()), ("/work", false, true));
     assert_eq!(moved.image.labels["team"], "blue");
-    // By that key alone, as any other of its snapshots.
+    // Signed by that key alone, like its other snapshots.
     assert_eq!(w.snapshots_of(3).find(&w.fake, &name("moved")).await.unwrap(), moved);
     assert!(matches!(w.snapshots_of(1).find(&w.fake, &name("moved")).await, Err(Error::NotManaged(_))));
 }
@@ -234,7 +234,7 @@ async fn labels_of_an_archive_are_not_trusted() {
     let planted: Vec<_> = moved.image.labels.iter().filter(|it| it.1 == "planted").collect();
     assert_eq!(planted, Vec::<(&String, &String)>::new());
     assert_ne!(moved.image.labels["coracle.id"], signed["coracle.id"]);
-    // Of another namespace it is one of this.
+    // A snapshot of another namespace becomes one of this.
     let archive = relabelled(&w, |labels| {
         *labels = labels.iter().map(|(key, it)| (key.replace("coracle.", "theirs."), it.clone())).collect();
     })
@@ -249,7 +249,7 @@ async fn labels_of_an_archive_are_not_trusted() {
 }
 
 #[tokio::test]
-async fn an_import_that_the_engine_refuses_leaves_what_had_the_name() {
+async fn a_refused_import_leaves_the_image_with_the_name() {
     let w = World::new();
     let container = w.container("web", None).await;
     w.take("base", &container, false).await.unwrap();

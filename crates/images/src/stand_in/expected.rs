@@ -1,11 +1,11 @@
-//! What the name of an image promises. Pure.
+//! Parses what the name of an image implies. Pure.
 
 use std::fmt;
 
 use coracle_types::ImageRef;
 use serde::{Deserialize, Serialize};
 
-/// A language whose official image we can stand in for.
+/// A language whose official image can be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Toolchain {
@@ -19,7 +19,7 @@ pub(crate) enum Toolchain {
 impl Toolchain {
     pub(crate) const ALL: [Self; 5] = [Self::Bun, Self::Go, Self::Node, Self::Python, Self::Rust];
 
-    /// What people call it.
+    /// Its name for users.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Bun => "bun",
@@ -30,7 +30,7 @@ impl Toolchain {
         }
     }
 
-    /// The program that tells its version.
+    /// The program that prints its version.
     pub(super) fn program(self) -> &'static str {
         match self {
             Self::Bun => "bun",
@@ -41,7 +41,7 @@ impl Toolchain {
         }
     }
 
-    /// So many parts of a version say which release is meant. A tag with fewer means the newest one.
+    /// How many parts of a version identify a release. A tag with fewer parts means the newest one.
     pub(super) fn release_parts(self) -> usize {
         match self {
             Self::Bun | Self::Node => 1,
@@ -61,7 +61,7 @@ impl Toolchain {
     }
 }
 
-/// Numbers with dots between them, as many as a tag has. As text, since `24.04` is not `24.4`.
+/// Numbers separated by dots, as many as a tag has. Stored as text, since `24.04` is not `24.4`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version(pub(super) Vec<String>);
 
@@ -71,12 +71,12 @@ impl Version {
         Self(text.split('.').take_while(digits).map(str::to_owned).collect())
     }
 
-    /// Whether a longer version is one of this release.
+    /// Whether a longer version belongs to this release.
     pub(super) fn covers(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
 
-    /// The first parts of it.
+    /// Returns the first parts.
     pub(super) fn cut(&self, parts: usize) -> Self {
         Self(self.0.iter().take(parts).cloned().collect())
     }
@@ -88,14 +88,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// A distribution, and which release of it: a number or a code name, or nothing for any.
+/// A distribution and its release: a number or a code name, or empty for any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Distribution {
     pub(super) id: &'static str,
     pub(super) release: String,
 }
 
-/// What the name of an image promises.
+/// What the name of an image implies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageExpectation {
     pub(crate) toolchain: Option<Toolchain>,
@@ -105,7 +105,7 @@ pub(crate) struct ImageExpectation {
 
 const DISTRIBUTIONS: [&str; 4] = ["alpine", "debian", "fedora", "ubuntu"];
 
-/// Code names that tags of official images end with.
+/// Code names at the end of tags of official images.
 const CODE_NAMES: [(&str, &str); 6] = [
     ("bullseye", "debian"),
     ("bookworm", "debian"),
@@ -136,7 +136,7 @@ impl ImageExpectation {
     }
 }
 
-/// `slim-bookworm` and `alpine3.20` say which distribution is beneath.
+/// Parses the distribution in `slim-bookworm` and `alpine3.20`.
 fn variant(word: &str) -> Option<Distribution> {
     if let Some(release) = word.strip_prefix("alpine") {
         return Some(Distribution { id: "alpine", release: release.to_owned() });
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_image_says_what_it_brings() {
+    fn the_name_of_an_image_implies_its_contents() {
         for (image, expected) in [
             ("python:3.12-slim", "python 3.12"),
             ("python:3.12-bookworm", "python 3.12, debian bookworm"),

@@ -1,4 +1,4 @@
-//! The look inside an image that was built: which versions it has.
+//! Reads the versions of programs in a built image.
 
 use std::time::Duration;
 
@@ -10,26 +10,26 @@ use super::expected::Toolchain;
 use crate::Error;
 use crate::recipe::BuildOptions;
 
-/// For programs that only print their version.
+/// Time limit of programs that only print their version.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// `os ID VERSION_ID VERSION_CODENAME`, then `PROGRAM PATH VERSION…` for those of `$@` that are there.
+/// Prints `os ID VERSION_ID VERSION_CODENAME`, then `PROGRAM PATH VERSION…` for those of `$@` that exist.
 const PROBE: &str = r#"umask 077
 cd /
 ( . /etc/os-release; printf 'os %s %s %s\n' "${ID:--}" "${VERSION_ID:--}" "${VERSION_CODENAME:--}" ) 2>/dev/null
 for it; do
     at=$(command -v -- "$it") || continue
     case $it in
-        go) said=$(go version 2>/dev/null) ;;
-        *) said=$("$it" --version 2>/dev/null) ;;
+        go) printed=$(go version 2>/dev/null) ;;
+        *) printed=$("$it" --version 2>/dev/null) ;;
     esac
-    printf '%s %s %s\n' "$it" "$(readlink -f "$at")" "$(printf '%s' "$said" | head -n 1)"
+    printf '%s %s %s\n' "$it" "$(readlink -f "$at")" "$(printf '%s' "$printed" | head -n 1)"
 done"#;
 
-/// Asks the programs of an image for their versions, in a container of it.
+/// Reads the versions of an image's programs, in a container of it.
 ///
 /// # Errors
-/// [`Error::Engine`] when the container or the link to it is lost.
+/// [`Error::Engine`] if the container or the link to it is lost.
 pub(crate) async fn probe(link: &Link, options: &BuildOptions) -> Result<Contents, Error> {
     let programs = Toolchain::ALL.map(|it| it.program().to_owned());
     let argv = ["/bin/sh", "-c", PROBE, "probe"].map(str::to_owned).into_iter().chain(programs).collect();
@@ -49,10 +49,11 @@ fn parsed(output: &str) -> Contents {
                 let (id, version, code_name) = (word(id), word(version), word(code_name));
                 contents.system = System { id, version, code_name };
             }
-            [program, path, said @ ..] => {
+            [program, path, printed @ ..] => {
                 let toolchain = Toolchain::ALL.into_iter().find(|it| it.program() == *program);
-                if let (Some(toolchain), Some(version)) = (toolchain, said.iter().find_map(|it| version(it))) {
-                    // What we fetch lies below these, and a distribution's packages never do.
+                if let (Some(toolchain), Some(version)) = (toolchain, printed.iter().find_map(|it| version(it))) {
+                    // Programs that a recipe downloads are below these directories, and a distribution's packages
+                    // never are.
                     let packaged = !["/usr/local/", "/opt/"].iter().any(|it| path.starts_with(it));
                     contents.toolchains.insert(toolchain, InstalledToolchain { version, packaged });
                 }
@@ -63,13 +64,13 @@ fn parsed(output: &str) -> Contents {
     contents
 }
 
-/// `v20.1.0`, `go1.22.10` and `1.4.5` without what stands before the number.
-fn version(said: &str) -> Option<String> {
-    let number = said.strip_prefix("go").or_else(|| said.strip_prefix('v')).unwrap_or(said);
+/// Returns `v20.1.0`, `go1.22.10` and `1.4.5` without what precedes the number.
+fn version(text: &str) -> Option<String> {
+    let number = text.strip_prefix("go").or_else(|| text.strip_prefix('v')).unwrap_or(text);
     number.starts_with(|it: char| it.is_ascii_digit()).then(|| word(number))
 }
 
-/// What can stand in a label and in a message.
+/// Removes characters that cannot be in a label or a message.
 fn word(text: &str) -> String {
     let plain = |it: &char| it.is_ascii_alphanumeric() || ".+~_-".contains(*it);
     let word: String = text.chars().filter(plain).take(40).collect();
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read_as_each_program_tells_them() {
+    fn versions_are_parsed_as_each_program_prints_them() {
         let contents = parsed(
             "os debian 12 bookworm\nbun /usr/local/lib/node_modules/bun/bin/bun.exe 1.4.5\n\
              go /usr/local/go/bin/go go version go1.22.10 linux/amd64\nnode /usr/bin/node v18.20.4\n\
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_not_there() {
+    fn a_program_without_a_version_is_ignored() {
         assert_eq!(parsed(""), Contents::default());
         let contents = parsed("os alpine 3.20.1 -\nnode /usr/bin/node \nother /x 1.2\npython /p \"$(id)\" ok\n");
         assert_eq!((contents.system.code_name.as_str(), contents.toolchains.len()), ("", 0));

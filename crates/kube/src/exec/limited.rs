@@ -1,5 +1,5 @@
-//! A command of a caller by the plain exec: its user, directory, variables and input are given by a shell, since the API has
-//! no fields for them.
+//! Runs a caller's command with plain exec: a shell sets its user, directory, variables and input, since the API has no
+//! fields for them.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,9 @@ use crate::cluster::Cluster;
 use crate::find::find_pod;
 use crate::pod::{container_of, status};
 use crate::unsupported::unsupported;
-use crate::wait::{BETWEEN_LOOKS, END_TOLD_WITHIN};
+use crate::wait::{END_REPORT_TIMEOUT, POLL_INTERVAL};
 
-/// Becomes the user `$1`:`$2`, by what the image has for that, and goes on with the words behind them.
+/// Changes to the user `$1`:`$2`, with a program of the image, and executes the rest of the arguments.
 const AS_USER: &str = r#"uid=$1 gid=$2; shift 2
 if [ "$(id -u)" = "$uid" ]; then exec "$@"; fi
 if setpriv --version >/dev/null 2>&1; then exec setpriv --reuid "$uid" --regid "$gid" --clear-groups "$@"; fi
@@ -33,26 +33,26 @@ fi
 echo "the image has none of setpriv, chpst and python3, by which a command gets another user" >&2
 exit 126"#;
 
-/// Takes `$1` bytes of its input, which are variables as words of a shell: in the address of the request they would be in
-/// logs of the cluster. `dd` reads not one byte more, unlike `head`. The command has no input.
+/// Reads `$1` bytes of its input, which are variables as words of a shell: in the URL of the request they would be in
+/// logs of the cluster. `dd` reads no byte more, unlike `head`. The command has no input.
 const WITH_VARIABLES: &str = r#"count=$1; shift
 eval "set -- env $(dd bs=1 count="$count" 2>/dev/null) \"\$@\""; exec "$@" </dev/null"#;
 
-/// The same where the rest of the input is the command's.
+/// The same if the rest of the input is the command's.
 const WITH_INPUT_AND_VARIABLES: &str = r#"count=$1; shift
 eval "set -- env $(dd bs=1 count="$count" 2>/dev/null) \"\$@\""; exec "$@""#;
 
-/// Passes exactly `$1` bytes on: the end of the input cannot be told otherwise. What the command leaves is read, too: the
-/// connection carries no output while its input is stuck.
+/// Passes exactly `$1` bytes to the command, since the end of the input is not transmitted. Unread input is discarded:
+/// the connection transmits no output while its input is blocked.
 const WITH_INPUT: &str = r#"count=$1; shift; head -c "$count" | { "$@"; code=$?; cat >/dev/null 2>&1; exit "$code"; }"#;
 
-/// The API server gets all words in the address of the request.
+/// Maximum length of an argument: the API server gets all arguments in the URL of the request.
 const MAX_WORD: usize = 96 << 10;
 
-/// The codes of a command that was ended by TERM or KILL, as all are whose container ends.
+/// Exit codes after TERM or KILL, as when a container ends.
 const ENDED: [i32; 2] = [128 + 15, 128 + 9];
 
-/// Input of unknown length is read before, up to this size.
+/// Maximum size of an input of unknown length, which is read first.
 const MAX_INPUT: u64 = 64 << 20;
 
 pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) -> Result<ExecOutput> {
@@ -91,31 +91,32 @@ pub(crate) async fn exec(cluster: &Cluster, id: &ContainerId, mut exec: Exec) ->
     target.judge(id, end, output).await
 }
 
-/// Why a command did not start. A node refuses one in a container that has just ended before it tells of the end.
+/// Returns why a command did not start. A node refuses commands in a container that has just ended before it reports
+/// the end.
 async fn not_started(cluster: &Cluster, id: &ContainerId, refused: Error) -> Error {
     if !matches!(refused, Error::Engine { .. }) {
         return refused;
     }
-    match ended_pod(cluster, id, END_TOLD_WITHIN).await {
+    match ended_pod(cluster, id, END_REPORT_TIMEOUT).await {
         Ok(Some(pod)) => not_running(&pod, None),
         Ok(None) => refused,
         Err(err) => err,
     }
 }
 
-/// The input is written while output is read: a command that ends early leaves the rest.
+/// Writes the input while output is read: a command that ends early does not read the rest.
 fn feed(stdin: Option<Stdin>, input: Vec<u8>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let Some(mut stdin) = stdin else { return };
         if stdin.write_all(&input).await.is_ok() {
             let _ = stdin.flush().await;
         }
-        // Open until the task is ended with the command.
+        // The input stays open until the task is aborted with the command.
         std::future::pending::<()>().await;
     })
 }
 
-/// All of an input, since its length is sent first. An empty one is none.
+/// Reads the whole input, since its length is sent first. An empty one counts as none.
 async fn whole(input: Option<Input>) -> Result<Option<Vec<u8>>> {
     let bytes = match input {
         None => return Ok(None),
@@ -135,13 +136,13 @@ async fn read_whole(stream: impl AsyncRead + Unpin) -> Result<Vec<u8>> {
     }
 }
 
-/// The variables of a command as words of a shell.
+/// Renders the variables of a command as words of a shell.
 fn variables(exec: &Exec) -> String {
     let quoted = |(name, value): (_, _)| format!("'{}'", format!("{name}={value}").replace('\'', r"'\''"));
     exec.env.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The command behind the shells that prepare it.
+/// Wraps the command in the shells that prepare it.
 fn words(exec: &Exec, mark: &str, variables: &str, input: Option<&[u8]>) -> Vec<String> {
     let shell = |script: &str, arguments: Vec<String>| {
         let words = ["/bin/sh", "-c", script, "coracle"].map(str::to_owned);
@@ -170,7 +171,7 @@ struct PodCommand<'a> {
 }
 
 impl PodCommand<'_> {
-    /// Ends every process that carries the mark. The connection's end would end none of them.
+    /// Ends every process with the mark. Closing the connection would end none of them.
     async fn end_tree(self, mark: &str) -> bool {
         let tenths = self.exec.limits.grace.as_millis().div_ceil(100).to_string();
         let Ids { uid, gid } = self.exec.user;
@@ -191,14 +192,14 @@ impl PodCommand<'_> {
         }
     }
 
-    /// What an exit code that a shell of ours may have given means.
+    /// Interprets an exit code that may come from one of the wrapping shells.
     async fn judge(self, id: &ContainerId, end: DrainOutcome, output: ExecOutput) -> Result<ExecOutput> {
         let DrainOutcome::Exited(code) = end else { return Ok(output) };
         if (0..126).contains(&code) {
             return Ok(output);
         }
         if !(0..=128).contains(&code) {
-            let within = if code < 0 || ENDED.contains(&code) { END_TOLD_WITHIN } else { Duration::ZERO };
+            let within = if code < 0 || ENDED.contains(&code) { END_REPORT_TIMEOUT } else { Duration::ZERO };
             return match ended_pod(self.cluster, id, within).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None if code < 0 => Err(lost(output)),
@@ -210,8 +211,8 @@ impl PodCommand<'_> {
         match run(self.cluster, self.pod, &probe).await {
             Ok(it) if it.exit == Exit::Code(0) => Ok(output),
             Ok(it) if it.exit == Exit::Code(1) => Err(Error::NoSuchPath(workdir.clone())),
-            // A container that has ended answers as one without a shell, or refuses the probe.
-            other => match ended_pod(self.cluster, id, END_TOLD_WITHIN).await? {
+            // A container that has ended looks like one without a shell, or refuses the probe.
+            other => match ended_pod(self.cluster, id, END_REPORT_TIMEOUT).await? {
                 Some(pod) => Err(not_running(&pod, Some(output))),
                 None => other.and(Err(Error::NoShell)),
             },
@@ -219,7 +220,7 @@ impl PodCommand<'_> {
     }
 }
 
-/// The Pod, if its container has ended, or does within that time.
+/// Returns the Pod, if its container has ended, or ends within that time.
 async fn ended_pod(cluster: &Cluster, id: &ContainerId, within: Duration) -> Result<Option<Pod>> {
     let begun = Instant::now();
     loop {
@@ -230,7 +231,7 @@ async fn ended_pod(cluster: &Cluster, id: &ContainerId, within: Duration) -> Res
         if begun.elapsed() >= within {
             return Ok(None);
         }
-        tokio::time::sleep(BETWEEN_LOOKS).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_behind_its_user_variables_directory_and_input() {
+    fn a_command_is_wrapped_for_its_user_variables_directory_and_input() {
         let mut exec = Exec::new(
             Command::Argv(vec!["cat".into(), "$x".into()]),
             Ids { uid: 7, gid: 8 },

@@ -1,4 +1,4 @@
-//! A command in a Pod, as a program whose outputs are read and whose end is awaited.
+//! A command in a Pod, as a running program.
 
 use std::io;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::exit_line::without_exit_line;
 
-/// Standard input of a command. It stays open until the command has ended: on servers before 1.30 its end would close the
-/// whole connection, with the exit code in it.
+/// Standard input of a command. It stays open until the command has ended: on servers before 1.30, closing it would
+/// close the whole connection before the exit code.
 pub(crate) type Stdin = Box<dyn AsyncWrite + Send + Unpin>;
 
 type ProcessExit = Shared<Pin<Box<dyn Future<Output = Option<i32>> + Send>>>;
@@ -25,7 +25,7 @@ pub(crate) struct PodProcess {
     attached: AttachedProcess,
     /// Its error output, once it is filtered.
     stderr: Option<ProgramPipe>,
-    /// What the server says of its end.
+    /// The server's report of its end.
     status: ProcessExit,
     exit: ProcessExit,
 }
@@ -44,7 +44,7 @@ impl PodProcess {
         Self { attached, stderr: None, exit: status.clone(), status }
     }
 
-    /// One whose exit code is also a line with that mark, see [`without_exit_line`].
+    /// Reads the exit code also from a line with that mark, see [`without_exit_line`].
     pub(super) fn with_exit_line(mut self, mark: &str) -> Self {
         let Some(stderr) = self.attached_stderr() else { return self };
         let (stderr, line) = without_exit_line(stderr, mark);
@@ -60,7 +60,7 @@ impl PodProcess {
         Self { stderr: Some(stderr), exit: exit.boxed().shared(), ..self }
     }
 
-    /// Cuts its connection. Its outputs end then.
+    /// Closes its connection, which ends its outputs.
     pub(crate) fn cut(&self) {
         self.attached.abort();
     }
@@ -81,7 +81,7 @@ impl PodProcess {
         self.attached.stderr().map(|it| ProcessOutput::pipe(it, &self.status))
     }
 
-    /// Its exit code; `None` when the connection broke before.
+    /// Its exit code; `None` if the connection broke before.
     pub(crate) fn exit(&self) -> impl Future<Output = Option<i32>> + Send + use<> {
         self.exit.clone()
     }
@@ -102,10 +102,10 @@ impl RunningProgram for PodProcess {
     }
 }
 
-/// An output that also ends when its connection breaks: the client library leaves it open then.
+/// An output that also ends when its connection breaks, in which case the client library leaves it open.
 struct ProcessOutput<R> {
     reader: R,
-    /// Until it has told. After a proper end of the command the output's own comes.
+    /// Set until the end is reported. After a normal end of the command, the output ends by itself.
     status: Option<ProcessExit>,
     is_broken: bool,
 }
@@ -129,7 +129,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for ProcessOutput<R> {
     }
 }
 
-/// `Success`, or a failure with a cause `ExitCode`. What cannot be started has no such cause.
+/// Parses `Success`, or a failure with a cause `ExitCode`. A command that could not start has no such cause.
 fn exit_code(status: &Status) -> i32 {
     if status.status.as_deref() == Some("Success") {
         return 0;

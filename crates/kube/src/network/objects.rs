@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use crate::names::{CORACLE, LABELS, MANAGED_BY, NAME, NETWORK, NETWORK_LABEL, is_label, object_name};
 use crate::pod::{ALONE, NO_NETWORK};
 
-/// What a policy remembers of its network.
+/// The properties of a network, stored in its policy.
 #[derive(Serialize, Deserialize)]
 struct Properties {
     internal: bool,
 }
 
-/// Pods without a network: nothing in, nothing out.
+/// Pods without a network: no inbound and no outbound traffic.
 pub(super) fn nothing() -> NetworkPolicy {
     NetworkPolicy {
         metadata: fixed(NO_NETWORK),
@@ -34,7 +34,7 @@ pub(super) fn nothing() -> NetworkPolicy {
     }
 }
 
-/// Pods that reach others and that no Pod reaches.
+/// Pods with outbound traffic that no other Pod can reach.
 pub(super) fn alone() -> NetworkPolicy {
     NetworkPolicy {
         metadata: fixed(ALONE),
@@ -46,14 +46,14 @@ pub(super) fn alone() -> NetworkPolicy {
     }
 }
 
-/// A network whose members reach each other, and the rest of the world unless it is internal.
+/// A network whose members reach each other, and also the outside unless it is internal.
 pub(crate) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolicy> {
     let own = || NetworkPolicyPeer {
         pod_selector: Some(members(&object_name(network.name.as_str()))),
         ..NetworkPolicyPeer::default()
     };
     let inward = NetworkPolicyIngressRule { from: Some(vec![own()]), ports: None };
-    // Names are resolved by a Pod of another namespace.
+    // The resolver is a Pod of another namespace.
     let dns = ["UDP", "TCP"].map(|it| NetworkPolicyPort {
         port: Some(IntOrString::Int(53)),
         protocol: Some(it.into()),
@@ -76,13 +76,13 @@ pub(crate) fn policy(network: &NetworkCreate) -> serde_json::Result<NetworkPolic
     })
 }
 
-/// The Service without an address that makes DNS answer names of members. It goes with its policy, which is the network.
+/// The headless Service that makes DNS answer names of members. The policy, which is the network, owns it.
 pub(crate) fn service(network: &NetworkCreate, policy: &NetworkPolicy) -> serde_json::Result<Service> {
     let selector = [(NETWORK_LABEL.to_owned(), object_name(network.name.as_str()))];
-    // Old servers want a port, even of a Service without an address.
+    // Old servers require a port even for a headless Service.
     let port = ServicePort { name: Some("any".into()), port: 1, ..ServicePort::default() };
     let owners = policy.controller_owner_ref(&()).map(|it| {
-        // No controller looks after it, and nothing waits for its end.
+        // No controller manages it, and nothing waits for its end.
         vec![OwnerReference { controller: None, block_owner_deletion: None, ..it }]
     });
     Ok(Service {
@@ -98,7 +98,7 @@ pub(crate) fn service(network: &NetworkCreate, policy: &NetworkPolicy) -> serde_
     })
 }
 
-/// The network of a policy; `None` for a policy of another purpose.
+/// Returns the network of a policy; `None` for a policy of another purpose.
 pub(crate) fn network(policy: &NetworkPolicy) -> Option<Network> {
     let annotations = policy.metadata.annotations.as_ref()?;
     let properties: Properties = serde_json::from_str(annotations.get(NETWORK)?).ok()?;
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_remembers_its_network() {
+    fn a_policy_stores_its_network() {
         let labels = vec![("coracle.sig".to_owned(), "x".repeat(64))];
         let name = NetworkName::parse("Net.1").unwrap();
         let created = NetworkCreate { name, labels: labels.clone(), reach: true, internal: true };

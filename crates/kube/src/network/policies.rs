@@ -1,4 +1,4 @@
-//! The policies of Pods on no named network, made before the first of them.
+//! The policies of Pods on no named network, created before the first of them.
 
 use coracle_runtime::NetworkAttachment;
 use coracle_types::Result;
@@ -11,10 +11,10 @@ use crate::error::{api_error, is_conflict, refusal};
 use crate::names::object_name;
 use crate::retry::{WRITE, retry};
 
-/// Makes the policy that a Pod of this network needs. Whether the cluster enforces it cannot be seen from here.
+/// Creates the policy for Pods of this network. Whether the cluster enforces it cannot be determined from here.
 ///
 /// # Errors
-/// [`Error::Engine`] for a named network that is not there: its Pods would be on none.
+/// [`Error::Engine`] for a named network that does not exist.
 pub(crate) async fn ensure_policy(cluster: &Cluster, network: &NetworkAttachment) -> Result<()> {
     let policies = cluster.api::<NetworkPolicy>().await?;
     let policy = match network {

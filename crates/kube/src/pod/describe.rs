@@ -1,4 +1,4 @@
-//! A Pod of ours as a container.
+//! Describes a Pod as a container.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::metadata::{ALONE, NO_NETWORK};
 use super::state::{PodState, main_state, status};
 use crate::names::{ID, IMAGE_ENV, IMAGE_ID, LABELS, LIMITS, MAIN, NAME, NETWORK_LABEL, STARTED};
 
-/// The container of a Pod.
+/// Returns the container of a Pod.
 ///
 /// # Errors
-/// [`Error::Unreadable`] for a Pod that lacks our annotations.
+/// [`Error::Unreadable`] for a Pod without the annotations.
 pub(crate) fn container_of(pod: &Pod) -> Result<Container> {
     let unreadable = |detail: String| Error::Unreadable { verb: "inspect", detail };
     let id = container_id(pod).ok_or_else(|| unreadable(format!("no annotation `{ID}`")))?;
@@ -57,7 +57,7 @@ pub(crate) fn container_id(pod: &Pod) -> Option<ContainerId> {
     ContainerId::parse(annotation(pod, ID)?).ok()
 }
 
-/// All labels, as they were given.
+/// Returns all labels, as they were given.
 fn labels_of(pod: &Pod) -> BTreeMap<String, String> {
     annotation(pod, LABELS).and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default()
 }
@@ -90,8 +90,8 @@ fn network(pod: &Pod) -> Option<String> {
     }
 }
 
-/// Those that the node keeps. There is none of processes.
+/// Returns the limits that the node enforces. There is none of processes.
 fn limits(pod: &Pod) -> Limits {
-    let asked: Limits = annotation(pod, LIMITS).and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
-    Limits { pids: None, ..asked }
+    let requested: Limits = annotation(pod, LIMITS).and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+    Limits { pids: None, ..requested }
 }

@@ -1,4 +1,4 @@
-//! The init container that takes the guest before the container's own program starts.
+//! The init container that receives the guest before the container's own program starts.
 
 use coracle_runtime::CreateSpec;
 use k8s_openapi::api::core::v1::Container;
@@ -8,18 +8,18 @@ use super::spec::PodRequest;
 use super::volumes::guest_mounts;
 use crate::names::GUEST;
 
-/// Name in place of a file's: there are no more files.
+/// Sent instead of a file name after the last file.
 pub(crate) const DELIVERY_END: &str = ".";
 
-/// Takes files from its input, each behind a line with its size and name, and repeats the name when it has the file. The
-/// sender waits for that, since `head` may read more than it prints. Without the last line nothing starts.
+/// Reads files from its input, each after a line with its size and name, and prints the name when the file is complete.
+/// The sender waits for that, since `head` may read more than it prints. Nothing starts without the last line.
 const TAKE: &str = r#"chmod 755 /.coracle 2>/dev/null; chmod "$1" /.coracle/run 2>/dev/null
 while read -r size name && [ "$name" != . ]; do
   head -c "$size" >"/.coracle/$name" && chmod 755 "/.coracle/$name" && echo "$name" || exit 1
 done
 [ "$name" = . ]"#;
 
-/// Copies the guest from an image that has it.
+/// Copies the guest from an image that contains it.
 const COPY: &str = r#"chmod 755 /.coracle; chmod "$1" /.coracle/run
 cp /coracle-guest /.coracle/guest && chmod 755 /.coracle/guest"#;
 
@@ -45,7 +45,7 @@ pub(super) fn guest_container(request: PodRequest<'_>) -> Option<Container> {
     })
 }
 
-/// The guest keeps secrets below, which are its own user's.
+/// Only the guest's own user may access its secrets below this directory.
 fn run_mode(spec: &CreateSpec) -> &'static str {
     if spec.is_rootless_inside() { "700" } else { "755" }
 }

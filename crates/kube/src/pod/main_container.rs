@@ -1,4 +1,4 @@
-//! The container itself: the guest as PID 1, or a program that only waits.
+//! The main container: the guest as PID 1, or a program that only waits.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,14 @@ use super::spec::PodRequest;
 use super::volumes::main_mounts;
 use crate::names::MAIN;
 
-/// PID 1 of a container without a guest: it takes no signal by itself, so TERM is trapped.
+/// PID 1 of a container without a guest: PID 1 ignores TERM by default, so it is trapped.
 const WAIT: &str = "trap 'exit 143' TERM INT; while :; do sleep 2147483647 & wait; done";
 
-/// What a node sets aside for a container with a higher limit. The rest is shared: machines of agents mostly wait.
+/// Memory that a node reserves for a container with a higher limit. The rest is shared, since agents' containers mostly
+/// wait.
 const REQUESTED_MEMORY: ByteSize = ByteSize::mib(256);
 
-/// The same in thousandths of a core.
+/// The reserved CPU, in thousandths of a core.
 const REQUESTED_MILLICORES: u64 = 100;
 
 pub(super) fn main_container(request: PodRequest<'_>) -> Container {
@@ -45,8 +46,7 @@ fn program(request: PodRequest<'_>) -> Vec<String> {
     [paths::PROGRAM.to_owned(), "init".to_owned()].into_iter().chain(lifeline).collect()
 }
 
-/// A Pod has no limits of processes' own resources, and its directories in memory are open to all: a shell narrows both
-/// before it becomes PID 1.
+/// A Pod has no ulimits, and its directories in memory are open to all: a shell sets both before it becomes PID 1.
 fn with_preparation(spec: &CreateSpec, program: Vec<String>) -> Vec<String> {
     let modes = spec.tmpfs.iter().map(|it| (format!("{:o}", it.mode), it.at.to_string()));
     let nofile = spec.ulimits.nofile.map(|it| format!("ulimit -n {it} && "));

@@ -12,13 +12,13 @@ use crate::names::{
     object_name,
 };
 
-/// Network of a Pod that has no way out: the value of its label, and the name of the policy.
+/// Network of a Pod without outbound access: the value of its label, and the name of the policy.
 pub(crate) const NO_NETWORK: &str = "coracle-none";
 
-/// The same of a Pod that no other reaches.
+/// Network of a Pod that no other Pod can reach.
 pub(crate) const ALONE: &str = "coracle-default";
 
-/// Name, labels that a selector can find, and everything in annotations.
+/// Builds name, labels for selectors, and annotations with everything.
 pub(crate) fn metadata(request: PodRequest<'_>) -> Result<ObjectMeta> {
     let spec = request.placed.spec();
     let json = |it: serde_json::Result<String>| {

@@ -1,4 +1,4 @@
-//! A container as a Pod, both ways. Pure.
+//! Converts a container to a Pod and back. Pure.
 
 mod describe;
 mod guest_container;

@@ -1,4 +1,4 @@
-//! What a container may do on its node.
+//! The security context of a container.
 
 use coracle_runtime::CreateSpec;
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
@@ -9,7 +9,7 @@ pub(super) fn pod_security() -> PodSecurityContext {
     PodSecurityContext { seccomp_profile: Some(seccomp), ..PodSecurityContext::default() }
 }
 
-/// PID 1 is root with the capabilities that were asked for, or the exec user without any. Nothing gains privileges.
+/// PID 1 is root with the requested capabilities, or the exec user without any. No process can gain privileges.
 pub(super) fn main_security(spec: &CreateSpec) -> SecurityContext {
     let own = spec.is_rootless_inside().then_some(spec.exec_user);
     let add: Vec<String> = spec.capabilities.kernel_names().iter().map(|it| (*it).to_owned()).collect();
@@ -25,7 +25,7 @@ pub(super) fn main_security(spec: &CreateSpec) -> SecurityContext {
     }
 }
 
-/// As PID 1, without any capability: it writes into volumes of the Pod alone.
+/// The user of PID 1 without any capability: it writes only to volumes of the Pod.
 pub(super) fn guest_security(spec: &CreateSpec) -> SecurityContext {
     let capabilities = Capabilities { add: None, drop: Some(vec!["ALL".into()]) };
     SecurityContext { capabilities: Some(capabilities), read_only_root_filesystem: None, ..main_security(spec) }

@@ -12,27 +12,27 @@ use super::volumes::volumes;
 use crate::names::object_name;
 use crate::settings::KubeSettings;
 
-/// Time that a Pod gets between TERM and KILL when the cluster ends it.
+/// Time between TERM and KILL when the cluster ends a Pod.
 const GRACE_SECONDS: i64 = 10;
 
-/// Seconds that a limit lets every Pod run. One second is the deadline by which `stop` ends a Pod.
+/// Minimum lifetime in seconds. One second is the deadline by which `stop` ends a Pod.
 const SHORTEST_LIFETIME: i32 = 2;
 
-/// A container to be made, and what the cluster has to know beside it.
+/// A container to create, with further facts for the cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PodRequest<'a> {
     pub(crate) placed: &'a Placed,
     pub(crate) settings: &'a KubeSettings,
     pub(crate) namespace: &'a str,
-    /// The id that the container gets.
+    /// The id of the container.
     pub(crate) id: &'a str,
     /// The image by its registry and digest.
     pub(crate) image: &'a str,
-    /// The environment that the image gives.
+    /// The environment of the image.
     pub(crate) image_env: &'a [String],
 }
 
-/// The Pod.
+/// Builds the Pod.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for what a Pod cannot do.
@@ -64,25 +64,25 @@ pub(crate) fn pod(request: PodRequest<'_>) -> Result<Pod> {
     Ok(Pod { metadata: metadata(request)?, spec: Some(pod), status: None })
 }
 
-/// Seconds that the container may run. The cluster keeps this limit when no client is left. As a deadline it can be lowered
-/// and never raised, so it is no lease.
+/// Seconds that the container may run. The cluster enforces this limit even without a client. A Pod's deadline can only
+/// be lowered, so it cannot serve as a lease.
 pub(crate) fn lifetime(request: PodRequest<'_>) -> Option<i64> {
     let limit = request.settings.max_lifetime.filter(|_| !request.placed.spec().persistent)?;
     Some(i64::from(i32::try_from(limit.as_secs()).unwrap_or(i32::MAX).max(SHORTEST_LIFETIME)))
 }
 
-/// What a Pod cannot do is refused before anything is made.
+/// Refuses what a Pod cannot do, before anything is created.
 fn check(placed: &Placed) -> Result<()> {
     let spec = placed.spec();
     let bound = matches!(placed.guest(), Some(GuestDelivery::Bound { .. }));
-    let asked = [
+    let unsupported_features = [
         (bound || !spec.mounts.is_empty(), Capability::Bind),
         (!spec.ports.is_empty(), Capability::Publish),
         (spec.gpu, Capability::Gpu),
         (spec.image_health, Capability::HealthCheck),
         (*placed.network() == NetworkAttachment::Host, Capability::HostNetwork),
     ];
-    match asked.into_iter().find(|it| it.0) {
+    match unsupported_features.into_iter().find(|it| it.0) {
         Some((_, capability)) => Err(unsupported(capability)),
         None => Ok(()),
     }
@@ -92,7 +92,7 @@ fn unsupported(capability: Capability) -> Error {
     Error::Unsupported { engine: EngineKind::Kubernetes, capability }
 }
 
-/// The Service that gives members of a network their names, where there is such a network.
+/// The Service with the names of a network's members, if there is a network.
 pub(super) fn network_name(network: &NetworkAttachment) -> Option<String> {
     match network {
         NetworkAttachment::Id(id) => Some(object_name(id)),
@@ -100,7 +100,7 @@ pub(super) fn network_name(network: &NetworkAttachment) -> Option<String> {
     }
 }
 
-/// Members of a network find each other by their short names, as on other engines.
+/// Lets members of a network find each other by their short names, as on other engines.
 fn search_domain(service: &str, namespace: &str) -> PodDNSConfig {
     PodDNSConfig { searches: Some(vec![format!("{service}.{namespace}.svc.cluster.local")]), ..PodDNSConfig::default() }
 }
@@ -110,7 +110,7 @@ fn hostname(spec: &CreateSpec) -> String {
     name[..name.len().min(63)].trim_matches('-').to_owned()
 }
 
-/// The engine's host has no address that a Pod could know.
+/// The engine's host has no address that a Pod could use.
 fn host_aliases(spec: &CreateSpec) -> Result<Option<Vec<HostAlias>>> {
     let alias = |it: &coracle_runtime::HostEntry| {
         let ip = it.address.ok_or_else(|| unsupported(Capability::HostEntries))?.to_string();

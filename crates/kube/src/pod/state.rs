@@ -1,4 +1,4 @@
-//! The state of a Pod, as far as it decides what can be done with its container.
+//! The state of a Pod, as far as it affects its container.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus as StatusOf, Po
 
 use crate::names::{GUEST, MAIN, STARTED};
 
-/// Waiting reasons with which a kubelet tries again and again what will not succeed by itself.
-const HOPELESS: [&str; 7] = [
+/// Waiting reasons with which a kubelet retries what will not succeed by itself.
+const PERMANENT_FAILURES: [&str; 7] = [
     "ErrImagePull",
     "ImagePullBackOff",
     "InvalidImageName",
@@ -18,13 +18,13 @@ const HOPELESS: [&str; 7] = [
     "RunContainerError",
 ];
 
-/// Seconds of the deadline by which a Pod is stopped. No limit of lifetimes is as short.
+/// The deadline in seconds by which `stop` ends a Pod. Every lifetime is longer.
 pub(crate) const STOP_DEADLINE: u64 = 1;
 
-/// How far a Pod is on its way to a running container.
+/// The progress of a Pod towards a running container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PodState {
-    /// No node has been found, for the scheduler's reason if it gave one.
+    /// No node was found, with the scheduler's reason if it has one.
     Unscheduled(Option<String>),
     /// A node prepares it.
     Starting,
@@ -32,7 +32,7 @@ pub(crate) enum PodState {
     Stuck { reason: String, message: String },
     /// Its program runs.
     Running,
-    /// Its program ended, or never began.
+    /// Its program ended, or never started.
     Ended(ProgramExit),
 }
 
@@ -41,13 +41,13 @@ pub(crate) enum PodState {
 pub(crate) struct ProgramExit {
     pub(crate) exit_code: Option<i64>,
     pub(crate) oom_killed: bool,
-    /// The limit of its lifetime, if the cluster ended it at that.
+    /// The limit of its lifetime, if the cluster ended it for that.
     pub(crate) lifetime_over: Option<Duration>,
     /// Reason and message of the Pod or of the container that failed.
     pub(crate) why: String,
 }
 
-/// The state of the container's own program.
+/// Returns the state of the container's own program.
 pub(crate) fn main_state(pod: &Pod) -> PodState {
     let Some(status) = &pod.status else { return PodState::Unscheduled(None) };
     let main = container(status.container_statuses.as_deref(), MAIN);
@@ -71,7 +71,8 @@ pub(crate) fn main_state(pod: &Pod) -> PodState {
     }
     let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     let waiting = all.filter_map(|it| it.state.as_ref()?.waiting.as_ref());
-    let stuck = waiting.into_iter().find(|it| it.reason.as_deref().is_some_and(|it| HOPELESS.contains(&it)));
+    let stuck =
+        waiting.into_iter().find(|state| state.reason.as_deref().is_some_and(|it| PERMANENT_FAILURES.contains(&it)));
     if let Some(it) = stuck {
         let text = |it: &Option<String>| it.clone().unwrap_or_default();
         return PodState::Stuck { reason: text(&it.reason), message: text(&it.message) };
@@ -95,7 +96,7 @@ fn unscheduled(pod: &Pod) -> Option<String> {
     found.map(|it| it.message.clone().unwrap_or_default())
 }
 
-/// Why its node counts as lost: its containers run as far as anyone knows, and the node does not say so any more.
+/// Returns why its node counts as lost: its containers were running, and the node no longer reports their state.
 pub(crate) fn node_lost(pod: &Pod) -> Option<Error> {
     if main_state(pod) != PodState::Running {
         return None;
@@ -112,7 +113,7 @@ pub(crate) fn is_guest_waiting(pod: &Pod) -> bool {
     guest_state(pod).is_some_and(|it| it.running.is_some())
 }
 
-/// Whether it has ended well.
+/// Whether it has ended successfully.
 pub(crate) fn is_starting_guest_done(pod: &Pod) -> bool {
     guest_state(pod).and_then(|it| it.terminated.as_ref()).is_some_and(|it| it.exit_code == 0)
 }
@@ -125,7 +126,8 @@ fn container<'a>(all: Option<&'a [StatusOf]>, name: &str) -> Option<&'a StatusOf
     all?.iter().find(|it| it.name == name)
 }
 
-/// In the words that all engines share. Its program may run before `start` was called: until then it is created.
+/// Returns the status that all engines share. Its program may run before `start` was called: until then the status is
+/// created.
 pub(crate) fn status(pod: &Pod) -> ContainerStatus {
     let started = pod.metadata.annotations.as_ref().is_some_and(|it| it.contains_key(STARTED));
     match main_state(pod) {

@@ -1,4 +1,4 @@
-//! The Pods of requests, as snapshots; and what Pods say of their containers.
+//! Snapshots of Pods for requests, and descriptions of Pods as containers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn made(placed: &Placed, settings: &KubeSettings) -> Result<Pod> {
     })
 }
 
-/// The spec of a Pod as JSON, without what all of them have.
+/// The spec of a Pod as JSON, without parts that all of them have.
 fn shown(pod: &Pod) -> Value {
     serde_json::to_value(pod).unwrap()
 }
@@ -83,7 +83,7 @@ fn a_pod_has_its_longest_lifetime_unless_it_is_persistent() {
 }
 
 #[test]
-fn a_container_of_one_user_with_all_that_a_pod_can_have() {
+fn a_container_of_one_user_with_all_options_of_a_pod() {
     let path = |it: &str| ContainerPath::parse(it).unwrap();
     let volume = VolumeMount {
         name: VolumeName::parse("My_cache").unwrap(),
@@ -123,7 +123,7 @@ fn a_container_without_a_guest_only_waits() {
 }
 
 #[test]
-fn what_a_pod_cannot_do_is_refused_before_it_is_made() {
+fn unsupported_options_are_refused_before_a_pod_is_created() {
     let port = Port { container: 80, host: None, protocol: Protocol::Tcp };
     let entry = HostEntry { name: "host".into(), address: None };
     for (spec, network, lacking) in [
@@ -138,7 +138,7 @@ fn what_a_pod_cannot_do_is_refused_before_it_is_made() {
     }
 }
 
-/// Values of secrets reach a container over its link. Nothing of a request is one, and nothing is added from elsewhere.
+/// Secrets reach a container over its link. A request contains none, and no variable is added.
 #[test]
 fn no_environment_is_in_a_pod() {
     let pod = made(&placed(spec(), true, NetworkAttachment::Alone), &KubeSettings::default()).unwrap();
@@ -166,7 +166,7 @@ fn main_in(state: &Value) -> Value {
 }
 
 #[test]
-fn a_pod_is_a_container_in_the_words_of_all_engines() {
+fn a_pod_is_described_as_a_container() {
     let running = main_in(&json!({ "running": {} }));
     let of = |status: &Value, started| container_of(&with_status(status.clone(), started)).unwrap();
     assert_eq!(of(&running, false).status, ContainerStatus::Created);
@@ -181,9 +181,9 @@ fn a_pod_is_a_container_in_the_words_of_all_engines() {
 }
 
 #[test]
-fn a_pod_that_never_starts_is_given_up_with_its_reason() {
+fn a_pod_that_cannot_start_fails_with_its_reason() {
     let waiting = |reason: &str| main_in(&json!({ "waiting": { "reason": reason, "message": "because" } }));
-    let judged = |status: Value, waited| crate::start::judge(&with_status(status, false), waited);
+    let judged = |status: Value, waited| crate::start::check_running(&with_status(status, false), waited);
     let soon = Duration::ZERO;
     assert!(matches!(judged(waiting("ImagePullBackOff"), soon), Err(Error::PullFailed { .. })));
     assert!(matches!(judged(waiting("CreateContainerConfigError"), soon), Err(Error::Engine { .. })));
@@ -196,7 +196,7 @@ fn a_pod_that_never_starts_is_given_up_with_its_reason() {
 }
 
 #[test]
-fn a_node_that_stops_to_report_is_lost_and_one_that_ended_its_pod_is_not() {
+fn a_node_that_stops_reporting_is_lost_and_one_that_ended_its_pod_is_not() {
     let with_ready = |state: Value, ready: &str| {
         let mut status = main_in(&state);
         status["conditions"] = json!([{ "type": "Ready", "status": ready }]);

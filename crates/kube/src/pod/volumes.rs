@@ -1,4 +1,4 @@
-//! Directories of a Pod that are not its image's.
+//! The volumes of a Pod.
 
 use coracle_protocol::paths;
 use coracle_runtime::{Access, Placed};
@@ -8,10 +8,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::names::object_name;
 
-/// The guest, and what is too much for its memory.
+/// Volume of the guest, and of files that are too large for its memory.
 const GUEST_DIR: &str = "coracle";
 
-/// Its sockets and secret files.
+/// Volume of its sockets and secret files.
 const GUEST_RUN: &str = "coracle-run";
 
 /// Size of the latter.

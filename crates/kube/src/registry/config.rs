@@ -4,7 +4,7 @@ use coracle_archive::oci::Configuration;
 use coracle_runtime::Image;
 use coracle_types::ImageId;
 
-/// What a registry tells of one image of one architecture.
+/// A registry's description of one image of one architecture.
 #[derive(Clone, Debug)]
 pub(crate) struct RegistryImage {
     /// Digest of the manifest.
@@ -18,7 +18,7 @@ pub(crate) struct RegistryImage {
 }
 
 impl RegistryImage {
-    /// The image under the name that led to it. Its id is the digest of its manifest, by which nodes fetch it.
+    /// Returns the image with the name that led to it. Its id is the digest of its manifest, by which nodes pull it.
     pub(crate) fn image(self, name: String) -> Result<Image, String> {
         let configuration = Configuration::parse(self.config.as_bytes()).map_err(|err| err.to_string())?;
         let id = ImageId::parse(&self.digest).map_err(|err| err.to_string())?;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_known_by_the_digest_of_its_manifest() {
+    fn an_image_is_identified_by_the_digest_of_its_manifest() {
         let digest = format!("sha256:{}", "a".repeat(64));
         let config = r#"{"architecture":"arm64","config":{"Env":["PATH=/bin"],"Labels":null,"User":"app","Cmd":["sh"]},"rootfs":{"diff_ids":[]}}"#;
         let seen = RegistryImage { digest: digest.clone(), list_digest: None, config: config.into(), size_bytes: 7 };

@@ -1,6 +1,6 @@
-//! The person's login of a registry, as its client takes it.
+//! The user's login of a registry, for the registry client.
 //!
-//! **Invariant:** a login goes by TLS, or to this machine.
+//! **Invariant:** a login is sent only over TLS, or to this host.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use oci_client::secrets::RegistryAuth;
 /// A login, or none.
 pub(super) struct ImageLogin {
     pub(super) auth: RegistryAuth,
-    /// Where it comes from, or why there is none.
+    /// Its source, or why there is none.
     pub(super) origin: String,
 }
 
@@ -22,10 +22,11 @@ impl ImageLogin {
     }
 }
 
-/// The login for a repository.
+/// Returns the login for a repository.
 ///
 /// # Errors
-/// When a file or a helper fails, or has what this client cannot use: nothing is asked without the login that a person has.
+/// If a file or a helper fails, or has a login that this client cannot use: no request is sent without the user's
+/// login.
 pub(super) async fn login(
     files: &LoginFiles,
     insecure: &[String],
@@ -53,7 +54,7 @@ pub(super) async fn login(
     Ok(ImageLogin { auth, origin: format!("with the login of {}", found.origin) })
 }
 
-/// Whether a registry is this machine, by its name.
+/// Whether a registry is on this host, by its name.
 fn is_local(registry: &str) -> bool {
     let host = registry.rsplit_once(':').map_or(registry, |it| it.0);
     host == "localhost" || host.parse().is_ok_and(|it: IpAddr| it.is_loopback())
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_is_the_persons_and_goes_by_tls_or_to_this_machine() {
+    async fn a_login_is_the_users_and_is_sent_only_over_tls_or_to_this_host() {
         // me:pass
         let config = r#"{"auths":{"r.example:5000":{"auth":"bWU6cGFzcw=="},"127.0.0.1:5000":{"auth":"bWU6cGFzcw=="}}}"#;
         let basic = RegistryAuth::Basic("me".into(), "pass".into());
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_login_that_cannot_be_used_is_not_left_out_silently() {
+    async fn an_unusable_login_is_not_ignored_silently() {
         let token = r#"{"auths":{"r.example":{"identitytoken":"abc-secret"}}}"#;
         let refused = of(token, "r.example", &[]).await.err().unwrap();
         assert!(refused.contains("identity token") && !refused.contains("secret"), "{refused}");

@@ -1,4 +1,4 @@
-//! Registries, asked for what they tell of an image. Layers are the nodes' affair.
+//! Reads descriptions of images from registries. Nodes pull the layers themselves.
 
 mod config;
 mod login;
@@ -24,13 +24,13 @@ use self::login::{ImageLogin, login};
 use crate::error::refusal;
 use crate::settings::KubeSettings;
 
-/// Time for a connection.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Bytes of one read of a blob.
+/// Size of one read of a blob.
 const PART: usize = 256 << 10;
 
-/// Before each further question to a registry that fails.
+/// Pauses before retries to a registry that fails.
 const PAUSES: [Duration; 3] = [Duration::from_millis(200), Duration::from_millis(600), Duration::from_secs(2)];
 
 /// Manifest, its digest, configuration, and the digest of the list that the manifest is in.
@@ -40,28 +40,29 @@ type ManifestResponse = (OciImageManifest, String, String, Option<String>);
 pub(crate) struct Registry {
     insecure: Vec<String>,
     logins: LoginFiles,
-    /// A client keeps the first login of each registry, so each repository has its own, with the login that it has.
+    /// A client caches the first login of each registry, so each repository has its own client, with its login.
     clients: Mutex<BTreeMap<String, (RegistryAuth, Client)>>,
 }
 
-/// A repository that can be talked to.
+/// A repository with a client.
 struct OpenRepository {
     client: Client,
     reference: Reference,
     auth: RegistryAuth,
-    /// Where the login comes from, or why there is none: for messages.
+    /// The source of the login, or why there is none, for messages.
     login: String,
 }
 
 impl Registry {
     pub(crate) fn new(settings: &KubeSettings) -> Self {
-        // The client takes the process's provider, of which ours is the only one. An error says that there is one already.
+        // The client uses the process's default provider, which is always this one. An error means that it is already
+        // set.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (insecure, logins) = (settings.insecure_registries.clone(), settings.logins.clone());
         Self { insecure, logins, clients: Mutex::default() }
     }
 
-    /// The repository of an image, with the person's login as it is now.
+    /// Opens the repository of an image, with the user's current login.
     async fn open(&self, name: &ImageRef) -> Result<OpenRepository, String> {
         let reference: Reference = name.as_str().parse().map_err(|err| format!("{err}"))?;
         let ImageLogin { auth, origin } = login(&self.logins, &self.insecure, &reference).await?;
@@ -88,7 +89,7 @@ impl Registry {
     /// `None` for an image that the registry does not have.
     ///
     /// # Errors
-    /// [`Error::PullFailed`] when the registry does not answer, or refuses.
+    /// [`Error::PullFailed`] if the registry does not answer, or refuses.
     pub(crate) async fn find(&self, name: &ImageRef, within: Duration) -> Result<Option<RegistryImage>> {
         let failed =
             |why: String| Error::PullFailed { image: name.clone(), excerpt: Excerpt::from_bytes(why.as_bytes()) };
@@ -104,10 +105,10 @@ impl Registry {
         }
     }
 
-    /// Pushes a file that is at its start, unless the registry has it.
+    /// Pushes a file from its start, unless the registry has it.
     ///
     /// # Errors
-    /// [`Error::Engine`] when the registry does not take it.
+    /// [`Error::Engine`] if the registry does not accept it.
     pub(crate) async fn push_blob(&self, name: &ImageRef, file: File, descriptor: &OciDescriptor) -> Result<()> {
         let to = self.to_push(name).await?;
         if to.client.blob_exists(&to.reference, &descriptor.digest).await.unwrap_or(false) {
@@ -119,23 +120,23 @@ impl Registry {
         pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
-    /// The same of a small blob.
+    /// Pushes a small blob.
     ///
     /// # Errors
-    /// As [`push_blob`](Self::push_blob).
+    /// Those of [`push_blob`](Self::push_blob).
     pub(crate) async fn push_bytes(&self, name: &ImageRef, bytes: Vec<u8>, descriptor: &OciDescriptor) -> Result<()> {
         let to = self.to_push(name).await?;
         let pushed = to.client.push_blob(&to.reference, bytes, &descriptor.digest).await;
         pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
-    /// Names an image whose blobs are there.
+    /// Pushes the manifest of an image whose blobs were pushed.
     ///
     /// # Errors
-    /// As [`push_blob`](Self::push_blob).
+    /// Those of [`push_blob`](Self::push_blob).
     pub(crate) async fn push_manifest(&self, name: &ImageRef, manifest: OciImageManifest) -> Result<()> {
         let (to, manifest) = (self.to_push(name).await?, manifest.into());
-        let pushed = again_later(|| to.client.push_manifest(&to.reference, &manifest)).await;
+        let pushed = with_retries(|| to.client.push_manifest(&to.reference, &manifest)).await;
         pushed.map(drop).map_err(|err| to.not_pushed(&err))
     }
 
@@ -148,14 +149,14 @@ impl Registry {
 
 impl OpenRepository {
     async fn find(&self) -> std::result::Result<ManifestResponse, OciDistributionError> {
-        again_later(|| self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth)).await
+        with_retries(|| self.client.pull_manifest_and_config_and_list_digest(&self.reference, &self.auth)).await
     }
 
     fn not_pushed(&self, err: &OciDistributionError) -> Error {
         refusal("push", &self.causes(err))
     }
 
-    /// All causes, and the login where the registry is not content with it.
+    /// Formats all causes, and the login if the registry does not accept it.
     fn causes(&self, err: &OciDistributionError) -> String {
         let text = causes(err);
         let is_refused = match err {
@@ -170,8 +171,8 @@ impl OpenRepository {
     }
 }
 
-/// Asks a registry again that fails for a moment, after each of [`PAUSES`].
-async fn again_later<T, F: Future<Output = std::result::Result<T, OciDistributionError>>>(
+/// Retries a request that fails temporarily, after each of [`PAUSES`].
+async fn with_retries<T, F: Future<Output = std::result::Result<T, OciDistributionError>>>(
     ask: impl Fn() -> F,
 ) -> std::result::Result<T, OciDistributionError> {
     let mut pauses = PAUSES.into_iter();
@@ -183,7 +184,7 @@ async fn again_later<T, F: Future<Output = std::result::Result<T, OciDistributio
     }
 }
 
-/// While another client writes the same name, some registries fail, or do not know a layer that they have just taken.
+/// While another client pushes the same name, some registries fail, or do not know a layer that was just pushed.
 fn is_passing(err: &OciDistributionError) -> bool {
     match err {
         OciDistributionError::ServerError { code: 500.., .. } => true,
@@ -226,16 +227,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_registry_that_does_not_know_a_layer_yet_is_asked_again_and_one_that_refuses_is_not() {
+    async fn an_unknown_layer_is_retried_and_a_refusal_is_not() {
         let unknown = r#"{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}"#;
         for (code, message, expected) in [(400, unknown, 4), (503, "", 4), (400, "{}", 1), (403, unknown, 1)] {
-            let asked = std::cell::Cell::new(0);
-            let answer: std::result::Result<(), _> = again_later(|| {
-                asked.set(asked.get() + 1);
+            let requests = std::cell::Cell::new(0);
+            let answer: std::result::Result<(), _> = with_retries(|| {
+                requests.set(requests.get() + 1);
                 std::future::ready(Err(refused(code, message)))
             })
             .await;
-            assert_eq!((answer.is_err(), asked.get()), (true, expected), "{code} {message}");
+            assert_eq!((answer.is_err(), requests.get()), (true, expected), "{code} {message}");
         }
     }
 }

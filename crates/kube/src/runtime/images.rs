@@ -1,4 +1,4 @@
-//! The image store of a cluster: it finds images, takes those that were built elsewhere, and makes none.
+//! The image store of a cluster: it finds images, pushes those that were built elsewhere, and builds none.
 
 use std::fs::File;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::unsupported::unsupported;
 
 #[async_trait]
 impl ImageStore for KubeRuntime {
-    /// An image counts as here if its registry has it. A registry that does not answer has none: the pull says why.
+    /// An image counts as local if its registry has it. A registry that does not answer has none; the pull reports why.
     async fn find_images(&self, names: &[ImageRef]) -> Result<Vec<Image>> {
         let mut found: Vec<Image> = Vec::new();
         for name in names {
@@ -23,14 +23,14 @@ impl ImageStore for KubeRuntime {
             }
             match find_image(self.cluster(), name, LOOK).await {
                 Ok(image) => found.extend(image),
-                Err(Error::PullFailed { excerpt, .. }) => tracing::debug!(%name, %excerpt, "no registry tells of it"),
+                Err(Error::PullFailed { excerpt, .. }) => tracing::debug!(%name, %excerpt, "no registry describes it"),
                 Err(err) => return Err(err),
             }
         }
         Ok(found)
     }
 
-    /// A registry lists nothing by labels, and no image is ours.
+    /// A registry cannot list by labels, and no image is Coracle's.
     async fn list_images(&self, _: &LabelFilter) -> Result<Vec<Image>> {
         Ok(Vec::new())
     }
@@ -59,7 +59,7 @@ impl ImageStore for KubeRuntime {
         Err(unsupported(Capability::Commit))
     }
 
-    /// Into the registry of the configuration.
+    /// Pushes to the configured registry.
     async fn load_image(&self, archive: File, name: &ImageRef) -> Result<Image> {
         push(self.cluster(), archive, name).await
     }

@@ -1,4 +1,4 @@
-//! The engine as `coracle-runtime`'s traits: each method calls the module that does the work.
+//! Implements the traits of `coracle-runtime`: each method calls the module that does the work.
 
 mod images;
 mod networks;
@@ -26,25 +26,25 @@ use crate::preflight::KubePreflight;
 use crate::settings::KubeSettings;
 use crate::unsupported::unsupported;
 
-/// A cluster. Clones are handles to the same connection.
+/// A cluster. Clones share the connection.
 #[derive(Clone, Debug)]
 pub struct KubeRuntime {
     cluster: Arc<Cluster>,
 }
 
 impl KubeRuntime {
-    /// Reads the cluster's address. Asks it nothing.
+    /// Reads the cluster's address without contacting it.
     ///
     /// # Errors
-    /// [`coracle_types::Error::Unavailable`] when its file cannot be read.
+    /// [`coracle_types::Error::Unavailable`] if its file cannot be read.
     pub fn open(settings: KubeSettings) -> Result<Self> {
         Ok(Self { cluster: Arc::new(Cluster::open(settings)?) })
     }
 
-    /// Version, namespace, and the rights that are missing there.
+    /// Returns version, namespace, and missing permissions.
     ///
     /// # Errors
-    /// [`coracle_types::Error::Unavailable`] when the API server does not answer, or not this account.
+    /// [`coracle_types::Error::Unavailable`] if the API server does not answer, or refuses this account.
     pub async fn preflight(&self) -> Result<KubePreflight> {
         crate::preflight::preflight(&self.cluster).await
     }
@@ -127,7 +127,7 @@ impl Stacks for KubeRuntime {
         Err(unsupported(Capability::Compose))
     }
 
-    /// There can be none.
+    /// There are no stacks.
     async fn stack_down(&self, _: &ProjectName) -> Result<()> {
         Ok(())
     }
@@ -136,7 +136,7 @@ impl Stacks for KubeRuntime {
         crate::logs::logs(&self.cluster, id, max_bytes).await
     }
 
-    /// Nothing runs it.
+    /// There are no health checks.
     async fn check_health(&self, _: &ContainerId) -> Result<Option<Health>> {
         Ok(None)
     }

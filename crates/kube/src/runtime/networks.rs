@@ -18,7 +18,7 @@ use crate::unsupported::unsupported;
 
 const VERB: &str = "network";
 
-/// Attempts to make a Service whose name one of a removed network has.
+/// Attempts to create a Service while that of a removed network has the name.
 const ATTEMPTS: usize = 3;
 
 #[async_trait]
@@ -76,7 +76,7 @@ async fn create_service(cluster: &Cluster, service: &Service) -> Result<()> {
     let name = service.metadata.name.clone().unwrap_or_default();
     for _ in 0..ATTEMPTS {
         match retry(VERB, WRITE, || services.create(&params, service)).await? {
-            // Of a network that was removed: the cluster would remove it in a moment, and this network had no names.
+            // The Service of a removed network: the cluster would remove it soon, and this network would have no names.
             Err(err) if is_conflict(&err) => remove_service(cluster, &name).await?,
             made => return made.map(drop).map_err(|err| api_error(VERB, err)),
         }
@@ -84,7 +84,8 @@ async fn create_service(cluster: &Cluster, service: &Service) -> Result<()> {
     Err(refusal(VERB, &format!("the namespace has another Service `{name}`: give the network another name")))
 }
 
-/// The policy is the network. If this process ends between the two, the cluster removes the Service, which the policy owns.
+/// The policy is the network. If this process ends between the two requests, the cluster removes the Service, which the
+/// policy owns.
 async fn remove(cluster: &Cluster, object: &str) -> Result<()> {
     let params = DeleteParams::default();
     let policies = cluster.api::<NetworkPolicy>().await?;
@@ -92,7 +93,7 @@ async fn remove(cluster: &Cluster, object: &str) -> Result<()> {
     remove_service(cluster, object).await
 }
 
-/// Deletes the Service of a network. One of that name that Coracle did not make stays.
+/// Deletes the Service of a network. One of that name that Coracle did not create is not deleted.
 async fn remove_service(cluster: &Cluster, name: &str) -> Result<()> {
     let services = cluster.api::<Service>().await?;
     let found = retry(VERB, READ, || services.get_opt(name)).await?.map_err(|err| api_error(VERB, err))?;
@@ -102,13 +103,13 @@ async fn remove_service(cluster: &Cluster, name: &str) -> Result<()> {
     let preconditions = Preconditions { uid: service.metadata.uid, resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match retry(VERB, WRITE, || services.delete(name, &params)).await? {
-        // Another has its name by now.
+        // Another Service has the name by now.
         Err(err) if is_conflict(&err) => Ok(()),
         deleted => absent(deleted),
     }
 }
 
-/// One that is missing is no error.
+/// A missing object is no error.
 fn absent<T>(deleted: Result<T, kube::Error>) -> Result<()> {
     match deleted {
         Err(err) if !is_not_found(&err) => Err(api_error(VERB, err)),

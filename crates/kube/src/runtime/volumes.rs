@@ -18,7 +18,7 @@ use crate::retry::{READ, WRITE, retry};
 
 const VERB: &str = "volume";
 
-/// Size of a volume whose creator names none.
+/// Default size of a volume.
 const DEFAULT_SIZE: ByteSize = ByteSize::mib(10 << 10);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! From a claim to its Pod, and from the Pod to a container.
+//! Binds a claim to its Pod, and turns the Pod into a container.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::find::get_pod;
 use crate::names::CLAIM_LABEL;
 use crate::retry::{READ, WRITE, retry};
 
-/// Time until a claim has its Pod: of an empty pool, one is made from its template.
+/// Timeout until a claim has its Pod: for an empty pool, one is created from its template.
 const BOUND: Duration = Duration::from_secs(90);
 
-/// A claim that does not change is looked at this often: a watch may have been cut off silently.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// Interval of polling a claim whose watch reports nothing: the watch may have been cut off silently.
+const WATCH_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
@@ -33,10 +33,10 @@ pub(super) struct BoundPod {
     pub(super) claim: SandboxClaim,
 }
 
-/// Waits until the claim of that name has a Pod. It need not run yet.
+/// Waits until the claim of that name has a Pod, which need not run yet.
 ///
 /// # Errors
-/// [`Error::WarmPool`] with what the controller says, when there is none in time, or when the Pod is not the claim's.
+/// [`Error::WarmPool`] with the controller's message, if there is none in time, or if the Pod is not the claim's.
 pub(super) async fn bound_pod(cluster: &Cluster, pool: &str, name: &str) -> Result<BoundPod> {
     let deadline = Instant::now() + BOUND;
     let claim = assigned(cluster, pool, name, deadline).await?;
@@ -71,7 +71,7 @@ fn is_owned(object: &ObjectMeta, owner: &ObjectMeta) -> bool {
     !uid.is_empty() && object.owner_references.iter().flatten().any(|it| it.uid == uid)
 }
 
-/// Waits until the controller names a Sandbox for the claim.
+/// Waits until the controller assigns a Sandbox to the claim.
 async fn assigned(cluster: &Cluster, pool: &str, name: &str, deadline: Instant) -> Result<SandboxClaim> {
     let api = objects::<ClaimSpec, ClaimStatus>(cluster, &claims()).await?;
     loop {
@@ -87,13 +87,13 @@ async fn assigned(cluster: &Cluster, pool: &str, name: &str, deadline: Instant) 
             return Err(unusable(pool, not_assigned(&found)));
         }
         let version = found.metadata.resource_version.clone().unwrap_or_default();
-        if let Ok(Some(claim)) = timeout(left.min(LOOK_AGAIN), watch(&api, name, &version)).await {
+        if let Ok(Some(claim)) = timeout(left.min(WATCH_CHECK_INTERVAL), watch(&api, name, &version)).await {
             return Ok(claim);
         }
     }
 }
 
-/// `None` when the watch ends, for whatever reason: the claim is then looked at.
+/// `None` when the watch ends, for any reason: the claim is then polled.
 async fn watch(api: &Api<SandboxClaim>, name: &str, version: &str) -> Option<SandboxClaim> {
     let params = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(60);
     let Ok(events) = api.watch(&params, version).await else {
@@ -113,16 +113,16 @@ fn is_assigned(claim: &SandboxClaim) -> bool {
     claim.status.as_ref().is_some_and(|it| !it.sandbox.name.is_empty())
 }
 
-/// What the controller says, if it says anything.
+/// Describes why no Sandbox was assigned, with the controller's message.
 fn not_assigned(claim: &SandboxClaim) -> String {
     let conditions = claim.status.as_ref().map(|it| it.conditions.as_slice()).unwrap_or_default();
-    let said = conditions.iter().find(|it| it.kind == "Ready" && it.status != "True");
-    let said = said.map(|it| format!("{}: {}", it.reason, it.message));
-    let said = said.unwrap_or_else(|| "its controller does not answer".into());
-    format!("no Sandbox was given within {} s ({said})", BOUND.as_secs())
+    let condition = conditions.iter().find(|it| it.kind == "Ready" && it.status != "True");
+    let message = condition.map(|it| format!("{}: {}", it.reason, it.message));
+    let message = message.unwrap_or_else(|| "its controller does not answer".into());
+    format!("no Sandbox was assigned within {} s ({message})", BOUND.as_secs())
 }
 
-/// Makes the Pod the container: labels and annotations, and its limit of time. Then the claim no longer expires.
+/// Makes the Pod the container: sets labels, annotations, and its deadline. Then the claim no longer expires.
 pub(super) async fn adopt(
     cluster: &Cluster,
     pod: &Pod,

@@ -1,4 +1,4 @@
-//! Makes a claim and binds its Pod to a container.
+//! Creates a claim and binds its Pod to a container.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,23 +22,23 @@ use crate::names::{CORACLE, ID, ID_LABEL, MANAGED_BY, id_label, object_name};
 use crate::pod::{PodRequest, lifetime};
 use crate::retry::{READ, WRITE, retry};
 
-/// A claim that is no container yet expires after this time.
+/// Time after which a claim without a container expires.
 const UNBOUND: Duration = Duration::from_secs(600);
 
-/// Time for the end of a claim of the same name that is being deleted.
+/// How long to wait for a claim of the same name that is being deleted.
 const PREDECESSOR: Duration = Duration::from_secs(30);
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
-/// What became of a container that might come from a pool.
+/// The result of a claim.
 pub(crate) enum ClaimOutcome {
     /// A Pod of the pool is the container of this id.
     Bound(ContainerId),
-    /// No Pod of the pool can be it, for this reason.
+    /// No Pod of the pool is suitable, for this reason.
     Unfit(String),
 }
 
-/// Gives a container a Pod of the pool, if that is what its own Pod would be.
+/// Uses a Pod of the pool for a container, if it equals the container's own Pod.
 ///
 /// # Errors
 /// [`Error::WarmPool`] for a pool that cannot be used; [`Error::NameTaken`]; those of the API server.
@@ -66,16 +66,16 @@ pub(crate) async fn claim(
     match Box::pin(bind(cluster, pool, request, wanted)).await {
         Ok(ClaimOutcome::Bound(id)) => Ok(ClaimOutcome::Bound(id)),
         other => {
-            // It would expire by itself, later.
+            // It would expire by itself, but later.
             if let Err(err) = delete_claim(cluster, &name).await {
-                tracing::warn!(claim = name, %err, "a claim stays until it expires");
+                tracing::warn!(claim = name, %err, "cannot delete a claim, which will expire");
             }
             other
         }
     }
 }
 
-/// The claim is made: its Pod is checked, and becomes the container.
+/// Checks the Pod of a new claim, and makes it the container.
 async fn bind(cluster: &Cluster, pool: &str, request: PodRequest<'_>, wanted: &Pod) -> Result<ClaimOutcome> {
     let name = object_name(request.placed.spec().name.as_str());
     let BoundPod { pod, claim } = bound_pod(cluster, pool, &name).await?;
@@ -96,7 +96,7 @@ fn unfit(request: PodRequest<'_>, wanted: &Pod, offered: &PodSpec) -> Option<Str
         NetworkAttachment::EngineDefault | NetworkAttachment::Alone => {
             misfit(&wanted.spec.clone().unwrap_or_default(), offered)
         }
-        // Policies add up: one of the template may allow what `none` denies.
+        // Policies are combined: one of the template may allow what `none` denies.
         _ => Some("its network is not the default one".into()),
     }
 }
@@ -157,7 +157,7 @@ async fn is_there(cluster: &Cluster, name: &str) -> Result<bool> {
     }
 }
 
-/// A pool that cannot be used.
+/// The error for a pool that cannot be used.
 pub(super) fn unusable(pool: &str, reason: impl Into<String>) -> Error {
     Error::WarmPool { pool: pool.to_owned(), reason: reason.into() }
 }

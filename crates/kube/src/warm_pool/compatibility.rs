@@ -1,4 +1,4 @@
-//! Whether a Pod of a pool is what a container's own Pod would be. Pure.
+//! Checks whether a Pod of a pool equals a container's own Pod. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::quantity;
 
-/// The first thing in which an offered Pod is not the wanted one; `None` for one that fits.
+/// Returns the first difference between an offered Pod and the wanted one; `None` if it is suitable.
 ///
-/// Everything is compared that decides what a container may do and use. Not compared are the names, what a server adds
+/// Compares everything that decides what a container may do and use. Does not compare names, additions of the server
 /// (tolerations, priorities, DNS), and logins for images.
 pub(super) fn misfit(wanted: &PodSpec, offered: &PodSpec) -> Option<String> {
-    // A named network gives names, too.
+    // A named network also provides names.
     if wanted.dns_config.is_some() {
         return Some("its network has a name".into());
     }
@@ -92,7 +92,7 @@ fn same_amounts(wanted: Option<&Amounts>, offered: Option<&Amounts>) -> bool {
     wanted.len() == offered.len() && wanted.iter().all(same)
 }
 
-/// Volumes are the same whatever their order.
+/// Compares volumes in any order.
 fn same_volumes(wanted: &[Volume], offered: &[Volume]) -> bool {
     let has = |volume: &Volume| offered.iter().any(|it| it.name == volume.name && same_volume(volume, it));
     wanted.len() == offered.len() && wanted.iter().all(has)
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_a_server_completed_fits() {
+    fn a_pod_with_defaults_of_the_server_is_suitable() {
         let completed = |it: &mut Value| {
             it["containers"][0]["resources"]["limits"]["memory"] = json!("1Gi");
             it["containers"][0]["terminationMessagePath"] = json!("/dev/termination-log");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weaker_or_another_pod_is_named_by_its_field() {
+    fn a_different_pod_is_reported_by_its_field() {
         let cases: [(&str, Value); 14] = [
             ("/restartPolicy", json!("Always")),
             ("/automountServiceAccountToken", json!(true)),

@@ -1,10 +1,10 @@
-//! Containers from a pool of Pods that run already, which the controller of agent-sandbox keeps.
+//! Containers from a pool of running Pods, which the controller of agent-sandbox maintains.
 //!
-//! A container is a SandboxClaim with the name that its own Pod would have. The controller binds a Sandbox of the pool to
-//! it, whose Pod gets our labels and annotations. Claim, Sandbox and Pod go together.
+//! A container is a SandboxClaim with the name that its own Pod would have. The controller binds a Sandbox of the pool
+//! to it, whose Pod gets Coracle's labels and annotations. Claim, Sandbox and Pod are deleted together.
 //!
-//! **Invariant:** a Pod of a pool becomes a container only if it is what a Pod of our own would be, but for its name.
-//! **Invariant:** a claim whose process dies before the Pod is a container expires by itself.
+//! **Invariant:** a Pod of a pool becomes a container only if it equals the container's own Pod, except for its name.
+//! **Invariant:** a claim expires by itself if its process dies before the Pod is a container.
 
 mod binding;
 mod claim;

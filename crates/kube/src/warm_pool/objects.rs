@@ -1,4 +1,5 @@
-//! The kinds of agent-sandbox, as far as they are used: `extensions.agents.x-k8s.io/v1beta1` and `agents.x-k8s.io/v1beta1`.
+//! The kinds of agent-sandbox, as far as they are used: `extensions.agents.x-k8s.io/v1beta1` and
+//! `agents.x-k8s.io/v1beta1`.
 
 use coracle_types::Result;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -9,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::Cluster;
 
-/// Group and version of claims, pools and templates.
+/// Group of claims, pools and templates.
 pub(crate) const EXTENSIONS: &str = "extensions.agents.x-k8s.io";
 
 /// Group of Sandboxes.
@@ -18,7 +19,7 @@ pub(crate) const AGENTS: &str = "agents.x-k8s.io";
 /// Version of both.
 pub(super) const VERSION: &str = "v1beta1";
 
-/// Annotation of a Sandbox: its Pod, if that has another name.
+/// Annotation of a Sandbox: the name of its Pod, if it differs.
 pub(super) const POD_NAME: &str = "agents.x-k8s.io/pod-name";
 
 pub(super) type SandboxClaim = Object<ClaimSpec, ClaimStatus>;
@@ -34,7 +35,7 @@ pub(super) struct ClaimSpec {
     pub(super) lifecycle: Option<ClaimLifecycle>,
 }
 
-/// An object of the same namespace; empty where there is none yet.
+/// A reference to an object of the same namespace; empty if there is none yet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ObjectName {
@@ -109,7 +110,7 @@ fn resource(group: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, VERSION, kind), plural)
 }
 
-/// Objects of one of these kinds in our namespace.
+/// Accesses objects of one of these kinds in the namespace.
 pub(super) async fn objects<S, T>(cluster: &Cluster, resource: &ApiResource) -> Result<Api<Object<S, T>>>
 where
     S: Clone,

@@ -18,7 +18,7 @@ const SUFFIXES: [(&str, u128); 12] = [
     ("", 1000),
 ];
 
-/// Whether two quantities are the same amount. One that is not understood is only the same as its own text.
+/// Whether two quantities are equal. An unknown format equals only the same text.
 pub(super) fn is_same(one: &Quantity, other: &Quantity) -> bool {
     one == other || thousandths(&one.0).is_some_and(|it| thousandths(&other.0) == Some(it))
 }

@@ -1,4 +1,4 @@
-//! Whether a pool is there.
+//! Checks whether a pool can be used.
 
 use coracle_types::Result;
 use kube::core::{ApiResource, Object};
@@ -13,14 +13,14 @@ use crate::cluster::Cluster;
 use crate::error::{api_error, is_not_found};
 use crate::retry::{READ, retry};
 
-/// Why a pool is of no use without an image that has the guest.
+/// Why a pool needs an image with the guest.
 pub(super) const NO_GUEST_IMAGE: &str =
     "it needs `kubernetes.guest_image`: its Pods have their guest before they are claimed";
 
-/// Pods of the pool that are ready.
+/// Returns the number of ready Pods in the pool.
 ///
 /// # Errors
-/// [`coracle_types::Error::WarmPool`] when the pool, its template or agent-sandbox is missing.
+/// [`coracle_types::Error::WarmPool`] if the pool, its template or agent-sandbox is missing.
 pub(crate) async fn check_pool(cluster: &Cluster, pool: &str) -> Result<u32> {
     if cluster.settings.guest_image.is_none() {
         return Err(unusable(pool, NO_GUEST_IMAGE));
@@ -34,10 +34,10 @@ async fn pool_of(cluster: &Cluster, pool: &str) -> Result<WarmPool> {
     find::<PoolSpec, PoolStatus>(cluster, pool, &pools(), pool).await
 }
 
-/// The template of a pool's Pods.
+/// Returns the template of a pool's Pods.
 ///
 /// # Errors
-/// As [`check_pool`].
+/// Those of [`check_pool`].
 pub(super) async fn template_of(cluster: &Cluster, pool: &str) -> Result<SandboxTemplate> {
     let name = pool_of(cluster, pool).await?.spec.sandbox_template_ref.name;
     find::<TemplateSpec, Map<String, Value>>(cluster, pool, &templates(), &name).await
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// A server that has not the kind names no object.
+/// Describes a missing object. If the kind is missing, the server's answer names no object.
 fn missing(err: &kube::Error, kind: &ApiResource, name: &str, namespace: &str) -> String {
     let names_object = matches!(err, kube::Error::Api(status) if status.message.contains(name));
     match names_object {

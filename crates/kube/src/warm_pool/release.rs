@@ -9,12 +9,12 @@ use crate::error::{api_error, is_not_found};
 use crate::names::{CORACLE, ID_LABEL, MANAGED_BY, id_label};
 use crate::retry::{READ, WRITE, retry};
 
-/// Deletes it, if there is one. The cluster removes Sandbox and Pod, which nothing waits for.
+/// Deletes it, if there is one. The cluster removes Sandbox and Pod without being waited for.
 pub(crate) async fn release(cluster: &Cluster, id: &ContainerId) -> Result<()> {
     let api = objects::<ClaimSpec, ClaimStatus>(cluster, &claims()).await?;
     let params = ListParams::default().labels(&format!("{MANAGED_BY}={CORACLE},{ID_LABEL}={}", id_label(id.as_str())));
     let found = match retry("remove", READ, || api.list_metadata(&params)).await? {
-        // The cluster lost the kind, and with it all claims.
+        // The kind was removed from the cluster, with all claims.
         Err(err) if is_not_found(&err) => return Ok(()),
         found => found.map_err(|err| api_error("remove", err))?,
     };
@@ -24,7 +24,7 @@ pub(crate) async fn release(cluster: &Cluster, id: &ContainerId) -> Result<()> {
     Ok(())
 }
 
-/// One that is missing is no error.
+/// A missing claim is no error.
 pub(super) async fn delete_claim(cluster: &Cluster, name: &str) -> Result<()> {
     let api = objects::<ClaimSpec, ClaimStatus>(cluster, &claims()).await?;
     let params = DeleteParams::background();

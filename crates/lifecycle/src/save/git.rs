@@ -45,7 +45,7 @@ impl<'a> Git<'a> {
     /// The status of the tree; `None` if git is missing or fails.
     pub(super) async fn status(&mut self) -> Result<Option<RepoStatus>, SaveError> {
         let mut names = BoundedOutput::default();
-        match self.run(git::ASK_FILTERS, &mut names).await? {
+        match self.run(git::LIST_FILTERS, &mut names).await? {
             // 1: the repository has none.
             Exit::Code(0 | 1) => self.filters = git::without_filters(&names.0),
             _ => return Ok(None),

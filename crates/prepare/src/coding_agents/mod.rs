@@ -1,6 +1,7 @@
-//! Coding agents of others that work in a sandbox, as data: what npm has of them, and how each is told where its models are.
+//! Third-party coding agents that work in a sandbox: their npm packages, and how each is configured to use a model
+//! provider.
 //!
-//! The key never goes in: an agent gets a placeholder, and the proxy on the host adds the key to its requests.
+//! API keys stay on the host: an agent gets a placeholder, and the proxy on the host adds the key to its requests.
 
 mod table;
 
@@ -11,13 +12,14 @@ use coracle_types::{Command, ImageRef};
 
 pub use self::table::ALL;
 
-/// What an agent sends in place of a key.
+/// The API key that an agent is configured with.
 const PLACEHOLDER: &str = "coracle-proxy-adds-the-key";
 
-/// Where the proxy listens inside, above the versions of each API.
+/// The base URL of the proxy inside the sandbox, without the version of an API.
 const PROXY: &str = "http://127.0.0.1:3129/proxy";
 
-/// Prepares the home, which may be new, and becomes the agent: `$1` and `$2` are the name and the content of a first file.
+/// Creates the home directory, which may be new, and executes the agent: `$1` is the name of a first file, `$2` its
+/// content.
 const PREPARE: &str = r#"mkdir -p "$HOME" || exit 126
 if [ -n "$1" ] && [ ! -e "$HOME/$1" ]; then
     mkdir -p "$(dirname "$HOME/$1")" && printf %s "$2" > "$HOME/$1" || exit 126
@@ -25,95 +27,94 @@ fi
 shift 2
 exec "$@""#;
 
-/// A row of the table.
+/// A coding agent and how it is started.
 #[derive(Debug)]
 pub struct CodingAgent {
-    /// Its name at the command line, and that of its profile.
+    /// Its name on the command line, and that of its profile.
     pub name: &'static str,
     /// Arguments of `npm install --global`; `ARCH` stands for `x64` or `arm64`.
     pub packages: &'static [&'static str],
-    /// The program below npm's root, where no name of a command leads to it.
+    /// The program's path below npm's root, for agents that install no command.
     pub(crate) below_root: Option<&'static str>,
-    /// The program.
     pub program: &'static str,
     /// Arguments of every start.
     pub always: &'static [&'static str],
-    /// Arguments before the task, without a person.
+    /// Arguments before the task when no user is at the terminal.
     pub(crate) headless: &'static [&'static str],
-    /// The same with a person at a terminal.
+    /// Arguments before the task when a user is at the terminal.
     pub interactive: &'static [&'static str],
     /// Arguments right before the task.
     pub task: &'static [&'static str],
-    /// Arguments before the name of a model; none where a variable names it.
+    /// Arguments before the name of a model; empty if a variable names the model.
     pub model: &'static [&'static str],
-    /// It cannot choose a model by itself.
+    /// It has no default model.
     pub needs_model: bool,
-    /// Variables that do not depend on what the provider speaks.
+    /// Variables that do not depend on the kind of provider.
     pub env: &'static [(&'static str, &'static str)],
-    /// How it reaches each kind of provider. The first one is the usual one.
+    /// How it reaches each kind of provider. The first one is the default.
     pub(crate) providers: &'static [ProviderAccess],
-    /// A first file of its home, and what is in it.
+    /// Path and content of a file that its home needs before the first start.
     pub(crate) first_file: Option<(&'static str, &'static str)>,
 }
 
-/// How an agent reaches models of one kind. In values, `{proxy}`, `{key}` and `{model}` stand for what they say.
+/// How an agent reaches models of one kind. `{proxy}`, `{key}` and `{model}` in values are replaced.
 #[derive(Debug)]
 pub(crate) struct ProviderAccess {
     pub kind: ProviderKind,
     pub env: &'static [(&'static str, &'static str)],
-    /// Before a model's name, as one word with it.
+    /// Put before a model's name in the same argument.
     pub(crate) model_prefix: &'static str,
 }
 
 /// One start of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentStart<'a> {
-    /// What the provider speaks.
+    /// The kind of provider.
     pub kind: ProviderKind,
-    /// The model; the agent's own choice when missing.
+    /// The model, or `None` for the agent's default.
     pub model: Option<&'a str>,
-    /// The task; with none a person works with it.
+    /// The task, or `None` for an interactive session.
     pub task: Option<&'a str>,
-    /// More arguments.
+    /// Arguments that the caller adds.
     pub more: &'a [String],
 }
 
-/// The agent of that name.
+/// Returns the agent of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static CodingAgent> {
     ALL.iter().find(|it| it.name == name)
 }
 
-/// The agent that an image is for.
+/// Returns the agent that an image was built for.
 pub fn of_image(image: &ImageRef) -> Option<&'static CodingAgent> {
     ALL.iter().find(|it| it.image() == *image)
 }
 
 impl CodingAgent {
-    /// The image that it is installed in. One that is there is used as it is.
+    /// Returns the image that it is installed in. An existing image of that name is used unchanged.
     pub fn image(&self) -> ImageRef {
         let name = format!("coracle-agent-{}:{}", self.name, env!("CARGO_PKG_VERSION"));
         ImageRef::parse(&name).expect("the names of the table follow the grammar")
     }
 
-    /// Kinds of providers that it speaks to.
+    /// Lists the kinds of providers that it supports.
     pub fn kinds(&self) -> impl Iterator<Item = ProviderKind> {
         self.providers.iter().map(|it| it.kind)
     }
 
-    /// Whether it has to be told a model.
+    /// Whether the caller has to choose a model.
     #[must_use]
     pub fn needs_model(&self) -> bool {
         self.needs_model
     }
 
-    /// Where it keeps its settings and conversations, on the volume of its sandbox.
+    /// Returns the directory of its settings and conversations, on the volume of its sandbox.
     #[must_use]
     pub fn home(&self, volume: &str) -> String {
         format!("{volume}/.agents/{}", self.name)
     }
 
-    /// The command. `None` where it does not speak to such a provider.
+    /// Builds the command line. `None` if it does not support the kind of provider.
     #[must_use]
     pub fn command(&self, start: &AgentStart<'_>) -> Option<Command> {
         let access = self.access(start.kind)?;
@@ -129,18 +130,17 @@ impl CodingAgent {
         words.extend(start.more.iter().cloned());
         if let Some(task) = start.task {
             words.extend(self.task.iter().map(|it| (*it).to_owned()));
-            // With a space it is no option.
+            // A task that begins with a dash would be parsed as an option.
             words.push(if task.starts_with('-') { format!(" {task}") } else { task.to_owned() });
         }
         Some(Command::Argv(words))
     }
 
-    /// The variables of the command, but its home. None of them is secret.
+    /// Returns the variables of the command, without `HOME`. None of them is secret.
     #[must_use]
     pub fn env(&self, start: &AgentStart<'_>) -> BTreeMap<String, String> {
         let of_kind = self.access(start.kind).map_or(&[][..], |it| it.env);
         let all = self.env.iter().chain(of_kind);
-        // A variable that would name no model is left out.
         let named = all.filter(|(_, value)| start.model.is_some() || *value != "{model}");
         named.map(|(name, value)| ((*name).to_owned(), filled(value, start.model))).collect()
     }
@@ -159,17 +159,17 @@ mod tests {
     use super::*;
 
     fn start(kind: ProviderKind) -> AgentStart<'static> {
-        AgentStart { kind, model: Some("m-1"), task: Some("Mend it."), more: &[] }
+        AgentStart { kind, model: Some("m-1"), task: Some("Fix it."), more: &[] }
     }
 
     #[test]
-    fn every_agent_is_led_to_the_proxy_with_a_placeholder_and_its_task_as_the_last_word() {
+    fn every_agent_uses_the_proxy_with_a_placeholder_and_gets_its_task_as_the_last_argument() {
         for agent in ALL {
             assert!(of_image(&agent.image()).is_some_and(|it| it.name == agent.name));
             for kind in agent.kinds() {
                 let start = start(kind);
                 let Some(Command::Argv(words)) = agent.command(&start) else { panic!("{}", agent.name) };
-                assert_eq!(words.last().unwrap(), "Mend it.", "{}", agent.name);
+                assert_eq!(words.last().unwrap(), "Fix it.", "{}", agent.name);
                 let env = agent.env(&start);
                 let all = format!("{words:?} {env:?}");
                 for part in [PROXY, PLACEHOLDER, "m-1"] {
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn each_agent_has_a_profile_of_its_name() {
+    fn each_agent_has_a_profile_with_its_name() {
         let names: Vec<_> = ALL.iter().map(|it| it.name).collect();
         assert_eq!(names, coracle_context::config::AGENT_PROFILES);
     }
 
     #[test]
-    fn an_agent_is_not_started_for_a_provider_that_it_does_not_speak_to() {
+    fn an_agent_does_not_start_for_an_unsupported_provider() {
         let claude = find("claude").unwrap();
         assert!(claude.command(&start(ProviderKind::Google)).is_none());
         let own = AgentStart { model: None, ..start(ProviderKind::Anthropic) };

@@ -1,26 +1,26 @@
-//! The rows: packages and variables of each agent, as its release of 2026 takes them.
+//! Packages, arguments and variables of each agent, as of its release of 2026.
 
 use coracle_context::config::ProviderKind;
 
 use super::{CodingAgent, ProviderAccess};
 
-/// Variables of agents that take Anthropic's usual ones.
+/// Access to Anthropic for agents that use the usual variables.
 const fn anthropic(env: &'static [(&'static str, &'static str)]) -> ProviderAccess {
     ProviderAccess { kind: ProviderKind::Anthropic, env, model_prefix: "" }
 }
 
-/// The same of `OpenAI`'s.
+/// Access to `OpenAI` for agents that use the usual variables.
 const fn openai(env: &'static [(&'static str, &'static str)]) -> ProviderAccess {
     ProviderAccess { kind: ProviderKind::Openai, env, model_prefix: "" }
 }
 
-/// Opencode is configured by a document.
+/// Opencode reads its configuration from a JSON document.
 const OPENCODE_ANTHROPIC: &str = r#"{"autoupdate":false,"share":"disabled","permission":"allow","enabled_providers":["anthropic"],"small_model":"anthropic/{model}","provider":{"anthropic":{"models":{"{model}":{}},"options":{"baseURL":"{proxy}/v1","apiKey":"{key}"}}}}"#;
 
-/// The same for servers of `OpenAI`'s kind.
+/// The document for providers with `OpenAI`'s API.
 const OPENCODE_OPENAI: &str = r#"{"autoupdate":false,"share":"disabled","permission":"allow","enabled_providers":["openai"],"small_model":"openai/{model}","provider":{"openai":{"models":{"{model}":{}},"options":{"baseURL":"{proxy}/v1","apiKey":"{key}"}}}}"#;
 
-/// Codex is configured by values of its file. Its own sandbox needs namespaces, which a container has not.
+/// Codex takes its configuration as options. Its own sandbox needs namespaces, which a container cannot create.
 const CODEX: &[&str] = &[
     "--dangerously-bypass-approvals-and-sandbox",
     "-c",
@@ -29,7 +29,6 @@ const CODEX: &[&str] = &[
     r#"model_providers.coracle={name="coracle",base_url="{proxy}/v1",env_key="OPENAI_API_KEY",wire_api="responses"}"#,
 ];
 
-/// All agents.
 pub static ALL: &[CodingAgent] = &[
     CodingAgent {
         name: "claude",
@@ -67,7 +66,8 @@ pub static ALL: &[CodingAgent] = &[
     },
     CodingAgent {
         name: "gemini",
-        // It needs a newer Node.js than Debian's. Its own scripts would compile what it also has as binaries.
+        // It needs a newer Node.js than Debian's. Its install scripts would compile modules that it also ships as
+        // binaries.
         packages: &["--ignore-scripts", "node-linux-ARCH@22", "@google/gemini-cli"],
         below_root: None,
         program: "gemini",

@@ -1,4 +1,4 @@
-//! The users that an image knows.
+//! The user accounts in an image.
 
 use coracle_context::context::Context;
 use coracle_context::engines::Ready;
@@ -10,7 +10,7 @@ use coracle_types::{ContainerName, random_hex};
 
 use crate::resolve;
 
-/// Reads them from a container of the image that is never started, and removes the container.
+/// Reads the accounts from a container that is created from the image and never started, then removes the container.
 pub async fn accounts(
     cx: &Context,
     ready: &Ready,
@@ -20,7 +20,7 @@ pub async fn accounts(
     let name = ContainerName::parse(format!("{}-peek-{}", cx.config.label_namespace, random_hex::<3>()))?;
     let bare = resolve::bare(name, image.id.clone().into());
     let bare = CreateSpec { read_only: true, capabilities: Capabilities::None, ..bare };
-    // The name of the image, or that of its base, was compared with the list before.
+    // The policy already checked the name of the image, or that of its base.
     let policy = Policy { images: PatternSet::new(&["*".to_owned()]).unwrap_or_default(), ..cx.policy()? };
     let container = creation.peek(admit(bare, &policy)?, image).await?;
     let accounts = coracle_provision::accounts(&*ready.runtime, &container).await;

@@ -1,5 +1,5 @@
-//! Build containers: recipes run in them as root, and they have nothing of the caller's. Where no image could be built, the
-//! recipe is run in the caller's own container.
+//! Build containers: recipes run in them as root, without mounts, variables or labels of the caller. If no image could
+//! be built, the recipe runs in the caller's own container.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,12 @@ use super::ResolvedImage;
 use super::builder::Builder;
 use crate::resolve::Request;
 
-/// Creates build containers by `lifecycle`. The last one is kept in `creation`, so that a caller can undo it that gives
-/// the build up.
+/// Creates build containers through `lifecycle`. `creation` holds the last one, so that a caller that is cancelled
+/// can remove it.
 pub(super) struct LifecycleContainers<'c, 'b, 'a> {
     pub(super) cx: &'c Context,
     pub(super) backend: Backend<'a>,
-    /// Installed before the recipe runs, so that it can fetch.
+    /// Installed before the recipe runs, so that it can download.
     pub(super) certs: &'c Requested<ExtraCertificates>,
     pub(super) volumes: Vec<VolumeMount>,
     pub(super) creation: &'b mut Option<Creation<'a>>,
@@ -47,7 +47,7 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
         let creation = self.creation.insert(Creation::begin(runtime, store, draft).await?);
         let mut policy = Policy { allow_root: true, strict: false, ..cx.policy()? };
         if store.signer().verify(runtime.kind(), &base.image.labels) {
-            // The image that it was made from was on the list.
+            // The policy already checked the image that it is created from.
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
         }
         let admitted = admit(spec, &policy)?;
@@ -65,19 +65,19 @@ impl BuildContainers for LifecycleContainers<'_, '_, '_> {
 }
 
 impl LifecycleContainers<'_, '_, '_> {
-    /// Removes the container, if one was created.
+    /// Removes the build container, if one was created.
     pub(super) async fn remove(self) {
         let Some(creation) = self.creation.take() else { return };
         if let Some(id) = &creation.record().id {
             self.cx.links().forget(id);
         }
         for err in creation.undo().await {
-            tracing::warn!(%err, "a build container stays");
+            tracing::warn!(%err, "cannot remove a build container");
         }
     }
 }
 
-/// Runs a recipe in a build container for what it leaves in volumes. No image is made.
+/// Runs a recipe in a build container and keeps only what it writes to volumes.
 pub async fn build_into_volumes(
     cx: &Context,
     backend: Backend<'_>,
@@ -90,31 +90,31 @@ pub async fn build_into_volumes(
     let run = cx.unless_cancelled(Box::pin(builder.images().run(base, recipe, &mut containers))).await;
     containers.remove().await;
     let Some((_, report)) = run? else {
-        return Err(Failure::new(Code::Unsupported, "packages are fetched by a guest, and this container has none")
+        return Err(Failure::new(Code::Unsupported, "the guest installs packages, and this container has none")
             .detail("capability", "guest")
             .hint("leave `guest` out of the configuration"));
     };
     Ok(report)
 }
 
-/// The recipe of an image that could not be built, run in the container itself.
+/// The recipe of an image that could not be built, to run in the container itself.
 #[derive(Debug)]
 pub struct BuildInPlace<'a> {
     pub request: &'a Request,
     pub image: &'a ResolvedImage,
-    /// Why it could not be built.
+    /// Why the image could not be built.
     pub why: &'a str,
 }
 
 impl BuildInPlace<'_> {
-    /// Runs it, command by command.
+    /// Runs its commands one by one.
     pub async fn run(&self, cx: &Context, place: &StepContext, certificates: &BTreeMap<String, String>) -> StepReport {
         let Self { request, image, why } = self;
         if !cx.config.security.allow_root {
             return StepReport::flawed("packages", Status::Failed, "not installed", "root is not granted here")
                 .code("policy_denied");
         }
-        cx.call.progress.message("no image could be made; installing in the container itself").await;
+        cx.call.progress.message("no image could be built; installing in the container itself").await;
         let sources =
             Sources { certificates: certificates.clone(), profile: image.recipe.env.clone(), ..Sources::default() };
         let options = BuildOptions {
@@ -131,7 +131,7 @@ impl BuildInPlace<'_> {
         };
         let chosen = &request.chosen;
         let detail = format!(
-            "the recipe of `{}` was run in the container itself, for no image could be made: {why}",
+            "the recipe of `{}` ran in the container itself because no image could be built: {why}",
             chosen.purpose.as_ref().map_or_else(|| chosen.profile.image.to_string(), ToString::to_string)
         );
         if report.no_manager {
@@ -176,7 +176,7 @@ pub fn draft(cx: &Context) -> Result<NewRecord, Failure> {
     })
 }
 
-/// Nothing of the caller's: no mount, no variable, no label.
+/// A container without mounts, variables and labels of the caller.
 fn spec(cx: &Context, base: &Base, recipe: &Recipe) -> CreateSpec {
     let network = network(cx.config.security.network, recipe);
     let name = ContainerName::parse("build").expect("letters are a name");
@@ -184,13 +184,13 @@ fn spec(cx: &Context, base: &Base, recipe: &Recipe) -> CreateSpec {
     CreateSpec { network, limits, exec_user: Ids::ROOT, ..CreateSpec::new(name, base.reference.clone()) }
 }
 
-/// A recipe that only gives directories to a user needs no network.
+/// Returns the network of a recipe: none if it only changes the owner of directories.
 fn network(grant: NetworkGrant, recipe: &Recipe) -> NetworkRequest {
     let fetches = !recipe.packages.is_empty() || !recipe.setup.is_empty();
     if fetches && grant == NetworkGrant::Open { NetworkRequest::Bridge } else { NetworkRequest::None }
 }
 
-/// The environment of a recipe's commands: the image's, certificates, proxies, and the profile's own variables.
+/// Returns the environment of a recipe's commands: variables of the image, certificates, proxies and the profile.
 fn environment(
     cx: &Context,
     base: &Base,
@@ -210,7 +210,7 @@ fn plain(session: &SessionEnv) -> BTreeMap<String, String> {
     [VariableSource::CaCertificates, VariableSource::Profile].iter().flat_map(|it| session.plain(*it)).collect()
 }
 
-/// The address of a proxy; one with a user part stays on the host.
+/// Returns the address of a proxy, unless it contains credentials.
 fn proxy(value: &Secret) -> Option<String> {
     let text = String::from_utf8(value.reveal().to_vec()).ok()?;
     (!text.contains('@')).then_some(text)
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_gives_directories_away_has_no_network() {
+    fn a_recipe_that_only_changes_owners_has_no_network() {
         let owned = OwnedDirectory { uid: 1000, gid: 1000, path: "/workspace".into() };
         let gives = Recipe { owned: vec![owned], ..Recipe::default() };
         let fetches = Recipe { setup: vec!["true".to_owned().into()], ..gives.clone() };

@@ -1,4 +1,4 @@
-//! What `images` needs of the configuration and of the host to build an image.
+//! Gives `images` what it needs from the configuration and the host to build an image.
 
 use coracle_context::config;
 use coracle_context::context::Context;
@@ -51,7 +51,7 @@ impl<'c, 'a> Builder<'c, 'a> {
     }
 }
 
-/// The cached images.
+/// Opens the cache of images.
 pub fn cache(cx: &Context, store: &Store) -> Result<Cache, Failure> {
     let root = cx.state()?.root();
     Ok(Cache {
@@ -62,7 +62,7 @@ pub fn cache(cx: &Context, store: &Store) -> Result<Cache, Failure> {
     })
 }
 
-/// How images are fetched that nothing may stand in for.
+/// Returns the settings for fetching images that must not be replaced by a local build.
 pub fn fetch_settings(cx: &Context) -> FetchSettings {
     let settings = &cx.config.images;
     FetchSettings {
@@ -73,7 +73,7 @@ pub fn fetch_settings(cx: &Context) -> FetchSettings {
     }
 }
 
-/// The image of a profile for no caller in particular.
+/// Returns the request for a profile's image without options of a caller.
 pub(super) fn request(cx: &Context, profile: &Profile, certs: &Requested<ExtraCertificates>) -> ImageRequest {
     ImageRequest {
         purpose: None,
@@ -94,12 +94,12 @@ pub(super) fn request(cx: &Context, profile: &Profile, certs: &Requested<ExtraCe
     }
 }
 
-/// The base of a request whose image the caller named. It is never replaced, so nothing has to stand in for it.
+/// Marks the image of a request as chosen by the caller, so that no local build replaces it.
 pub(super) fn explicit(request: ImageRequest) -> ImageRequest {
     ImageRequest { explicit: true, bootstrap: Recipe::default(), ..request }
 }
 
-/// Gets an image outside of a `create`: the recipe succeeds, or the call fails.
+/// Builds an image outside of `create`. Fails if the recipe fails.
 pub(super) async fn build(
     cx: &Context,
     backend: Backend<'_>,
@@ -118,9 +118,9 @@ pub(super) async fn build(
     match built?.into_image() {
         Ok((image, reference)) => Ok(NamedImage { image, reference: reference.to_string() }),
         Err(BuildFailure { why, log }) => {
-            Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be made: {why}"))
+            Err(Failure::new(Code::BaseImageBuildFailed, format!("the image could not be built: {why}"))
                 .detail("log", log)
-                .hint("`details.log` says what failed; `preflight` says whether registries and mirrors answer"))
+                .hint("see `details.log`; `preflight` checks whether registries and mirrors answer"))
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Images for an engine that builds none: an engine of this machine builds them, and they are pushed into the registry that the
-//! nodes of the other read.
+//! Images for an engine that cannot build: another engine on this host builds them and pushes them to the registry that
+//! the nodes pull from.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use coracle_types::{Capability, EngineKind, Error};
 use super::build_containers::LifecycleContainers;
 use super::builder::Builder;
 
-/// Whether an engine gets its images from elsewhere.
+/// Whether another engine has to build this engine's images.
 pub(super) fn is_needed(ready: &Ready) -> bool {
     ready.runtime.kind() == EngineKind::Kubernetes
 }
 
-/// Gets the image of a request for an engine that cannot build it. An image that a registry has as it is needs no building.
+/// Returns the image of a request for an engine that cannot build. An image without a recipe comes from its registry.
 pub(super) async fn build(
     cx: &Context,
     backend: Backend<'_>,
@@ -60,13 +60,13 @@ pub(super) async fn build(
     Ok(outcome.with_image(published))
 }
 
-/// The image as the other engine has it: it is pushed, unless it was before.
+/// Pushes the image to the registry, unless it was pushed before.
 async fn publish(cx: &Context, from: &Ready, built: &BuildOutcome, to: Backend<'_>) -> Result<Image, Failure> {
     let ((image, name), target) = (built.image(), &*to.ready.runtime);
     let kinds = [from.runtime.kind(), target.kind()];
     let labels = renewed(to.store.signer(), image.labels.clone(), kinds);
     let there = target.find_images(std::slice::from_ref(name)).await?;
-    // Labels of ours have the key and the time of the build.
+    // Coracle's labels contain the key and the time of the build.
     if let Some(same) = there.into_iter().find(|it| it.labels == labels && !it.labels.is_empty()) {
         return Ok(same);
     }
@@ -82,7 +82,7 @@ async fn publish(cx: &Context, from: &Ready, built: &BuildOutcome, to: Backend<'
     .await
 }
 
-/// Labels for another engine. A signature holds for one, and each checks it.
+/// Signs the labels again for another engine: a signature is valid for one engine only.
 fn renewed(
     signer: &Signer,
     mut labels: BTreeMap<String, String>,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signature_of_our_own_image_alone_is_renewed_for_the_other_engine() {
+    fn only_the_signature_of_our_own_image_is_renewed_for_the_other_engine() {
         let signer = |key| Signer::new(LabelNamespace::parse("coracle").unwrap(), Secret::new(vec![key; 32]), 1000);
         for (key, is_ours) in [(1, true), (2, false)] {
             let mut labels = BTreeMap::from([("coracle.kind".to_owned(), "cache".to_owned())]);

@@ -1,4 +1,4 @@
-//! Images of containers: `images` finds or builds them; here it gets the configuration and build containers.
+//! Images of containers: connects `images` to the configuration and to build containers.
 
 mod accounts;
 mod build_containers;

@@ -1,4 +1,5 @@
-//! Images with directories of the user of `strict`: root gives them to that user while an image is built, and nowhere else.
+//! Images in which directories belong to the user of `strict`. Root changes the owner while the image is built, never
+//! later.
 
 use std::path::Path;
 
@@ -13,12 +14,14 @@ use coracle_types::{Ids, ImageRef};
 use super::NamedImage;
 use super::builder::{self, build};
 
-/// The same image under the same name, where these directories are the user's, and the user is known.
+/// Builds the image under the same name, with these directories owned by the user, who is added to its accounts.
 pub async fn owned(cx: &Context, ready: &Ready, imaged: &NamedImage, places: &[&str]) -> Result<NamedImage, Failure> {
-    // What is done to a volume of an image is not in the image that is made of it.
+    // A build does not save changes to the volumes of its image.
     if let Some(volume) = imaged.image.volumes.iter().find(|it| covers(it, places)) {
-        let what =
-            format!("`{}` has a volume at `{volume}`, so that nothing there can be given to a user", imaged.reference);
+        let what = format!(
+            "`{}` has a volume at `{volume}`, so directories below it cannot change their owner",
+            imaged.reference
+        );
         return Err(Failure::new(Code::Unsupported, what)
             .detail("capability", "image_volume")
             .detail("image", &imaged.reference)
@@ -32,16 +35,16 @@ pub async fn owned(cx: &Context, ready: &Ready, imaged: &NamedImage, places: &[&
     let certs = Requested::No("the base has them".into());
     let request = ImageRequest { pull: Pull::Never, ..builder::request(cx, &profile, &certs) };
     let made = build(cx, Backend { ready, store: &store }, &request, &certs).await?;
-    // The base was looked up by its name, which another image may have by now.
+    // The base was found by its name, which may refer to another image by now.
     let base = made.image.labels.get(&store.signer().key("cache.base_digest"));
     if base.is_none_or(|it| it != digest_of(&imaged.image)) {
-        let what = format!("`{}` was exchanged while an image was made of it", imaged.reference);
+        let what = format!("`{}` changed while an image was built from it", imaged.reference);
         return Err(Failure::new(Code::BaseImageBuildFailed, what).hint("run the command again"));
     }
     Ok(NamedImage { image: made.image, reference: imaged.reference.clone() })
 }
 
-/// Whether a volume of an image lies on one of these, above or below it.
+/// Whether a volume of an image contains one of these paths, or lies below one.
 fn covers(volume: &str, places: &[&str]) -> bool {
     let volume = Path::new(volume.trim_end_matches('/'));
     places.iter().map(Path::new).any(|it| it.starts_with(volume) || volume.starts_with(it))
@@ -52,7 +55,7 @@ mod tests {
     use super::covers;
 
     #[test]
-    fn a_volume_of_an_image_that_lies_on_a_place_of_ours_is_seen() {
+    fn a_volume_that_overlaps_a_given_path_is_found() {
         for (volume, expected) in [
             ("/workspace", true),
             ("/workspace/", true),

@@ -33,7 +33,7 @@ pub struct ResolvedImage {
     pub step: StepReport,
     pub certs: Requested<ExtraCertificates>,
     pub packages: Packages,
-    /// Run in the container itself, if no image could be built.
+    /// To run in the container itself, if no image could be built.
     pub recipe: Recipe,
 }
 
@@ -49,16 +49,16 @@ pub enum ImageSource {
     Snapshot,
 }
 
-/// The result of the packages and the setup of a profile.
+/// Whether the packages and the setup of a profile are in the image.
 #[derive(Debug)]
 pub enum Packages {
     /// They are in the image, or there are none.
     Done(StepReport),
-    /// The recipe failed, so it is tried in the container itself; why it failed.
+    /// The recipe failed, so it runs again in the container itself.
     Missing(BuildFailure),
 }
 
-/// Gets the image. `creation` has the build container while there is one.
+/// Finds or builds the image. `creation` holds the build container while one exists.
 pub async fn ensure<'a>(
     cx: &Context,
     backend: Backend<'a>,
@@ -90,15 +90,15 @@ pub async fn ensure<'a>(
         BuildOutcome::Base(base) => {
             resolution.plain(base, Packages::Done(StepReport::skipped("packages", "none were given")))
         }
-        BuildOutcome::Cached(it) => resolution.kept(it, ImageSource::Cache),
+        BuildOutcome::Cached(it) => resolution.cached(it, ImageSource::Cache),
         BuildOutcome::Stale(it, why) => resolution.old(it, &Failure::from(why).message),
-        BuildOutcome::Built(it, ImageOrigin::Bootstrap) => resolution.kept(it, ImageSource::Bootstrap),
-        BuildOutcome::Built(it, _) => resolution.kept(it, ImageSource::Built),
+        BuildOutcome::Built(it, ImageOrigin::Bootstrap) => resolution.cached(it, ImageSource::Bootstrap),
+        BuildOutcome::Built(it, _) => resolution.cached(it, ImageSource::Built),
         BuildOutcome::Failed(base, failure) => resolution.plain(base, Packages::Missing(failure)),
     })
 }
 
-/// What the report says of an image.
+/// The report on an image.
 struct Resolution<'a> {
     cx: &'a Context,
     request: &'a ImageRequest,
@@ -108,8 +108,8 @@ struct Resolution<'a> {
 }
 
 impl Resolution<'_> {
-    /// A cached image, found or just made.
-    fn kept(self, cached: CachedImage, source: ImageSource) -> ResolvedImage {
+    /// Reports a cached image, found or just built.
+    fn cached(self, cached: CachedImage, source: ImageSource) -> ResolvedImage {
         let (how, packages) = match source {
             ImageSource::Cache => ("made before", "they are in the cached image"),
             _ => ("made now", "they are in the image that was made for this purpose"),
@@ -144,19 +144,20 @@ impl Resolution<'_> {
         }
     }
 
-    /// A cached image that should have been made anew.
+    /// Reports a cached image that is too old and could not be rebuilt.
     fn old(self, cached: CachedImage, why: &str) -> ResolvedImage {
-        let warning = format!("{} is of {:.0}, and could not be rebuilt: {why}", cached.reference, cached.created);
+        let warning =
+            format!("{} was built at {:.0} and could not be rebuilt: {why}", cached.reference, cached.created);
         self.cx.warn([Warning::new("old_cache", warning)]);
-        self.kept(cached, ImageSource::Cache)
+        self.cached(cached, ImageSource::Cache)
     }
 
-    /// A base as it is.
+    /// Reports a base without a recipe.
     fn plain(self, base: Base, packages: Packages) -> ResolvedImage {
         let (how, source) = match base.source {
             ImageOrigin::Local => ("was here", ImageSource::Local),
             ImageOrigin::Pulled => ("was pulled", ImageSource::Pulled),
-            ImageOrigin::Bootstrap => ("was made on this machine, since no registry answers", ImageSource::Bootstrap),
+            ImageOrigin::Bootstrap => ("was built on this host because no registry answers", ImageSource::Bootstrap),
         };
         let note = base.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
         let stands_in = || {
@@ -178,7 +179,7 @@ impl Resolution<'_> {
 }
 
 fn stand_in_warning(image: &ImageRef, what: &str) -> Warning {
-    let message = format!("no registry gives {image}; an image that was made on this machine stands in for it: {what}");
+    let message = format!("no registry provides {image}; an image built on this host replaces it: {what}");
     Warning::new("bootstrap_image", message)
 }
 

@@ -1,4 +1,4 @@
-//! The image of a session's container: the local one, the registry's, or one that is built.
+//! The image of a session's container: a local one, one from a registry, or one that is built.
 
 use coracle_context::context::Context;
 use coracle_context::document::{Document, Render};
@@ -28,7 +28,7 @@ pub struct NamedImage {
     pub reference: String,
 }
 
-/// Gets the image. A local one under its name is used as it is, and no registry is asked.
+/// Finds or builds the image. A local image of that name is used without asking a registry.
 pub async fn resolve_image(
     cx: &Context,
     ready: &Ready,
@@ -48,7 +48,7 @@ pub async fn resolve_image(
     if built {
         pins(cx, ready)?.pin(image, &named.image.id)?;
     } else {
-        // Before its id is pinned: an image that is refused leaves no trace.
+        // Checked before its id is pinned, so that a refused image leaves no record.
         if cx.config.is_strict() {
             strict::check_made_here(&store, ready.runtime.kind(), image, &named.image)?;
         }
@@ -57,14 +57,14 @@ pub async fn resolve_image(
     Ok(named)
 }
 
-/// The image of snippets stays the one that was first used: a caller who can tag images could else choose what all sessions
-/// run their snippets in.
+/// The image for snippets is pinned to the id that was used first: otherwise a caller who can tag images could choose
+/// what all sessions run their snippets in.
 fn pins(cx: &Context, ready: &Ready) -> Result<Pins, Failure> {
     let (engine, endpoint) = (ready.runtime.kind(), ready.runtime.endpoint().address);
     Ok(Pins { dir: cx.state()?.root().join("pins"), engine, endpoint })
 }
 
-/// Refuses to give another image the name of that one: no tool of an agent decides what snippets run in.
+/// Fails if the name is that of the image for snippets: no tool of an agent may replace that image.
 pub fn not_for_snippets(cx: &Context, name: &ImageRef) -> Result<(), Failure> {
     let image = &cx.config.run_code.image;
     if local(name) != local(image) {
@@ -74,19 +74,19 @@ pub fn not_for_snippets(cx: &Context, name: &ImageRef) -> Result<(), Failure> {
         rule: "image.run_code",
         setting: Some("run_code.image"),
         value: name.to_string(),
-        message: format!("`{image}` is what the snippets of all sessions run in, and nothing else gets its name"),
+        message: format!("all sessions run their snippets in `{image}`, so no other image may get this name"),
     };
     Err(PolicyRefusal { problems: vec![problem] }.into())
 }
 
-/// A name as engines keep it that have it from no registry.
+/// Returns the name that engines use for an image from no registry.
 fn local(image: &ImageRef) -> String {
     let whole = image.completed().to_string();
     let bare = ["docker.io/library/", "localhost/"].iter().find_map(|it| whole.strip_prefix(it).map(str::to_owned));
     bare.unwrap_or(whole)
 }
 
-/// An image whose name stands for one id from now on.
+/// An image whose name is now pinned to an id.
 #[derive(Debug, Serialize)]
 pub struct TrustedImage {
     pub image: ImageRef,
@@ -105,28 +105,27 @@ impl Render for TrustedImage {
     }
 }
 
-/// Accepts the image that has the name now.
+/// Pins the name to the id of the image that has it now.
 pub async fn trust(cx: &Context, name: &str) -> Result<TrustedImage, Failure> {
     let (image, named) = (&cx.config.run_code.image, ImageRef::parse(name)?);
     if named.completed() != image.completed() {
-        let hint = format!("`{image}` is the one whose id is kept; `run_code.image` says so");
-        return Err(Failure::not_found("image that is held to its id", name, &[]).hint(hint));
+        let hint = format!("`{image}` is the pinned image, by the setting `run_code.image`");
+        return Err(Failure::not_found("pinned image", name, &[]).hint(hint));
     }
     let ready = ensure_ready(cx).await?;
     let Some((found, reference)) = coracle_images::find(&*ready.runtime, image).await? else {
         let missing = coracle_images::Error::NotFound(image.clone());
-        return Err(
-            Failure::from(missing).hint("there is nothing to trust: `run_code` makes it when it is first needed")
-        );
+        return Err(Failure::from(missing).hint("`run_code` creates the image when it first needs it"));
     };
     let pins = pins(cx, &ready)?;
-    // What is damaged says nothing, and is written anew.
+    // An unreadable record is replaced.
     let before = pins.pinned(image).ok().flatten();
     pins.pin(image, &found.id)?;
     Ok(TrustedImage { image: reference, id: found.id, before })
 }
 
-/// The image of a sandbox: the one that the person names, or ours, or that of a coding agent; these are built once.
+/// Returns the image of a sandbox: the configured one, Coracle's default, or that of a coding agent. The last two are
+/// built once.
 pub async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&ImageRef>) -> Result<NamedImage, Failure> {
     let store = cx.store()?;
     let backend = Backend { ready, store: &store };
@@ -143,7 +142,8 @@ pub async fn of_sandbox(cx: &Context, ready: &Ready, named: Option<&ImageRef>) -
     Ok(build_named(cx, backend, &ours, profile).await?.0)
 }
 
-/// The registry's image; if none answers, and the image is our own default, one that has what the tools need.
+/// Returns the registry's image. If no registry answers and it is the default image, builds one with what the tools
+/// need.
 async fn workspace(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
     let is_default = *image == coracle_context::config::Workspace::default().image;
     let failure = match fetched(cx, backend, image).await {
@@ -151,14 +151,14 @@ async fn workspace(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Resu
         fetched => return fetched,
     };
     tracing::debug!("{}", failure.message);
-    cx.call.progress.message(format!("no registry gives {image}; making an image that stands in for it")).await;
+    cx.call.progress.message(format!("no registry provides {image}; building a replacement")).await;
     let profile = session_images::workspace(cx.config.default_image.clone(), image);
     let certs = trusted_certificates(cx);
     let request = ImageRequest { stands_in: true, ..builder::request(cx, &profile, &certs) };
     build(cx, backend, &request, &certs).await
 }
 
-/// The image that the caller or the person named: the local one, or the registry's.
+/// Returns the image that the caller or the configuration names: the local one, or the registry's.
 async fn fetched(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result<NamedImage, Failure> {
     let certs = Requested::No("nothing is installed".into());
     let request = builder::explicit(builder::request(cx, &profile::bare(image.clone()), &certs));
@@ -167,8 +167,8 @@ async fn fetched(cx: &Context, backend: Backend<'_>, image: &ImageRef) -> Result
     Ok(NamedImage { image: base.image, reference: base.reference.to_string() })
 }
 
-/// The local image of a fixed name, if its recipe makes it today; else one that is built and gets the name. Answers whether
-/// it was built.
+/// Returns the local image of that name if it was built from today's recipe; else builds it. The second value tells
+/// whether it was built.
 async fn build_named(
     cx: &Context,
     backend: Backend<'_>,
@@ -182,7 +182,7 @@ async fn build_named(
     let certs = trusted_certificates(cx);
     let built = build(cx, backend, &builder::request(cx, &profile, &certs), &certs).await?;
     if elsewhere::is_needed(backend.ready) {
-        // Its name there is that of the recipe.
+        // There the image has the name of its recipe.
         return Ok((built, true));
     }
     runtime.tag_image(&built.image.id, name).await?;
@@ -197,7 +197,7 @@ mod tests {
     use super::not_for_snippets;
 
     #[test]
-    fn r04_no_tool_gives_another_image_the_name_of_that_of_snippets() {
+    fn r04_no_tool_renames_another_image_to_that_of_snippets() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         let refused = |name: &str| not_for_snippets(&cx, &ImageRef::parse(name).unwrap()).is_err();

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::facts::PreflightFacts;
 
-/// How a check ended.
+/// The status of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -43,7 +43,7 @@ impl Check {
     }
 }
 
-/// All checks that mean something here, in the order of what depends on what.
+/// Runs all checks that apply. A check follows those that it depends on.
 pub(crate) fn checks(facts: &PreflightFacts) -> Vec<Check> {
     let installed = facts.engine.is_some() || facts.skipped.iter().any(|it| it.installed) || facts.endpoint.is_some();
     if !installed {
@@ -98,7 +98,7 @@ fn runtime_installed(facts: &PreflightFacts) -> Check {
     Check::new("runtime_installed", Status::Pass, chosen.chain(passed_over).collect::<Vec<_>>().join("; "))
 }
 
-/// A configured engine is named with what is missing of it; with `auto` any engine would do.
+/// For a configured engine, reports what is missing. With `auto`, any engine would do.
 fn not_installed(facts: &PreflightFacts) -> Check {
     let failed = |detail: String| Check::new("runtime_installed", Status::Fail, detail);
     let missing: Vec<_> = facts.skipped.iter().map(|it| it.why.as_str()).collect();
@@ -143,7 +143,7 @@ fn daemon_running(facts: &PreflightFacts) -> Check {
     check.with_guidance(guidance(&facts.system, missing))
 }
 
-/// What a person can do about a cluster that does not answer.
+/// The guidance for a cluster that does not answer.
 const CLUSTER: &str = "check `kubernetes.kubeconfig` and `kubernetes.context`, that this machine reaches the API server, and \
      that this program was built with the feature `kubernetes`";
 
@@ -159,8 +159,9 @@ fn user_permissions(facts: &PreflightFacts) -> Check {
     match &facts.engine {
         None => Check::new("user_permissions", Status::Fail, "skipped: daemon_running failed"),
         Some(it) if it.kind == EngineKind::Docker && !it.rootless && !facts.root => {
-            Check::new("user_permissions", Status::Warn, "access by a group that equals root")
-                .with_guidance("whoever may talk to this Docker may become root; rootless Podman or Docker avoids that")
+            Check::new("user_permissions", Status::Warn, "access by a group that equals root").with_guidance(
+                "everyone with access to this Docker can become root; rootless Podman or Docker avoids that",
+            )
         }
         Some(_) => Check::new("user_permissions", Status::Pass, "the engine answers this user"),
     }
@@ -184,7 +185,7 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
         None if engine.kind == EngineKind::Embedded => "only as root, since services share a network".to_owned(),
         None => "missing".to_owned(),
     };
-    let told = |it: bool| if it { "yes" } else { "no" };
+    let yes_no = |it: bool| if it { "yes" } else { "no" };
     let mut checks = vec![
         engine_version(engine),
         disk_space(facts),
@@ -193,14 +194,14 @@ fn of_engine(facts: &PreflightFacts, engine: &EngineInfo) -> Vec<Check> {
         Check::new("user_mapping", Status::Info, mapping),
         Check::new("selinux", Status::Info, if engine.selinux { "enforcing" } else { "not enforcing" }),
         Check::new("compose", Status::Info, compose),
-        Check::new("gpu_runtime", Status::Info, told(engine.gpu)),
+        Check::new("gpu_runtime", Status::Info, yes_no(engine.gpu)),
     ];
     checks.extend(slow_storage(engine));
     checks.extend(isolation(engine.kind));
     checks
 }
 
-/// What stands between a container and this machine; the embedded engine has a check of its own.
+/// Checks how containers are isolated from this host. The embedded engine has its own check.
 fn isolation(engine: EngineKind) -> Option<Check> {
     let wall = match engine {
         EngineKind::Embedded => return None,
@@ -249,7 +250,7 @@ fn engine_version(engine: &EngineInfo) -> Check {
     Check::new("engine_version", Status::Pass, detail)
 }
 
-/// The first three numbers of a version, whatever else stands around them.
+/// Reads the first three numbers of a version and ignores all other text.
 fn version(text: &str) -> (u32, u32, u32) {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).filter_map(|it| it.parse().ok());
     let mut next = || numbers.next().unwrap_or(0);
@@ -274,7 +275,7 @@ fn disk_space(facts: &PreflightFacts) -> Check {
     }
 }
 
-/// Nothing, unless the engine copies whole images.
+/// Warns of a storage driver that copies whole images.
 fn slow_storage(engine: &EngineInfo) -> Option<Check> {
     let driver = engine.storage_driver.as_deref().filter(|it| *it == "vfs")?;
     let detail = format!(
@@ -313,7 +314,8 @@ fn state_dir(facts: &PreflightFacts) -> Check {
     Check::new("state_dir", Status::Warn, detail).with_guidance("update this program, or end what still runs it")
 }
 
-/// Records, saved work and the audit trail are in the state directory, on a file system of its own perhaps.
+/// Checks the free space of the state directory, which may be on its own file system: records, saved work and the
+/// audit trail.
 fn state_space(dir: &Path, free: u64) -> Check {
     let (dir, name) = (dir.display(), "state_space");
     let (status, detail) = match free >> 20 {
@@ -384,14 +386,14 @@ mod tests {
         }
     }
 
-    fn told(facts: &PreflightFacts) -> String {
+    fn rendered(facts: &PreflightFacts) -> String {
         let line = |it: &Check| format!("{} {:?}: {}", it.name, it.status, it.detail);
         checks(facts).iter().map(line).collect::<Vec<_>>().join("\n")
     }
 
     #[test]
     fn a_healthy_machine_passes_every_check() {
-        assert!(checks(&facts()).iter().all(|it| it.passed), "{}", told(&facts()));
+        assert!(checks(&facts()).iter().all(|it| it.passed), "{}", rendered(&facts()));
     }
 
     #[test]
@@ -420,14 +422,14 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_that_does_not_answer_is_told_with_its_reason() {
+    fn an_engine_that_does_not_answer_is_reported_with_its_reason() {
         let down = SkippedEngine {
             kind: EngineKind::Docker,
             installed: true,
             denied: false,
             why: "docker does not answer: no socket".into(),
         };
-        assert_snapshot!(told(&PreflightFacts { engine: None, skipped: vec![down], ..facts() }), @r"
+        assert_snapshot!(rendered(&PreflightFacts { engine: None, skipped: vec![down], ..facts() }), @r"
         configuration Pass: it can be used
         runtime_installed Pass: docker is installed and was not taken: docker does not answer: no socket
         endpoint Pass: local
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_space_and_limits_are_judged() {
+    fn versions_space_and_limits_are_checked() {
         let judged = |engine: EngineInfo, free: u64| {
             let facts = PreflightFacts { engine: Some(engine), free_bytes: Some(free), ..facts() };
             let of = |name: &str| checks(&facts).into_iter().find(|it| it.name == name).unwrap().status;

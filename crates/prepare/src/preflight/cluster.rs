@@ -1,4 +1,4 @@
-//! Checks of a cluster: its namespace, and what the account may do there.
+//! Checks of a cluster: its namespace, and the account's permissions there.
 
 use coracle_context::context::Context;
 use coracle_context::engines::ClusterFacts;
@@ -7,7 +7,7 @@ use coracle_types::EngineKind;
 
 use super::checks::{Check, Status};
 
-/// None for another engine.
+/// Runs the checks. Empty for another engine.
 pub(super) async fn checks(cx: &Context, engine: Option<&EngineInfo>) -> Vec<Check> {
     if engine.is_none_or(|it| it.kind != EngineKind::Kubernetes) {
         return Vec::new();
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_fails_and_is_named() {
+    fn each_missing_permission_fails_by_name() {
         let found = |exists, missing: &[&str]| ClusterFacts {
             namespace: "agents".into(),
             namespace_exists: exists,

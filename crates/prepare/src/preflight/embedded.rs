@@ -1,4 +1,4 @@
-//! Checks of the embedded engine: what the machine offers it, what that means, and what mends it.
+//! Checks of the embedded engine: what the host supports, what that means, and how to fix what is missing.
 
 use coracle_context::engines::obstacles::{NO_OVERLAY, OLD_OVERLAY, namespaces_detail, no_upper};
 use coracle_context::host_system::System;
@@ -9,7 +9,6 @@ use coracle_types::IsolationKind;
 
 use super::checks::{Check, Status};
 
-/// All of them.
 pub(super) fn checks(found: &Readiness, system: &System) -> Vec<Check> {
     let mounts = (found.root && !found.may_mount).then(|| {
         Check::new("mounts", Status::Fail, "this root may not mount file systems")
@@ -27,7 +26,7 @@ pub(super) fn checks(found: &Readiness, system: &System) -> Vec<Check> {
     mounts.into_iter().chain(others).collect()
 }
 
-/// The runtime that the configuration names.
+/// Checks the configured OCI runtime.
 pub(super) fn oci_runtime(runtime: OciRuntime, found: &Readiness, system: &System) -> Check {
     let (name, program) = ("oci_runtime", runtime.program());
     if !found.root {
@@ -41,7 +40,7 @@ pub(super) fn oci_runtime(runtime: OciRuntime, found: &Readiness, system: &Syste
     }
 }
 
-/// The wall between a container and this machine.
+/// Checks how containers are isolated from this host.
 pub(super) fn isolation(found: &Readiness, runtime: Option<OciRuntime>) -> Check {
     if let Some(runtime) = runtime.filter(|it| it.isolation() == IsolationKind::Gvisor) {
         let detail = format!("gvisor: `{runtime}` stands between containers and this machine's kernel");
@@ -140,7 +139,7 @@ fn subordinate_ids(found: IdRanges, system: &System) -> Check {
     }
 }
 
-/// What is not possible without subordinate ids.
+/// The consequence of missing subordinate ids.
 const ONE_USER: &str = "root, who is you outside, is the only user inside: no `user`, sandbox, session or `strict`; \
                         all files of images are root's";
 
@@ -174,7 +173,7 @@ fn data_directory(data: &DataDirectory, root: bool) -> Check {
     }
 }
 
-/// Names of one package.
+/// The names of one package in each distribution.
 struct Packages {
     apt: &'static str,
     dnf: &'static str,
@@ -220,7 +219,7 @@ mod tests {
         }
     }
 
-    fn told(found: &Readiness) -> String {
+    fn rendered(found: &Readiness) -> String {
         let all = checks(found, &System::Debian { supported: true }).into_iter().chain([isolation(found, None)]);
         let line = |it: Check| match it.guidance {
             None => format!("{} {:?}: {}", it.name, it.status, it.detail),
@@ -230,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_everything_has_nothing_to_mend() {
+    fn a_complete_host_needs_no_fix() {
         for root in [true, false] {
             let found = readiness(root);
-            assert!(checks(&found, &System::Other).iter().all(|it| it.guidance.is_none()), "{}", told(&found));
+            assert!(checks(&found, &System::Other).iter().all(|it| it.guidance.is_none()), "{}", rendered(&found));
         }
-        assert_snapshot!(told(&readiness(false)), @r"
+        assert_snapshot!(rendered(&readiness(false)), @r"
         user_namespaces Pass: this user may create them
         overlay Pass: the kernel has it
         seccomp Pass: system calls of containers are filtered
@@ -260,7 +259,7 @@ mod tests {
         };
         found.data.support = FileSystemSupport::None;
         found.data.file_system = "overlay".into();
-        assert_snapshot!(told(&found), @r"
+        assert_snapshot!(rendered(&found), @r"
         user_namespaces Fail: `kernel.unprivileged_userns_clone` allows user namespaces to root alone
           sudo sysctl -w kernel.unprivileged_userns_clone=1
         and to keep it after a reboot
@@ -288,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_the_wall_and_needs_root() {
+    fn an_oci_runtime_isolates_and_needs_root() {
         let checked = |root| oci_runtime(OciRuntime::Runsc, &readiness(root), &System::Other).status;
         assert_eq!(checked(false), Status::Fail);
         let wall = |runtime| isolation(&readiness(true), runtime).detail;

@@ -1,4 +1,4 @@
-//! What the checks of preflight look at, gathered from this machine.
+//! The facts about this host that the checks of preflight need.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use coracle_types::{EngineKind, Error};
 
 use super::checks::Check;
 
-/// Everything that the checks look at.
+/// The input of all checks.
 #[derive(Clone, Debug)]
 pub(crate) struct PreflightFacts {
     pub system: System,
@@ -23,11 +23,11 @@ pub(crate) struct PreflightFacts {
     pub wanted: Engine,
     pub config: Option<Failure>,
     pub state: Option<Failure>,
-    /// The configuration names an engine that may not be used.
+    /// Why the configured engine may not be used.
     pub endpoint: Option<Failure>,
     pub engine: Option<EngineInfo>,
     pub skipped: Vec<SkippedEngine>,
-    /// Why `auto` took the engine.
+    /// Why `auto` chose the engine.
     pub(crate) auto_reason: Option<String>,
     /// Free bytes where the engine stores its data, if that can be read here.
     pub(crate) free_bytes: Option<u64>,
@@ -39,11 +39,11 @@ pub(crate) struct PreflightFacts {
     pub unverified: Vec<String>,
     /// Files of the state directory that a newer version wrote.
     pub newer: Vec<PathBuf>,
-    /// The embedded engine's own, where it is chosen or could not be; or those of a cluster.
+    /// Checks of the embedded engine, if it is chosen or could not be chosen, or those of a cluster.
     pub(crate) of_engine: Vec<Check>,
 }
 
-/// An engine that was not taken.
+/// An engine that was not chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct SkippedEngine {
     pub kind: EngineKind,
@@ -53,7 +53,7 @@ pub(crate) struct SkippedEngine {
 }
 
 impl PreflightFacts {
-    /// Looks; changes nothing.
+    /// Collects the facts without changing anything.
     pub(crate) fn gather(
         cx: &Context,
         detected: &Result<Choice, Failure>,
@@ -86,7 +86,7 @@ impl PreflightFacts {
         .with_embedded(cx)
     }
 
-    /// Looks at the machine for the embedded engine.
+    /// Inspects the host for the embedded engine.
     #[cfg(target_os = "linux")]
     fn with_embedded(mut self, cx: &Context) -> Self {
         use super::embedded::{checks, isolation, oci_runtime};
@@ -124,7 +124,7 @@ impl SkippedEngine {
     pub(super) fn from_error((kind, err): &(EngineKind, Error)) -> Self {
         Self {
             kind: *kind,
-            // The embedded engine is always there; it is not what a person would repair first.
+            // The embedded engine is always installed, and users fix another one first.
             installed: !matches!(err, Error::NotInstalled { .. }) && *kind != EngineKind::Embedded,
             denied: matches!(err, Error::Unavailable { denied: true, .. }),
             why: err.to_string(),

@@ -1,4 +1,4 @@
-//! Can containers be made here, and what to do if not: looked at, and kept for a while.
+//! Checks whether containers can be created here and how to fix it if not. A good verdict is cached for a while.
 
 mod checks;
 mod cluster;
@@ -58,44 +58,44 @@ struct Capabilities {
     keep_id: bool,
 }
 
-/// The engine for a `create`, from a kept verdict or a new look.
+/// Returns the engine for a `create`, from a cached verdict or a new inspection.
 ///
 /// # Errors
-/// `not_ready`, with the whole answer of preflight in `details`.
+/// `not_ready`, with the complete preflight report in `details`.
 pub async fn ensure_ready(cx: &Context) -> Result<Ready, Failure> {
-    if let Some(ready) = cx.engines().kept() {
+    if let Some(ready) = cx.engines().cached() {
         return Ok(ready);
     }
-    let _alone = cx.engines().look_alone().await;
-    if let Some(ready) = cx.engines().kept() {
+    let _inspection = cx.engines().lock_inspection().await;
+    if let Some(ready) = cx.engines().cached() {
         return Ok(ready);
     }
     let (verdict, ready) = inspect(cx, false).await;
     match ready {
         Some(ready) if verdict.ready => {
-            cx.engines().keep(&ready);
+            cx.engines().cache(&ready);
             Ok(ready)
         }
         _ => {
-            cx.engines().forget_kept();
+            cx.engines().clear_cached();
             Err(Failure::new(Code::NotReady, format!("not ready: {}", verdict.summary))
                 .detail("preflight", &verdict)
-                .hint("`details.preflight.checks` say what to do; `coracle setup` prepares an engine"))
+                .hint("see `details.preflight.checks` for fixes; `coracle setup` prepares an engine"))
         }
     }
 }
 
-/// Looks again, and keeps the verdict if it is good.
+/// Inspects the host again and caches the verdict if it is good.
 pub async fn renewed(cx: &Context) -> PreflightResponse {
     let (verdict, ready) = inspect(cx, true).await;
     match ready {
-        Some(ready) if verdict.ready => cx.engines().keep(&ready),
-        _ => cx.engines().forget_kept(),
+        Some(ready) if verdict.ready => cx.engines().cache(&ready),
+        _ => cx.engines().clear_cached(),
     }
     verdict
 }
 
-/// `containers`: also those that exist are looked at, which says nothing about making new ones.
+/// With `containers`, also inspects existing containers, which is not needed to create new ones.
 async fn inspect(cx: &Context, containers: bool) -> (PreflightResponse, Option<Ready>) {
     let mut detected = cx.engines().detect().await;
     if let Ok(Choice { chosen: Some((runtime, info)), .. }) = &mut detected {
@@ -111,7 +111,7 @@ async fn inspect(cx: &Context, containers: bool) -> (PreflightResponse, Option<R
     (verdict(cx, checks, engine), ready)
 }
 
-/// Containers that carry our label without the proof. Not being able to say is no reason to fail.
+/// Lists containers with Coracle's label and no valid proof. An error here does not fail preflight.
 async fn unverified(cx: &Context, choice: Option<&Choice>) -> Vec<String> {
     if choice.is_none_or(|it| it.chosen.is_none()) {
         return Vec::new();
@@ -145,19 +145,20 @@ fn verdict(cx: &Context, checks: Vec<Check>, engine: Option<EngineInfo>) -> Pref
 fn capabilities(engine: Option<&EngineInfo>) -> Capabilities {
     let there = engine.is_some();
     let can = |what: Capability| engine.is_some_and(|it| !Capability::lacked_by(it.kind).contains(&what));
-    let kept = |limit: &str| engine.is_some_and(|it| !it.ignored_limits.iter().any(|ignored| ignored == limit));
+    let limits =
+        |limit: &str| engine.is_some_and(|engine| !engine.ignored_limits.iter().any(|ignored| ignored == limit));
     Capabilities {
         exec: there,
         guest: engine
             .is_some_and(|it| it.kind == EngineKind::Fake || coracle_context::guest::embedded(&it.arch).is_some()),
         commit: can(Capability::Commit),
-        // Those of the embedded engine are the kernel's own, which only root may make.
+        // The embedded engine uses the kernel's networks, which only root may create.
         networks: engine.is_some_and(|it| it.kind != EngineKind::Embedded || !it.rootless),
         compose: can(Capability::Compose) && engine.is_some_and(|it| it.compose_version.is_some()),
         gpu: engine.is_some_and(|it| it.gpu),
-        limits_memory: kept("memory"),
-        limits_cpu: kept("cpus"),
-        limits_pids: kept("pids"),
+        limits_memory: limits("memory"),
+        limits_cpu: limits("cpus"),
+        limits_pids: limits("pids"),
         bind: can(Capability::Bind),
         publish: can(Capability::Publish),
         keep_id: engine.is_some_and(|it| {
@@ -181,7 +182,7 @@ impl Render for PreflightResponse {
             if warnings == 0 { String::new() } else { format!(", {}", count(warnings, "warning", "warnings")) };
         let summary =
             if self.ready { StyledText::new().good(&self.summary) } else { StyledText::new().bad(&self.summary) };
-        // Scripts run `coracle preflight && …`: that the checks could be made is not their question.
+        // Scripts run `coracle preflight && …`, so the exit code reports the verdict, not whether the checks could run.
         let exit_code = u8::from(!self.ready);
         Document { exit_code, ..Document::default().and_lines(lines).then(summary.plain(warned)) }
     }
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_have_their_guidance_below() {
+    fn checks_show_their_guidance_below() {
         let check = |name, status, detail: &str, guidance: Option<&str>| Check {
             name,
             status,

@@ -9,17 +9,17 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A larger one is copied in.
+/// Maximum size of one file. `copy_in` takes larger ones.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Bytes of a file, and its permission bits if they were given.
+/// Bytes of a file, and its permission bits if given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Content {
     pub bytes: Vec<u8>,
     pub mode: Option<u32>,
 }
 
-/// The long form.
+/// The form as an object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ContentObject {
@@ -66,7 +66,7 @@ impl ContentObject {
     }
 }
 
-/// A number would be read as decimal by some and as octal by others.
+/// A mode as a number is refused: some callers would write it as decimal, others as octal.
 fn mode(given: &serde_json::Value) -> Option<u32> {
     let digits = given.as_str()?;
     let octal = (3..=4).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit());
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_as_text_or_base64_with_or_without_a_mode() {
+    fn bytes_are_text_or_base64_with_or_without_a_mode() {
         assert_eq!(read(json!("a\n")).unwrap(), (b"a\n".to_vec(), None));
         assert_eq!(read(json!({ "content": "a", "mode": "0755" })).unwrap(), (b"a".to_vec(), Some(0o755)));
         assert_eq!(read(json!({ "content_base64": "/wA=", "mode": null })).unwrap(), (vec![255, 0], None));
     }
 
     #[test]
-    fn what_says_no_bytes_or_too_many_or_an_odd_mode_is_refused() {
+    fn missing_bytes_too_many_bytes_and_invalid_modes_are_refused() {
         for (value, why) in [
             (json!(7), "expected a text"),
             (json!({}), "expected either"),

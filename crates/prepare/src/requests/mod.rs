@@ -1,4 +1,4 @@
-//! What calls ask for, as it is read: plain types that nothing has been decided about.
+//! The arguments of calls as they are parsed: plain types, before defaults are filled in.
 
 mod content;
 mod create;

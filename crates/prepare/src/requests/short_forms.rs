@@ -1,4 +1,4 @@
-//! Items of a list that are objects, or a text that stands for one.
+//! Items of a list that are either an object or a short text form.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,11 +12,11 @@ use crate::shorthand;
 
 /// An item that has a short form.
 pub(super) trait ShortForm: DeserializeOwned {
-    /// The field whose items these are.
+    /// The field that holds these items.
     const FIELD: &'static str;
-    /// What an item is, with an example.
+    /// A description of an item, with an example.
     const EXPECTED: &'static str;
-    /// A number alone is one.
+    /// Whether a plain number is a short form.
     const TAKES_NUMBER: bool = false;
 }
 
@@ -38,7 +38,7 @@ impl ShortForm for RepoArg {
     const EXPECTED: &'static str = r#"a repository such as `"https://example.org/a.git"`, `"https://example.org/a.git=~/a"` or `{"url": "https://example.org/a.git"}`"#;
 }
 
-/// Reads a list whose items may be short: `#[serde(deserialize_with = "short_forms::list")]`.
+/// Deserialises a list whose items may be in short form: `#[serde(deserialize_with = "short_forms::list")]`.
 pub(super) fn list<'de, D: Deserializer<'de>, T: ShortForm>(from: D) -> Result<Option<Vec<T>>, D::Error> {
     let items = Option::<Vec<Item<T>>>::deserialize(from)?;
     Ok(items.map(|it| it.into_iter().map(|Item(item)| item).collect()))
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_form_means_the_object_that_it_stands_for() {
+    fn a_short_form_equals_its_object() {
         let short = json!({
             "ports": [8080, "81", "8082:82", "53:53/udp"],
             "mounts": ["/a:/b", "/c:/d:ro"],
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_says_what_one_looks_like() {
+    fn an_invalid_item_is_answered_with_an_example() {
         for (field, item) in [
             ("ports", json!("web")),
             ("ports", json!(99_999)),
@@ -132,8 +132,8 @@ mod tests {
             ("repos", json!("")),
             ("repos", json!(7)),
         ] {
-            let told = read(json!({ field: [item] })).unwrap_err();
-            assert!(told.contains(" such as `"), "{field}: {told}");
+            let message = read(json!({ field: [item] })).unwrap_err();
+            assert!(message.contains(" such as `"), "{field}: {message}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where a repository of `repos` is cloned from: a server, or a directory of this host.
+//! The source of a repository in `repos`: a server, or a directory on this host.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::provisioning::git_url;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloneSource {
     Url(GitUrl),
-    /// Without links.
+    /// With links resolved.
     Directory(PathBuf),
 }
 
@@ -31,7 +31,7 @@ impl CloneSource {
         if let Self::Url(url) = self { Some(url) } else { None }
     }
 
-    /// What the repository is called.
+    /// The name of the repository.
     pub fn name(&self) -> String {
         match self {
             Self::Url(url) => url.repository().to_owned(),
@@ -43,7 +43,7 @@ impl CloneSource {
     }
 }
 
-/// No URL begins with a dot or a slash, and none of those that we take is without a colon.
+/// No URL begins with a dot or a slash, and every supported URL contains a colon.
 fn directory(text: &str, cx: &Context) -> Option<PathBuf> {
     if let Some(path) = text.strip_prefix("file://") {
         return Some(host_path(path, cx));
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_told_from_urls_and_lie_where_they_may() {
+    fn directories_are_distinguished_from_urls_and_must_be_allowed() {
         let dir = tempfile::tempdir().unwrap();
         let cx = Context::for_tests(dir.path());
         let mine = cx.host.cwd.join("mine.git");

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use coracle_context::failure::{Code, Failure};
 use serde_json::Value;
 
-/// Words in a name that say its value is a secret.
+/// Parts of a variable's name that mark its value as secret.
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
 /// The kernel takes no variable above 128 KiB, its name, `=` and the NUL at its end included.
 const MAX_VARIABLE: usize = 128 << 10;
 
-/// What an engine's program takes in one word, with room for what stands beside it.
+/// Maximum length of one argument of an engine's program, with room for what is in the same argument.
 const MAX_PLAIN: usize = 90 << 10;
 
 const MAX_ALL: usize = 1 << 20;
 
-/// Checks names and values, and takes numbers and booleans as JSON writes them. `null` leaves a name unset.
-pub fn resolve(asked: &Option<BTreeMap<String, Value>>) -> Result<BTreeMap<String, String>, Failure> {
+/// Validates names and values. Numbers and booleans are written as in JSON, and `null` leaves a name unset.
+pub fn resolve(variables: &Option<BTreeMap<String, Value>>) -> Result<BTreeMap<String, String>, Failure> {
     let mut env = BTreeMap::new();
-    for (name, value) in asked.iter().flatten() {
+    for (name, value) in variables.iter().flatten() {
         let value = match value {
             Value::Null => continue,
             Value::String(text) => text.clone(),
@@ -51,8 +51,8 @@ fn check(name: &str, value: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The refusal of what cannot go into a container without a guest: a secret, since it would be seen in the arguments of
-/// the engine's program, and what is too long for them.
+/// Fails for variables that a container without a guest cannot get: secrets, which would be visible in the arguments of
+/// the engine's program, and values that are too long for an argument.
 pub fn no_secret(env: &BTreeMap<String, String>, hint: &str) -> Result<(), Failure> {
     if let Some((name, _)) = env.iter().find(|it| it.1.len() > MAX_PLAIN) {
         let message = format!("`{name}` is longer than 90 KiB, which a container without a guest cannot take");
@@ -63,7 +63,7 @@ pub fn no_secret(env: &BTreeMap<String, String>, hint: &str) -> Result<(), Failu
         SECRET_WORDS.iter().any(|it| upper.contains(it))
     };
     let Some(name) = env.keys().find(secret) else { return Ok(()) };
-    let message = format!("`{name}` names a secret, and there is no way to hand one over unseen here");
+    let message = format!("`{name}` has the name of a secret, which cannot be passed securely here");
     Err(Failure::new(Code::Unsupported, message).detail("capability", "guest").detail("field", "env").hint(hint))
 }
 
@@ -75,13 +75,13 @@ mod tests {
 
     fn check(env: serde_json::Value) -> Result<String, String> {
         let env = serde_json::from_value(env).unwrap();
-        let told = |it: coracle_context::failure::Failure| format!("{}: {}", it.code.word(), it.message);
+        let message = |it: coracle_context::failure::Failure| format!("{}: {}", it.code.word(), it.message);
         let env = resolve(&Some(env)).and_then(|it| no_secret(&it, "leave it out").map(|()| it));
-        env.map(|it| format!("{it:?}")).map_err(told)
+        env.map(|it| format!("{it:?}")).map_err(message)
     }
 
     #[test]
-    fn scalars_are_taken_as_json_writes_them_and_null_is_unset() {
+    fn scalars_are_written_as_in_json_and_null_is_unset() {
         let env = json!({ "A": "x\n'y'", "B": 1.5, "C": true, "D": null });
         assert_eq!(check(env).unwrap(), r#"{"A": "x\n'y'", "B": "1.5", "C": "true"}"#);
     }

@@ -1,4 +1,4 @@
-//! What was asked for, in a form that tells nothing of it.
+//! Fingerprints of the arguments of `create`, which reveal no value.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::requests::Create;
 
-/// Keyed digests of the fields that were given: plain hashes of secrets would let who reads the record try guesses.
+/// Keyed digests of the given fields. With plain hashes, a reader of the record could guess secrets and compare.
 pub fn fingerprint(args: &Create, cx: &Context) -> Result<BTreeMap<String, String>, Failure> {
     let Value::Object(fields) = serde_json::to_value(args).map_err(Failure::internal)? else {
         return Ok(BTreeMap::new());

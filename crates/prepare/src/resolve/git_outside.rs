@@ -1,4 +1,4 @@
-//! Directories whose git repository lies elsewhere: linked worktrees, submodules, and links in place of `.git`.
+//! Directories whose git repository is elsewhere: linked worktrees, submodules, and links in place of `.git`.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -12,40 +12,40 @@ use coracle_types::ContainerPath;
 
 use super::host_paths::mountable;
 
-/// A file that names a directory is no longer.
+/// Maximum size of a file that names a directory.
 const MAX_POINTER: u64 = 4096;
 
 /// A directory that is mounted or copied without its repository.
 #[derive(Clone, Debug)]
 pub struct GitOutside {
-    /// The directory inside.
+    /// The directory in the container.
     at: ContainerPath,
-    /// The directory of the host.
+    /// The directory on the host.
     dir: PathBuf,
     /// The repository's own directory on the host.
     repository: PathBuf,
-    /// Why git does not find it inside. None if it is mounted read-only.
+    /// Why git does not find it in the container. None if it is mounted read-only.
     missing: Option<AbsenceReason>,
 }
 
 /// Why a repository is not mounted.
 #[derive(Clone, Debug)]
 enum AbsenceReason {
-    /// It lies in no directory that may be mounted.
+    /// It is in no directory that may be mounted.
     Refused(String),
     /// For another reason.
     Other(String),
 }
 
-/// Where `.git` of a directory leads.
+/// The repository that `.git` of a directory refers to.
 struct Pointer {
     repository: PathBuf,
-    /// The path that git inside reads it at, for a linked worktree.
+    /// For a linked worktree: the path at which git in the container reads it.
     read_at: Option<ContainerPath>,
 }
 
-/// Looks for repositories outside of the mounts. One of a linked worktree that may be mounted is added read-only, where git
-/// inside looks for it: nothing inside decides then what git of the host runs.
+/// Finds repositories outside of the mounts. That of a linked worktree is mounted, if allowed, at the path where git
+/// inside reads it. The mount is read-only, so code inside cannot choose what git on the host runs.
 pub(super) fn add_repositories(mounts: &mut Vec<Mount>, cx: &Context) -> Vec<GitOutside> {
     let mut found = Vec::new();
     for bind in mounts.clone() {
@@ -65,7 +65,7 @@ pub(super) fn add_repositories(mounts: &mut Vec<Mount>, cx: &Context) -> Vec<Git
     found
 }
 
-/// The same for a directory whose files are copied.
+/// The repository outside of a directory whose files are copied.
 pub(super) fn of_copy(dir: &Path, at: &ContainerPath) -> Option<GitOutside> {
     let pointer = Pointer::read(dir)?;
     let missing = Some(AbsenceReason::Other("only files of the working directory are copied in".to_owned()));
@@ -82,7 +82,7 @@ fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result
     if super::target("mounts", at).is_err() || mounts.iter().any(taken) {
         return Err(AbsenceReason::Other(format!("`{at}` is not free inside")));
     }
-    // Code inside that one could exchange it while it is mounted.
+    // Code in that other container could replace it while it is mounted.
     let written = cx.store().and_then(|store| store.is_written_inside(host.real()).map_err(Into::into));
     match written {
         Ok(false) => Ok(Mount { host, at: at.clone(), access: Access::ReadOnly }),
@@ -92,7 +92,7 @@ fn repository_mount(pointer: &Pointer, mounts: &[Mount], cx: &Context) -> Result
 }
 
 impl Pointer {
-    /// Reads it; none for a directory that has its repository in it, or none at all.
+    /// Reads `.git`; none for a directory that contains its repository, or has none.
     fn read(dir: &Path) -> Option<Self> {
         let dot_git = dir.join(".git");
         let kind = dot_git.symlink_metadata().ok()?.file_type();
@@ -109,10 +109,10 @@ impl Pointer {
         let Some(repository) = repository else {
             return Some(Self { repository: git_dir, read_at: None });
         };
-        // Git inside walks up from `worktrees/NAME`, by the path as it is written. One with a link or with `..` may mean another
-        // place there, where a mount would cover files of the image.
+        // Git inside walks up from `worktrees/NAME` along the literal path. With a link or `..`, that path may mean
+        // another directory inside, where a mount would cover files of the image.
         let above = written.ancestors().nth(2).filter(|above| *above == repository).and_then(Path::to_str);
-        // Code in a container may have written `.git`, but not the file of the repository that names this worktree.
+        // Code in a container may have written `.git`, but not the file in the repository that names this worktree.
         let back = small_file(&git_dir.join("gitdir")).unwrap_or_default();
         let above = above.filter(|_| git_dir.join(back.trim_end()).canonicalize().is_ok_and(|found| found == dot_git));
         let read_at = above.and_then(|path| ContainerPath::parse(path).ok());
@@ -131,7 +131,7 @@ impl GitOutside {
         Self { at: at.clone(), dir: dir.to_owned(), repository, missing: None }
     }
 
-    /// What helps where git does not work.
+    /// How to use git in spite of that.
     fn hint(&self) -> String {
         let (repository, dir) = (self.repository.display(), shell_word(&self.dir.display().to_string()));
         let clone = format!("`coracle create --repo {dir}` gives it a clone");
@@ -156,7 +156,7 @@ impl GitOutside {
         }
     }
 
-    /// A part of the step `workspace`.
+    /// An item of the step `workspace`.
     pub fn report_item(&self) -> ReportItem {
         let item = match self.missing {
             None => ReportItem::success(self.sentence()),
@@ -165,7 +165,7 @@ impl GitOutside {
         item.with("hint", self.hint())
     }
 
-    /// A warning where git does not work.
+    /// A warning if git does not work.
     pub fn warning(&self) -> Option<Warning> {
         self.missing.as_ref()?;
         Some(Warning::new("git_outside", format!("{}; {}", self.sentence(), self.hint())))
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_repository_by_its_own_path_is_mounted_there() {
+    fn a_repository_is_mounted_only_at_its_own_path() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         let admin = root.join("main/.git/worktrees/w");

@@ -1,4 +1,4 @@
-//! Host paths of a call: from text to something that is held open and allowed.
+//! Host paths of a call: from text to an open handle that the policy allows.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use coracle_lifecycle::{CopyLimits, CopyMeter, CopyRequest, Record};
 use coracle_runtime::PolicyRefusal;
 use coracle_types::ContainerPath;
 
-/// `~/…` is below the home, and what is relative lies in the working directory.
+/// `~/…` is below the home directory, and a relative path is below the working directory.
 pub fn host_path(text: &str, cx: &Context) -> PathBuf {
     match text.strip_prefix("~/") {
         Some(rest) => cx.host.home.join(rest),
@@ -17,7 +17,7 @@ pub fn host_path(text: &str, cx: &Context) -> PathBuf {
     }
 }
 
-/// A path in a container: `~/…` is below the home of its user, and what is relative lies in the working directory.
+/// A path in a container: `~/…` is below the home of its user, and a relative path is below the work directory.
 pub fn container_path(text: &str, record: &Record) -> Result<ContainerPath, Failure> {
     Ok(match (text.strip_prefix("~/"), &record.home) {
         (Some(rest), Some(home)) => home.join(rest)?,
@@ -25,12 +25,12 @@ pub fn container_path(text: &str, record: &Record) -> Result<ContainerPath, Fail
     })
 }
 
-/// Opens a path of the host that shall be mounted.
+/// Opens a host path for a mount.
 pub fn mountable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
     allowed(path, "mount", cx)
 }
 
-/// Opens a path of the host that shall be copied.
+/// Opens a host path for a copy.
 pub fn copyable(path: &Path, cx: &Context) -> Result<HostPath, Failure> {
     allowed(path, "copy", cx)
 }
@@ -43,7 +43,7 @@ fn allowed(path: &Path, act: &'static str, cx: &Context) -> Result<HostPath, Fai
     }
 }
 
-/// A copy within the limits of the configuration, which replaces nothing.
+/// Builds a copy request within the configured limits, which replaces no file.
 pub fn copy_request(cx: &Context, host: HostPath, container: ContainerPath) -> Result<CopyRequest, Failure> {
     Ok(CopyRequest {
         host,

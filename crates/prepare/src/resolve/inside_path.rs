@@ -1,9 +1,9 @@
-//! Paths inside, as a call gives them.
+//! Paths in a container, as a call gives them.
 
 use coracle_context::failure::Failure;
 use coracle_types::ContainerPath;
 
-/// A path inside: what it begins at may only be known once the container is there.
+/// A path in a container, whose base may only be known when the container exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathInside {
     Absolute(ContainerPath),
@@ -14,7 +14,7 @@ pub enum PathInside {
 }
 
 impl PathInside {
-    /// Absolute, `~/…`, or relative to the work directory. What is wrong with a path is said before anything is made.
+    /// Parses an absolute path, `~/…`, or one relative to the work directory. Fails before anything is created.
     pub fn parse(field: &str, text: &str) -> Result<Self, Failure> {
         let checked = |path: &str| match ContainerPath::parse(path) {
             Ok(path) if path.as_str() != "/" => Ok(path),
@@ -32,7 +32,7 @@ impl PathInside {
         }
     }
 
-    /// Where that is, once home and work directory are known.
+    /// Resolves the path, once home and work directory are known.
     pub fn resolve(&self, home: &ContainerPath, workdir: &ContainerPath) -> Result<ContainerPath, Failure> {
         Ok(match self {
             Self::Absolute(path) => path.clone(),

@@ -1,25 +1,25 @@
-//! The network of a call, and names for its hosts file.
+//! The network of a call, and entries of its hosts file.
 
 use coracle_context::config::{Config, NetworkGrant};
 use coracle_context::failure::Failure;
 use coracle_runtime::{HostEntry, NetworkRequest};
 use coracle_types::NetworkName;
 
-/// Without a word it is `bridge`, or `none` where the person grants no way out.
-pub(crate) fn resolve(asked: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {
-    match asked {
+/// The default is `bridge`, or `none` if the configuration grants no outbound access.
+pub(crate) fn resolve(requested: Option<&str>, config: &Config) -> Result<NetworkRequest, Failure> {
+    match requested {
         None if config.security.network != NetworkGrant::Open => Ok(NetworkRequest::None),
         None | Some("bridge") => Ok(NetworkRequest::Bridge),
         Some("none") => Ok(NetworkRequest::None),
         Some("host") => Ok(NetworkRequest::Host),
-        Some("default" | "slirp4netns" | "pasta" | "private") => Err(refused(asked.unwrap_or_default())),
+        Some("default" | "slirp4netns" | "pasta" | "private") => Err(refused(requested.unwrap_or_default())),
         Some(name) => NetworkName::parse(name).map(NetworkRequest::Named).map_err(|_| refused(name)),
     }
 }
 
 fn refused(name: &str) -> Failure {
     let message = format!("`{}` is neither `bridge`, `none`, `host` nor the name of a network", name.escape_debug());
-    Failure::invalid("network", message).hint("leave it out for a network of its own with a way out")
+    Failure::invalid("network", message).hint("leave it out for a private network with outbound access")
 }
 
 /// `name:ip` or `name:host-gateway`.
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engine_specific_networks_cannot_be_expressed() {
+    fn networks_of_one_engine_are_refused() {
         let config = Config::default();
         let code = |text: &str| resolve(Some(text), &config).map_err(|it| it.code.word());
         assert_eq!(code("bridge"), Ok(NetworkRequest::Bridge));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn hosts_are_a_name_and_an_address() {
-        let read = |text: &str| host_entry(text).ok().map(|it| (it.name, it.address.map(|it| it.to_string())));
+        let read = |text: &str| host_entry(text).ok().map(|entry| (entry.name, entry.address.map(|it| it.to_string())));
         assert_eq!(read("db.local:10.0.0.1"), Some(("db.local".into(), Some("10.0.0.1".into()))));
         assert_eq!(read("v6:::1"), Some(("v6".into(), Some("::1".into()))));
         assert_eq!(read("up:host-gateway"), Some(("up".into(), None)));

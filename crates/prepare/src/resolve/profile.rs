@@ -1,4 +1,4 @@
-//! Which profile a call means, and what it adds to it.
+//! The profile of a call, with the call's own packages and image.
 
 use std::path::PathBuf;
 
@@ -20,45 +20,45 @@ use crate::requests::Create;
 /// The profile of a container.
 #[derive(Debug)]
 pub struct ResolvedProfile {
-    /// The word given.
+    /// The requested purpose.
     pub requested: Option<Purpose>,
-    /// The profile's name: of `try-repo` that of what was found.
+    /// The profile's name; for `try-repo`, that of the detected purpose.
     pub purpose: Option<Purpose>,
     pub profile: Profile,
     pub cache_bust: bool,
-    /// What is tried.
+    /// The repository to try.
     pub tried: Option<TryRepo>,
-    /// What was found in it.
+    /// What was detected in it.
     pub seen: Option<RepoScan>,
 }
 
-/// A repository that is tried.
+/// A repository to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TryRepo {
     Url(GitUrl),
-    /// A directory of the host, which is copied.
+    /// A directory on the host, which is copied.
     Directory(PathBuf),
 }
 
-/// What its top directory says.
+/// What its top directory contains.
 #[derive(Clone, Debug)]
 pub struct RepoScan {
     pub detected: DetectedProfile,
-    /// Why it could not be looked at; then it counts as `general`.
+    /// Why it could not be inspected; it then counts as `general`.
     pub unseen: Option<String>,
 }
 
 impl ResolvedProfile {
-    /// Whether that is its purpose.
+    /// Whether the purpose is that one.
     pub fn is(&self, purpose: &str) -> bool {
         self.purpose.as_ref().is_some_and(|it| it.as_str() == purpose)
     }
 }
 
-/// What is tried counts as this until it was looked at.
+/// The purpose of a repository that is not inspected yet.
 const UNSEEN: &str = "general";
 
-/// Finds the profile and lays the call's own packages and image over it.
+/// Finds the profile and applies the call's own packages and image.
 pub(super) fn choose(args: &Create, basis: CreateFrom, cx: &Context) -> Result<ResolvedProfile, Failure> {
     let config = &cx.config;
     let seen = match basis {
@@ -93,17 +93,20 @@ pub(super) fn choose(args: &Create, basis: CreateFrom, cx: &Context) -> Result<R
     Ok(ResolvedProfile { requested: args.purpose.clone(), purpose, profile, cache_bust, tried, seen })
 }
 
-/// The profile of a snapshot: its variables, since what they speak of is in the files; of one that is asked for only what
-/// it says of the person's identity. Its recipe is in the files, or not wanted.
-fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<ResolvedProfile, Failure> {
+/// Returns the profile of a snapshot with only its variables, which refer to files in the snapshot. Of a requested
+/// profile it uses only the settings for the user's identity: its recipe is in the files, or not wanted.
+fn of_origin(args: &Create, stored: Option<Purpose>, cx: &Context) -> Result<ResolvedProfile, Failure> {
     if args.purpose.as_ref().is_some_and(Purpose::is_detected) {
-        return Err(Failure::invalid("purpose", "`try-repo` looks at a repository, and a snapshot is made already")
-            .hint("leave `purpose` out to have that of the snapshot"));
+        return Err(Failure::invalid(
+            "purpose",
+            "`try-repo` inspects a repository, and a snapshot has none to inspect",
+        )
+        .hint("leave `purpose` out to have that of the snapshot"));
     }
     let image = &cx.config.default_image;
-    // A profile that is not configured any more has nothing to say.
-    let known = kept.as_ref().and_then(|it| configured(it, args, &cx.config).ok());
-    let purpose = args.purpose.clone().or_else(|| kept.filter(|_| known.is_some()));
+    // The profile may have been removed from the configuration.
+    let known = stored.as_ref().and_then(|it| configured(it, args, &cx.config).ok());
+    let purpose = args.purpose.clone().or_else(|| stored.filter(|_| known.is_some()));
     let variables = known.as_ref().map(|it| it.recipe.env.clone()).unwrap_or_default();
     let mut profile = match (&args.purpose, known) {
         (Some(purpose), _) => configured(purpose, args, &cx.config)?,
@@ -112,7 +115,7 @@ fn of_origin(args: &Create, kept: Option<Purpose>, cx: &Context) -> Result<Resol
     };
     profile.recipe = Recipe { env: variables, ..Recipe::default() };
     profile.bootstrap = Recipe::default();
-    // The server of a purpose that is named anew is not in the files.
+    // The files of the snapshot do not contain the server of a newly requested purpose.
     profile.server = profile.server.filter(|_| args.purpose.is_none());
     let requested = args.purpose.clone();
     Ok(ResolvedProfile { requested, purpose, profile, cache_bust: false, tried: None, seen: None })
@@ -155,7 +158,7 @@ fn tried(args: &Create, cx: &Context) -> Result<Option<TryRepo>, Failure> {
     }
 }
 
-/// A URL, or a directory that may be copied. What looks like a URL is never taken for a path.
+/// A URL, or a directory that may be copied. Text that looks like a URL is never a path.
 fn source(text: &str, cx: &Context) -> Result<TryRepo, Failure> {
     let rules = GitRules { allow_private: cx.config.images.git_allow_private, ssh: false };
     if text.contains(':') || text.starts_with('-') {

@@ -1,4 +1,4 @@
-//! Mounts that would go around the protected paths.
+//! Mounts that would circumvent the protected paths.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use coracle_types::ContainerPath;
 use super::inside_path::PathInside;
 use crate::requests::Content;
 
-/// A protected path is mounted read-only over a writable directory that holds it. That is worth nothing if the path, or
-/// a directory that only leads to it, is mounted once more by itself, or if something else is mounted in its place.
+/// A protected path is mounted read-only over the writable directory that contains it. That does not help if the path,
+/// or a directory that leads to it, is mounted once more by itself, or if another mount takes its place.
 pub fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
     let problems = ways_around(mounts, protected);
     if !problems.is_empty() {
@@ -23,12 +23,12 @@ pub fn check(mounts: &[Mount], protected: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Writable mounts of protected paths, or of what leads to one.
+/// Finds writable mounts of protected paths, or of directories that lead to one.
 pub(crate) fn ways_around(mounts: &[Mount], protected: &[String]) -> Vec<Problem> {
     writable(mounts).filter_map(|it| around(it.host.real(), protected)).collect()
 }
 
-/// A mount that would appear where a protected path of another one is.
+/// Finds a mount at a protected path of another one.
 pub(crate) fn in_place_of(mounts: &[Mount], protected: &[String]) -> Option<String> {
     writable(mounts).find_map(|bind| {
         let on_it = |other: &&Mount| {
@@ -44,7 +44,7 @@ fn writable(mounts: &[Mount]) -> impl Iterator<Item = &Mount> {
     mounts.iter().filter(|it| it.access == Access::ReadWrite)
 }
 
-/// Files that would be written over a protected path of a bind. One whose place is only known inside is refused there.
+/// Fails for files at a protected path of a mount. Paths that are only known inside are checked there.
 pub(super) fn files(
     files: &[(PathInside, Content)],
     mounts: &[Mount],
@@ -69,7 +69,7 @@ pub(super) fn files(
     if problems.is_empty() { Ok(()) } else { Err(PolicyRefusal { problems }.into()) }
 }
 
-/// A host path whose end is the begin of a protected path, or which lies in one, wherever the tree begins.
+/// Finds a host path that ends with the start of a protected path, or that is in one, wherever the tree begins.
 fn around(real: &Path, protected: &[String]) -> Option<Problem> {
     let hit = leads_to_protected(real, protected);
     let value = real.display().to_string();
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_a_protected_path_is_not_mounted_writable() {
+    fn a_directory_that_leads_to_a_protected_path_is_not_mounted_writable() {
         use Access::{ReadOnly, ReadWrite};
         for host in [".git", "sub/.git", ".git/hooks", "sub/.git/hooks/deep"] {
             assert_eq!(rule(host, "/x", ReadWrite).as_deref(), Some("policy_denied"), "{host}");
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_mounted_in_the_place_of_a_protected_path() {
+    fn a_mount_at_a_protected_path_is_refused() {
         for at in ["/workspace/.git", "/workspace/.git/hooks", "/workspace/.git/hooks/x"] {
             assert_eq!(rule("data", at, Access::ReadOnly).as_deref(), Some("invalid_input"), "{at}");
         }

@@ -1,4 +1,4 @@
-//! What is put into a container once it is there, decided before it is.
+//! What is installed and written in a container after it starts, resolved before it is created.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ use super::inside_path::PathInside;
 use super::profile::ResolvedProfile;
 use crate::requests::{Content, Create, RepoArg};
 
-/// Everything that is put in.
+/// All provisioning of a container.
 #[derive(Debug)]
 pub struct Provisioning {
     pub env: EnvRequest,
-    /// The person's settings would have variables of the host go in, and the policy does not.
+    /// The settings would pass host variables, but the policy does not allow it.
     pub env_stays: bool,
     pub git: Requested,
     pub gh: Requested,
     pub ssh: Requested,
     pub certs: Requested,
     pub dotfiles: Requested<Dotfiles>,
-    /// Paths below the home.
+    /// Paths below the home directory.
     pub inline: BTreeMap<String, Content>,
     pub repos: Vec<Repo>,
     pub files: Vec<(PathInside, Content)>,
-    /// Settings of Amplifier are asked for.
+    /// Write Amplifier's settings.
     pub amplifier: bool,
     pub setup: Vec<Command>,
-    /// A bundle that Amplifier adds before the setup commands.
+    /// A bundle that is added to Amplifier before the setup commands.
     pub bundle: Option<String>,
 }
 
@@ -53,14 +53,14 @@ pub struct Dotfiles {
 #[derive(Clone, Debug)]
 pub struct Repo {
     pub from: CloneSource,
-    /// None is by its name, at the place that fits.
+    /// Without a path, it is cloned to a directory of its name.
     pub path: Option<PathInside>,
     pub branch: Option<BranchName>,
     pub install: Option<Command>,
     pub as_root: bool,
 }
 
-/// Decides all of it.
+/// Resolves all of it.
 pub(super) fn decide(args: &Create, chosen: &ResolvedProfile, cx: &Context) -> Result<Provisioning, Failure> {
     let config = &*cx.config;
     let (auto, profile) = (&config.auto_passthrough, &chosen.profile);
@@ -70,7 +70,7 @@ pub(super) fn decide(args: &Create, chosen: &ResolvedProfile, cx: &Context) -> R
         profile.forward_git.unwrap_or(auto.forward_git),
         Grant { allowed: config.security.allow_git, rule: "identity.git", setting: "security.allow_git" },
     )?;
-    // Whatever single settings grant, of the person's only the identity goes into a container of `strict`.
+    // Of the user's identity, only name and address enter a container of `strict`, whatever single settings grant.
     let strict = config.is_strict();
     let granted = |allowed, rule, setting| match strict {
         true => Grant { allowed: false, rule, setting: "policy" },
@@ -116,14 +116,14 @@ pub(super) fn decide(args: &Create, chosen: &ResolvedProfile, cx: &Context) -> R
     })
 }
 
-/// Whether the person grants something, by which rule and setting.
+/// Whether the configuration grants something, with its rule and setting.
 struct Grant {
     allowed: bool,
     rule: &'static str,
     setting: &'static str,
 }
 
-/// The request of the caller wins over the default, and may not exceed what the person grants.
+/// The caller's request overrides the default, and may not exceed what the configuration grants.
 fn forward(
     field: &'static str,
     requested: Option<bool>,
@@ -146,8 +146,8 @@ fn forward(
 }
 
 fn passthrough(args: &Create, chosen: &ResolvedProfile, config: &Config) -> EnvRequest {
-    let asked = args.env_passthrough.as_ref().or(chosen.profile.env_passthrough.as_ref());
-    match asked.unwrap_or(&config.auto_passthrough.mode) {
+    let requested = args.env_passthrough.as_ref().or(chosen.profile.env_passthrough.as_ref());
+    match requested.unwrap_or(&config.auto_passthrough.mode) {
         Passthrough::Auto => EnvRequest::Auto,
         Passthrough::All => EnvRequest::All,
         Passthrough::None => EnvRequest::None,
@@ -212,8 +212,8 @@ fn files(args: &Create) -> Result<Vec<(PathInside, Content)>, Failure> {
 }
 
 fn repos(args: &Create, rules: GitRules, cx: &Context) -> Result<Vec<Repo>, Failure> {
-    let asked = args.repos.as_deref().unwrap_or_default();
-    if asked.len() > 20 {
+    let requested = args.repos.as_deref().unwrap_or_default();
+    if requested.len() > 20 {
         return Err(Failure::invalid("repos", "at most 20 repositories"));
     }
     let read = |it: &RepoArg| {
@@ -225,7 +225,7 @@ fn repos(args: &Create, rules: GitRules, cx: &Context) -> Result<Vec<Repo>, Fail
             as_root: it.as_root.unwrap_or(false),
         })
     };
-    asked.iter().map(read).collect()
+    requested.iter().map(read).collect()
 }
 
 fn setup(args: &Create) -> Result<Vec<Command>, Failure> {
@@ -251,7 +251,7 @@ fn bundle(args: &Create, chosen: &ResolvedProfile) -> Result<Option<String>, Fai
     Ok(args.amplifier_bundle.clone())
 }
 
-/// A URL that git is given; a refusal of the policy names its rule.
+/// Parses a URL for git. A refusal names the policy's rule.
 pub(super) fn git_url(field: &str, text: &str, rules: GitRules) -> Result<GitUrl, Failure> {
     GitUrl::parse(text, rules).map_err(|err| refused_url(field, err))
 }

@@ -1,4 +1,4 @@
-//! The stack of a call: which file, which project, and where its relative paths start.
+//! The stack of a call: which file, which project, and the base of its relative paths.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -13,20 +13,19 @@ use coracle_types::{ContainerName, ProjectName, random_hex};
 use super::host_path;
 use crate::requests::Create;
 
-/// A larger file is no Compose file.
+/// Maximum size of a Compose file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Digits that tell one project of a container's name from another.
+/// Number of random digits that make a project's name unique.
 const SUFFIX: usize = 7;
 
 /// The stack beside a container.
 #[derive(Clone, Debug)]
 pub enum StackRequest {
-    /// None.
     No,
-    /// One that runs already, and is ours.
+    /// A running project of Coracle that the container joins.
     Join(ProjectName),
-    /// One that is made with the container.
+    /// One that is created with the container.
     Make(Box<NewStack>),
 }
 
@@ -35,9 +34,9 @@ pub enum StackRequest {
 pub struct NewStack {
     pub project: ProjectName,
     pub reading: ComposeFile,
-    /// Where relative paths start: the file's directory, or an empty one.
+    /// The base of relative paths: the file's directory, or an empty one.
     pub dir: PathBuf,
-    /// The file, if one was named.
+    /// The path of the file, if it was given.
     pub file: Option<PathBuf>,
     /// Every published port gets a free one.
     pub namespace: bool,
@@ -53,7 +52,7 @@ impl StackRequest {
     }
 }
 
-/// Reads what was asked for. Nothing is made.
+/// Reads the requested stack. Creates nothing.
 pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Result<StackRequest, Failure> {
     let namespace = args.namespace.unwrap_or(false);
     let (text, dir, file) = match (&args.compose_content, &args.compose_file, &args.compose_project) {
@@ -84,16 +83,16 @@ pub(crate) fn resolve(args: &Create, name: &ContainerName, cx: &Context) -> Resu
     Ok(StackRequest::Make(Box::new(NewStack { project, reading, dir, file, namespace })))
 }
 
-/// The network that was asked for. With a stack it is that of the stack.
+/// Returns the requested network. With a stack it is that of the stack.
 pub(crate) fn network(args: &Create) -> Result<Option<&str>, Failure> {
-    let asked = args.network.as_deref();
+    let requested = args.network.as_deref();
     let stack = [("compose_content", args.compose_content.is_some()), ("compose_file", args.compose_file.is_some())];
     let stack = stack.into_iter().chain([("compose_project", args.compose_project.is_some())]).find(|it| it.1);
-    match (stack, asked) {
+    match (stack, requested) {
         (Some((field, _)), Some(other)) if other != "bridge" => {
             Err(Failure::conflicting(&["network", field], "with a stack the container is on the stack's network"))
         }
-        _ => Ok(asked),
+        _ => Ok(requested),
     }
 }
 
@@ -127,7 +126,7 @@ fn of_file(path: &str, cx: &Context) -> Result<(String, PathBuf, PathBuf), Failu
     Ok((text, dir, opened.real().to_owned()))
 }
 
-/// The container's name in Compose's grammar, and digits of its own.
+/// Builds a name from the container's name in Compose's grammar, and random digits.
 fn fresh_project(name: &ContainerName) -> Result<ProjectName, Failure> {
     let mut plain = name.as_str().to_ascii_lowercase().replace('.', "-");
     plain.truncate(63 - "_default".len() - SUFFIX);

@@ -1,5 +1,5 @@
-//! What `policy = "strict"` has no place for in a `create`. All of it is told at once, before anything is
-//! made: nothing that was asked for is left out in silence.
+//! Arguments of `create` that `policy = "strict"` does not allow. All of them are reported at once, before anything is
+//! created; none is ignored silently.
 
 use coracle_context::arg_types::Passthrough;
 use coracle_context::config::Config;
@@ -15,10 +15,10 @@ use super::inside_path::PathInside;
 use super::network;
 use crate::requests::Create;
 
-/// Room in `/tmp`.
+/// Size of `/tmp`.
 const TMP_SIZE: ByteSize = ByteSize::mib(512);
 
-/// One field that cannot be had, why, and what to do instead.
+/// A refused field, the reason, and what to do instead.
 struct Row {
     field: &'static str,
     rule: &'static str,
@@ -27,9 +27,9 @@ struct Row {
     instead: &'static str,
 }
 
-/// Refuses what such a container could not be given.
+/// Refuses all arguments that a container of `strict` cannot have.
 pub(super) fn check(args: &Create, config: &Config) -> Result<(), Failure> {
-    // What no engine of ours takes is no matter of the policy.
+    // Networks that no engine supports are refused whatever the policy.
     network::resolve(args.network.as_deref(), config)?;
     let rows: Vec<Row> = [rooms(args), brought(args)?, of_person(args), beside(args)].into_iter().flatten().collect();
     if rows.is_empty() {
@@ -48,7 +48,7 @@ pub(super) fn check(args: &Create, config: &Config) -> Result<(), Failure> {
     Err(failure.hint_setting(&hints.join("; "), "policy"))
 }
 
-/// What the container itself would be.
+/// Arguments for the container itself.
 fn rooms(args: &Create) -> Vec<Row> {
     let (root, other) = match &args.user {
         None => (None, None),
@@ -61,10 +61,13 @@ fn rooms(args: &Create) -> Vec<Row> {
     let elsewhere = args.workdir.as_ref().filter(|it| !it.is_beneath(WORKSPACE));
     let network = args.network.as_deref().filter(|it| *it != "none");
     rows([
-        (("user", "root.exec", root), ("nobody inside is root", "leave it out: commands run as 1000:1000")),
+        (("user", "root.exec", root), ("no process inside is root", "leave it out: commands run as 1000:1000")),
         (
             ("user", "user.other", other),
-            ("PID 1 is 1000:1000 and can run nothing as somebody else", "leave it out: commands run as 1000:1000"),
+            (
+                "PID 1 runs as 1000:1000 and cannot start processes as another user",
+                "leave it out: commands run as 1000:1000",
+            ),
         ),
         (
             ("main", "root.init", of_image.map(|_| "image".to_owned())),
@@ -83,12 +86,9 @@ fn rooms(args: &Create) -> Vec<Row> {
         ),
         (
             ("ports", "port.open", counted(args.ports.as_deref())),
-            ("there is no network, and so no port", "run what serves and what asks it side by side in the container"),
+            ("there is no network, and so no port", "run server and client in the container"),
         ),
-        (
-            ("add_hosts", "network.open", counted(args.add_hosts.as_deref())),
-            ("there is no network that a name could lead into", "leave it out"),
-        ),
+        (("add_hosts", "network.open", counted(args.add_hosts.as_deref())), ("there is no network", "leave it out")),
         (
             ("mounts", "mount.bind", counted(args.mounts.as_deref())),
             ("nothing of the host is mounted", "copy what is needed with `copy_in`"),
@@ -100,10 +100,10 @@ fn rooms(args: &Create) -> Vec<Row> {
     ])
 }
 
-/// What would have to be fetched, or written as root.
+/// Arguments that need a download, or root.
 fn brought(args: &Create) -> Result<Vec<Row>, Failure> {
     let outside = |path: &&String| match PathInside::parse("config_files", path) {
-        // What the home is called is the image's matter.
+        // The image decides where the home directory is.
         Ok(PathInside::Absolute(at)) => Ok(![WORKSPACE, TMP, "/home"].iter().any(|it| at.is_beneath(it))),
         Ok(_) => Ok(false),
         Err(failure) => Err(failure),
@@ -130,7 +130,7 @@ fn brought(args: &Create) -> Result<Vec<Row>, Failure> {
         (
             ("setup_commands", "root.setup", counted(args.setup_commands.as_deref())),
             (
-                "they run as root, and nobody inside is",
+                "they run as root, and no process inside is root",
                 "run them with `exec` afterwards; what needs root is for `packages`, or the `setup` of a profile of the \
                  person's, which make the image",
             ),
@@ -157,9 +157,9 @@ fn brought(args: &Create) -> Result<Vec<Row>, Failure> {
     ]))
 }
 
-/// What of the person's would go in: the identity for git is no secret, all else may be.
+/// Arguments that pass data of the user: only the identity for git is no secret.
 fn of_person(args: &Create) -> Vec<Row> {
-    let asked = |it: Option<bool>| it.filter(|it| *it).map(|it| it.to_string());
+    let requested = |it: Option<bool>| it.filter(|it| *it).map(|it| it.to_string());
     let passed = args.env_passthrough.as_ref().and_then(|it| match it {
         Passthrough::None => None,
         Passthrough::Auto => Some("auto".to_owned()),
@@ -170,8 +170,8 @@ fn of_person(args: &Create) -> Vec<Row> {
     let secret = args.env.iter().flatten().find(is_secret).map(|it| it.0.clone());
     let no_secret = "no secret goes in";
     rows([
-        (("forward_gh", "identity.gh", asked(args.forward_gh)), (no_secret, "leave it out")),
-        (("forward_ssh", "identity.ssh", asked(args.forward_ssh)), (no_secret, "leave it out")),
+        (("forward_gh", "identity.gh", requested(args.forward_gh)), (no_secret, "leave it out")),
+        (("forward_ssh", "identity.ssh", requested(args.forward_ssh)), (no_secret, "leave it out")),
         (
             ("env_passthrough", "env.name", passed),
             ("no variable of the host goes in", "say `none`, and give what is no secret in `env`"),
@@ -183,9 +183,9 @@ fn of_person(args: &Create) -> Vec<Row> {
     ])
 }
 
-/// What would stand beside it.
+/// Arguments for a stack.
 fn beside(args: &Create) -> Vec<Row> {
-    let stack = "no stack stands beside it";
+    let stack = "a container of `strict` has no stack";
     let leave = "leave it out, or use `policy = \"standard\"`";
     let given = |it: bool| it.then(|| "given".to_owned());
     rows([
@@ -200,7 +200,7 @@ fn beside(args: &Create) -> Vec<Row> {
 
 type RefusedField = ((&'static str, &'static str, Option<String>), (&'static str, &'static str));
 
-/// Those of them that were asked for.
+/// Keeps the fields that were given.
 fn rows<const N: usize>(all: [RefusedField; N]) -> Vec<Row> {
     let row =
         |((field, rule, value), (why, instead)): RefusedField| Some(Row { field, rule, value: value?, why, instead });
@@ -211,7 +211,7 @@ fn counted<T>(given: Option<&[T]>) -> Option<String> {
     given.filter(|it| !it.is_empty()).map(|it| it.len().to_string())
 }
 
-/// The shape of such a container, but for its volume and its home, which are known when its image is.
+/// Shapes the spec of such a container, without its volume and its home, which depend on the image.
 pub(super) fn shaped(spec: CreateSpec) -> CreateSpec {
     let at = ContainerPath::parse(TMP).expect("a plain path");
     CreateSpec {

@@ -1,4 +1,4 @@
-//! What a sandbox may do, from the person's configuration: models, repositories, names outside.
+//! The grants of a sandbox, from the configuration: models, repositories, network destinations.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use coracle_types::ProfileName;
 use super::key::ProviderKey;
 use crate::coding_agents;
 
-/// What sandboxes of a profile may do, but for their tokens.
-/// `repository` is the sandbox's own, which git reaches unless another is named.
+/// Builds the grants of a profile's sandboxes, without their tokens. `repository` is the sandbox's own, the default
+/// repository of git inside.
 pub(super) fn grants(
     cx: &Context,
     name: &ProfileName,
@@ -34,7 +34,7 @@ pub(super) fn grants(
     let egress = egress::policy(cx, own.network.proxied(), &own.egress)?;
     Ok(Grants {
         provider: profile.provider.as_ref().map(|it| provider(cx, it)).transpose()?,
-        // A coding agent is a program of the sandbox like any other, and has no token of its own.
+        // A coding agent is a program like any other in the sandbox, so it has no token of its own.
         llm_for_agent: proxy.llm_for_agent || coding_agents::find(name.as_str()).is_some(),
         git: git(cx, repository)?,
         egress,
@@ -44,7 +44,7 @@ pub(super) fn grants(
     })
 }
 
-/// What a model is told of its network.
+/// Describes the sandbox's network for a model.
 pub(super) fn network(config: &config::Sandbox) -> String {
     match config.network {
         SandboxNetwork::None => "none".to_owned(),
@@ -80,7 +80,7 @@ fn git(cx: &Context, repository: Option<&str>) -> Result<Option<Rules>, Failure>
     Ok(Some(Rules::new(&settings, Arc::new(helper))?))
 }
 
-/// The person's own credential helper, asked when something inside fetches or pushes. What it says stays on the host.
+/// The user's own credential helper, called for each fetch or push from a sandbox. The credentials stay on the host.
 #[derive(Debug)]
 struct Helper {
     git: IsolatedGit,
@@ -97,8 +97,9 @@ impl GitCredentials for Helper {
     }
 }
 
-/// Git as it asks the person's helper.
+/// Configures git to run the user's credential helper.
 fn own_git(cx: &Context) -> Result<IsolatedGit, Failure> {
     let missing = |_| Failure::new(Code::GitMissing, "there is no git on this host").hint("install git");
-    IsolatedGit::of_this_host(trusted_path(cx), cx.state()?.scratch(), super::handles::person(cx)).map_err(missing)
+    IsolatedGit::of_this_host(trusted_path(cx), cx.state()?.scratch(), super::handles::user_environment(cx))
+        .map_err(missing)
 }

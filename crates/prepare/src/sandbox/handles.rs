@@ -33,14 +33,13 @@ use crate::preflight::ensure_ready;
 /// The sandboxes of a process, for one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Sandboxes<'a> {
-    /// The call.
     pub cx: &'a Context,
-    /// Those that the process uses.
+    /// The sandboxes that the process uses.
     pub registry: &'a SandboxRegistry,
 }
 
 impl Sandboxes<'_> {
-    /// The sandbox of a workflow. Creates no container.
+    /// Returns the sandbox of a workflow. Creates no container.
     ///
     /// # Errors
     /// `engine_unavailable`, and those of the configuration.
@@ -55,8 +54,9 @@ impl Sandboxes<'_> {
         Ok(SandboxKey::new(profile, &domain, &endpoint))
     }
 
-    /// The sandbox that has a workflow: of the named profile; without one, of `default` or of the only other one that has it.
-    /// For a workflow that no sandbox has, as [`of_workflow`](Self::of_workflow). Creates no container.
+    /// Returns the sandbox that has a workflow: that of the named profile; without one, that of `default` or of the
+    /// only other profile that has it. If none has it, the result is that of [`of_workflow`](Self::of_workflow).
+    /// Creates no container.
     ///
     /// # Errors
     /// `worktree_missing` if only other profiles than the named one have it; `invalid_input` if none is named, and several
@@ -87,7 +87,7 @@ impl Sandboxes<'_> {
                 let failure = Failure::invalid("profile", format!("is missing, and several have `{id}`: {names}"));
                 Err(failure.hint("name one of them"))
             }
-            // One of another engine is not looked into.
+            // The sandbox may be on another engine, where it cannot be inspected.
             (have, Some(named)) if have.iter().any(|sandbox| sandbox.profile == named) => {
                 self.of_key(&key, &first).await
             }
@@ -102,7 +102,8 @@ impl Sandboxes<'_> {
         self.registry.get_or_create(key, new_handle(self.cx, key, profile)).await
     }
 
-    /// The sandbox of a workflow that begins with a repository: git inside reaches it from the first start on.
+    /// Returns the sandbox of a workflow that begins with a repository, which git inside can reach from the first
+    /// start.
     pub async fn with_repository(
         &self,
         handle: Arc<SandboxHandle>,
@@ -119,24 +120,24 @@ impl Sandboxes<'_> {
 async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Result<SandboxHandle, Failure> {
     let transport = egress::transport_of_sandboxes(cx).await?;
     let (git_identity, git_config) = git_identity(cx).await;
-    // It outlives the call that creates it.
+    // The sandbox outlives the call that creates it.
     let cx = &cx.outliving_the_call();
     let settings = settings_of(cx, profile);
     let dir = SandboxDir::open(&sandboxes(cx)?, key)?;
-    let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
-    let shared = dir.shared_dir(cx.config.sandbox.worktree.shared(), person)?;
+    let user_environment = Ids { uid: cx.host.uid, gid: cx.host.gid };
+    let shared = dir.shared_dir(cx.config.sandbox.worktree.shared(), user_environment)?;
     let devcontainer = devcontainer::load(cx, &dir, &settings)?;
     let plan = Plan::new(&cx.config, &settings, shared.as_ref(), devcontainer.as_ref(), transport);
     let worktrees = worktrees(cx)?;
     let repository = worktrees.repository(key.as_str())?;
     let grants = grants(cx, profile, &settings, repository.as_deref())?;
     let git_config = git_config + &grants.git.as_ref().map(GitRules::config).unwrap_or_default();
-    let asked_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
+    let devcontainer_env = devcontainer.as_ref().map(|it| it.env()).unwrap_or_default();
     let options = SandboxOptions {
         profile: profile.clone(),
         worktrees,
         container: container_options(cx, &dir, &plan, shared.clone())?,
-        startup: startup_options(cx, &plan, git_config, asked_env),
+        startup: startup_options(cx, &plan, git_config, devcontainer_env),
         shared,
         grants,
         transport,
@@ -149,7 +150,8 @@ async fn new_handle(cx: &Context, key: &SandboxKey, profile: &ProfileName) -> Re
     Ok(SandboxHandle::new(&services(cx)?, options)?)
 }
 
-/// The settings of a profile. That of a coding agent has the agent's image, unless the person names another one.
+/// Returns the settings of a profile. The profile of a coding agent uses the agent's image, unless the configuration
+/// names another.
 fn settings_of(cx: &Context, name: &ProfileName) -> SandboxProfile {
     let mut settings = cx.config.sandbox.profile(name);
     if let Some(agent) = coding_agents::find(name.as_str()) {
@@ -186,7 +188,7 @@ fn startup_options(cx: &Context, plan: &Plan, git_config: String, mut env: BTree
     let reach = cx.config.sandbox.network;
     let open = reach == SandboxNetwork::Bridge;
     let trusted = HostCertificates::for_container(cx, reach != SandboxNetwork::None, agent);
-    // On an open network names are not resolved by the proxy.
+    // On an open network the proxy does not resolve names.
     let proxy = PROXY_ENV.iter().filter(|_| !open);
     env.extend(proxy.chain(&ROUTES_ENV).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     env.extend(trusted.iter().flat_map(HostCertificates::env));
@@ -197,7 +199,7 @@ fn startup_options(cx: &Context, plan: &Plan, git_config: String, mut env: BTree
     StartupOptions { agent, worker, git_config, env, home: Some(home), also, open, ..StartupOptions::default() }
 }
 
-/// Records, engines and logs of this process, as sandboxes use them.
+/// Returns the records, engines and logs of this process for sandboxes.
 fn services(cx: &Context) -> Result<SandboxServices, Failure> {
     let reader = cx.reader();
     Ok(SandboxServices {
@@ -209,18 +211,18 @@ fn services(cx: &Context) -> Result<SandboxServices, Failure> {
     })
 }
 
-/// Opens a sandbox for use: its image is built, and its container created, if needed.
+/// Opens a sandbox: builds its image and creates its container, if needed.
 pub async fn open(cx: &Context, handle: &SandboxHandle) -> Result<OpenSandbox, Failure> {
     match handle.devcontainer.as_ref().and_then(|it| it.unread.clone()) {
         Some(failure) => {
-            let hint = "set the variables of this host again that it takes, or remove the sandbox";
+            let hint = "set the host variables that it uses again, or remove the sandbox";
             Err(Failure::from(failure).hint(hint))
         }
         None => open_to_remove(cx, handle).await,
     }
 }
 
-/// Opens a sandbox to save what is inside, also if its `devcontainer.json` cannot be read any more.
+/// Opens a sandbox to save its work, even if its `devcontainer.json` can no longer be read.
 pub async fn open_to_remove(cx: &Context, handle: &SandboxHandle) -> Result<OpenSandbox, Failure> {
     if handle.sandbox.liveness().await? == SandboxLiveness::Absent {
         let ready = ensure_ready(cx).await?;
@@ -233,7 +235,7 @@ pub async fn open_to_remove(cx: &Context, handle: &SandboxHandle) -> Result<Open
     cx.unless_cancelled(async { Ok(Box::pin(handle.open()).await?) }).await
 }
 
-/// Applies the repository's `devcontainer.json` inside. `None` if the sandbox is made of none.
+/// Applies the repository's `devcontainer.json` inside. `None` if the sandbox was not created from one.
 pub async fn apply_devcontainer(
     cx: &Context,
     handle: &SandboxHandle,
@@ -248,7 +250,7 @@ pub async fn apply_devcontainer(
     Ok(report.await?)
 }
 
-/// Creates worktrees, also where there is no sandbox.
+/// Opens the worktree manager. Needs no sandbox.
 pub fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
     let own = &cx.config.sandbox.worktree;
     Ok(WorktreeManager::new(WorktreeSettings {
@@ -261,13 +263,13 @@ pub fn worktrees(cx: &Context) -> Result<WorktreeManager, Failure> {
         allow_discard: cx.config.security.allow_discard,
         save_max: cx.config.lifecycle.save_max.0,
         programs: trusted_path(cx),
-        person: person(cx),
+        user_env: user_environment(cx),
         ..WorktreeSettings::new(cx.state()?.root().to_owned())
     })?)
 }
 
-/// The person's environment, for their own credential helper and their ssh.
-pub(super) fn person(cx: &Context) -> BTreeMap<String, OsString> {
+/// Returns the environment of the user's own credential helper and ssh.
+pub(super) fn user_environment(cx: &Context) -> BTreeMap<String, OsString> {
     let variables = cx.host.env.iter();
     variables.map(|(name, value)| (name.clone(), OsString::from_vec(value.reveal().to_vec()))).collect()
 }

@@ -1,4 +1,4 @@
-//! Who commits in a sandbox: the person, as `create` forwards it.
+//! The identity for commits in a sandbox: that of the user, as `create` forwards it.
 
 use coracle_context::context::Context;
 use coracle_context::host_identity::user_git;
@@ -7,7 +7,8 @@ use coracle_provision::git::Identity;
 use coracle_sandbox::GitIdentity;
 use coracle_worktrees::remove::Author;
 
-/// The identity of this host's git, or a fallback: without one, commits inside fail. The text is its configuration.
+/// Returns the identity of the host's git, or a fallback, since commits fail without one. The text is the git
+/// configuration.
 pub(super) async fn git_identity(cx: &Context) -> (GitIdentity, String) {
     let printed = user_git(cx).await.global_config(&cx.host.home, Some(&cx.host.config_home)).await;
     let found = printed.ok().and_then(|it| Identity::read(&it));

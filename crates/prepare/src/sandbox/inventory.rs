@@ -1,4 +1,4 @@
-//! All sandboxes that there are, by what is remembered of them and by what engines show.
+//! Lists all sandboxes, from stored records and from the engines.
 
 use std::collections::BTreeSet;
 
@@ -14,36 +14,35 @@ use super::{sandboxes, worktrees};
 use crate::coding_agents;
 use crate::sandbox::usual_profile;
 
-/// A sandbox of which something is left.
+/// A sandbox of which a record, a directory or a container exists.
 #[derive(Clone, Debug)]
 pub struct KnownSandbox {
-    /// Its key.
     pub key: SandboxKey,
-    /// Whose settings it has.
+    /// The profile whose settings it uses.
     pub profile: ProfileName,
-    /// What its workflows share, where the person named it.
+    /// What its workflows share, if it is configured.
     domain: Option<String>,
     pub workflows: Vec<WorkflowId>,
-    /// What is remembered of its container.
+    /// The stored record of its container.
     slot: Option<SlotInfo>,
-    /// An engine has it.
+    /// An engine lists its container.
     on_engine: bool,
 }
 
-/// How the container of a sandbox stands.
+/// The state of a sandbox's container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContainerState {
     Running,
     Paused,
     Stopped,
-    /// It has none; its files may be there.
+    /// It has no container; its files may exist.
     Missing,
-    /// The engine has it, and nothing is remembered of it here.
+    /// The engine has the container, but there is no record of it.
     Forgotten,
 }
 
-/// A sandbox as a person sees it.
+/// A row of the list of sandboxes.
 #[derive(Debug, Serialize)]
 pub struct SandboxRow {
     pub key: SandboxKey,
@@ -52,11 +51,11 @@ pub struct SandboxRow {
     pub workflows: Vec<WorkflowId>,
     pub state: ContainerState,
     pub image: Option<String>,
-    /// When a command last began or ended in it.
+    /// When a command last started or ended in it.
     pub used_at: Option<Timestamp>,
 }
 
-/// All of them, by key.
+/// Lists all of them, by key.
 pub async fn known(cx: &Context) -> Result<Vec<KnownSandbox>, Failure> {
     let (all, worktrees, slots) = (sandboxes(cx)?, worktrees(cx)?, cx.session_containers()?);
     let views: Vec<_> =
@@ -73,7 +72,8 @@ pub async fn known(cx: &Context) -> Result<Vec<KnownSandbox>, Failure> {
         let slot = views.iter().find(|it| it.session == session).cloned();
         let record = remembered.iter().find(|it| it.key == key);
         let on_engine = slot.is_some() || forgotten.contains(&session);
-        // What is left of one that is gone is its log. Its repository is forgotten at last, when all went.
+        // If only the log of a removed sandbox remains, it is not listed. Its repository is the last record to be
+        // deleted.
         if record.is_none() && workflows.is_empty() && !on_engine && !worktrees.has_repository(key.as_str())? {
             continue;
         }
@@ -84,7 +84,7 @@ pub async fn known(cx: &Context) -> Result<Vec<KnownSandbox>, Failure> {
     Ok(found)
 }
 
-/// The profile and the named domain whose key it is, among those of the configuration.
+/// Finds the configured profile and named domain that have this key.
 fn origin(
     cx: &Context,
     key: &SandboxKey,
@@ -105,7 +105,7 @@ fn origin(
     (None, None)
 }
 
-/// Sandboxes as a person sees them.
+/// Lists the sandboxes for the user.
 pub async fn overview(cx: &Context) -> Result<Vec<SandboxRow>, Failure> {
     let mut rows = Vec::new();
     for it in known(cx).await? {
@@ -127,7 +127,7 @@ pub async fn overview(cx: &Context) -> Result<Vec<SandboxRow>, Failure> {
 
 async fn state(cx: &Context, it: &KnownSandbox) -> Result<ContainerState, Failure> {
     let Some(slot) = &it.slot else {
-        // One that only the engine knows, or a workflow whose sandbox was never made.
+        // The container has no record, or the sandbox of the workflow was never created.
         let forgotten = it.on_engine && it.workflows.is_empty();
         return Ok(if forgotten { ContainerState::Forgotten } else { ContainerState::Missing });
     };

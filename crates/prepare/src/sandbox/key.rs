@@ -1,5 +1,5 @@
-//! Where the key of a provider is. It is looked for at use: a new one counts at once, one that a program prints within a
-//! minute.
+//! The source of a provider's API key. It is read at each use: a new key in a file or variable applies at once, one
+//! that a program prints within a minute.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use coracle_context::printed_keys::key_of;
 use coracle_proxy::policy::KeySource;
 use coracle_types::Secret;
 
-/// Where it is.
+/// The source of a key.
 #[derive(Clone, Debug)]
 enum KeyLocation {
     Variable(String),
@@ -20,9 +20,9 @@ enum KeyLocation {
     Nothing,
 }
 
-/// Where a key that is missing should be.
+/// The expected source of a key that is missing.
 pub(super) struct KeyPlace {
-    /// The setting that names it.
+    /// The setting that configures it.
     pub(super) setting: &'static str,
     pub(super) missing: String,
     pub(super) hint: String,
@@ -36,7 +36,7 @@ pub(super) struct ProviderKey {
 
 impl ProviderKey {
     pub(super) fn from_config(cx: &Context, own: &config::Provider) -> Result<Self, Failure> {
-        // The configuration was held against naming two.
+        // The validation of the configuration refuses two sources.
         let from = match (&own.key_env, &own.key_file, &own.key_command) {
             (Some(name), ..) => KeyLocation::Variable(name.clone()),
             (_, Some(file), _) => KeyLocation::File(cx.host.path(file)),
@@ -46,7 +46,7 @@ impl ProviderKey {
         Ok(Self { cx: cx.clone(), from })
     }
 
-    /// Where it should be.
+    /// Describes where the key should be.
     pub(super) fn place(&self) -> KeyPlace {
         match &self.from {
             KeyLocation::Variable(name) => KeyPlace {
@@ -67,7 +67,7 @@ impl ProviderKey {
             KeyLocation::Nothing => KeyPlace {
                 setting: "key_env",
                 missing: "the configuration does not say where it is".to_owned(),
-                hint: "name it with `key_env`, `key_file` or `key_command`".to_owned(),
+                hint: "set `key_env`, `key_file` or `key_command`".to_owned(),
             },
         }
     }
@@ -80,7 +80,7 @@ impl KeySource for ProviderKey {
             KeyLocation::Variable(name) => self.cx.host.env.get(name).cloned(),
             KeyLocation::File(path) => key_of(tokio::fs::read(path).await.ok()?),
             KeyLocation::Program(program, args) => {
-                let env = super::handles::person(&self.cx);
+                let env = super::handles::user_environment(&self.cx);
                 self.cx.printed_keys().of_program(program, args, env).await
             }
             KeyLocation::Nothing => None,

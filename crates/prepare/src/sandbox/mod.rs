@@ -1,4 +1,4 @@
-//! Sandboxes put together: their containers by `lifecycle`, their images by `images`, what runs in them by `sandbox`.
+//! Assembles sandboxes: containers by `lifecycle`, images by `images`, and what runs in them by `sandbox`.
 
 pub mod devcontainer;
 mod grants;
@@ -23,7 +23,7 @@ pub use self::run::{Task, ensure_key, model, opened, work};
 pub use self::teardown::{complete, expire, teardown, teardown_all};
 use coracle_types::ProfileName;
 
-/// Where each sandbox has a directory of its own.
+/// Returns the directory that contains one subdirectory per sandbox.
 pub fn sandboxes(cx: &Context) -> Result<PathBuf, Failure> {
     Ok(cx.state()?.root().join("sandboxes"))
 }

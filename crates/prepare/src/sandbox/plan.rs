@@ -1,4 +1,4 @@
-//! What a sandbox's container is made of, with every default decided.
+//! The spec of a sandbox's container, with all defaults resolved.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,29 +26,29 @@ use crate::image_build::{NamedImage, owned, sandbox_image};
 use crate::preflight::ensure_ready;
 use crate::resolve;
 
-/// Where files lie inside.
+/// The directory of files in the container.
 const ROOT: &str = "/workspace";
 
-/// The agent's home, which is the volume's where files are the host's.
+/// The agent's home directory, on the volume if the files are the host's.
 const HOME: &str = "/home/agent";
 
-/// Of each process, where no process inside is root.
+/// Limits of each process if no process inside is root.
 const ULIMITS: Ulimits = Ulimits { nofile: None, core: Some(0) };
 
-/// What decides what a container is: it is replaced when this changes. Records hold the `Debug` text, so a new name of a
-/// type or a field here replaces every container.
+/// The settings of a container: it is replaced when they change. Records store the `Debug` text, so renaming a type or
+/// a field here replaces every container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     image: Option<ImageRef>,
     limits: Limits,
     agent: Ids,
     home: String,
-    /// The directory of this host that holds the files.
+    /// The host directory of the files.
     shared: Option<PathBuf>,
-    /// Of the repository's own file: directories of the host, and memory.
+    /// From the repository's `devcontainer.json`: host directories, and directories in memory.
     binds: Vec<Bind>,
     memory: Vec<ContainerPath>,
-    /// Names that lie read-only over whatever of the host is writable.
+    /// Names that are mounted read-only over writable host directories.
     protected: Vec<String>,
     network: SandboxNetwork,
     transport: Transport,
@@ -57,10 +57,10 @@ pub(super) struct Plan {
     strict: bool,
 }
 
-/// A directory of the host, and where it appears.
+/// A host directory, and where it is mounted.
 pub(crate) type Bind = (PathBuf, ContainerPath, Access);
 
-/// What an image is made of; it is part of no comparison, since the image is.
+/// What the image is built from. It is not compared, since the image is.
 #[derive(Clone, Default)]
 struct HandedDevcontainer(Option<Arc<DevcontainerState>>);
 
@@ -72,7 +72,7 @@ impl PartialEq for HandedDevcontainer {
 
 impl fmt::Debug for HandedDevcontainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Records of earlier versions hold this text as a part of their settings; see `Plan`.
+        // Records of earlier versions contain this text in their settings; see `Plan`.
         f.write_str("Handed")
     }
 }
@@ -87,13 +87,13 @@ impl Plan {
     ) -> Self {
         let own = &config.sandbox;
         let agent = worn.map(|it| it.record.agent.clone()).unwrap_or_default();
-        let asked = || worn.iter().flat_map(|it| &it.file.mounts);
-        let binds: Vec<_> = asked().filter_map(|it| bind(config, it)).collect();
-        let memory = asked().filter(|it| it.kind == MountKind::Tmpfs).map(|it| it.at.clone()).collect();
+        let requested = || worn.iter().flat_map(|it| &it.file.mounts);
+        let binds: Vec<_> = requested().filter_map(|it| bind(config, it)).collect();
+        let memory = requested().filter(|it| it.kind == MountKind::Tmpfs).map(|it| it.at.clone()).collect();
         Self {
             image: worn.map(|it| it.image().clone()).or_else(|| profile.image.clone()),
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(own.pids) },
-            // Files of the host are their owner's, whoever a file of the repository names.
+            // Files on the host belong to their owner, whatever user the repository's file names.
             agent: match config.is_strict() {
                 true => strict::USER,
                 false => shared.map_or(agent.ids, SharedDir::agent),
@@ -110,12 +110,12 @@ impl Plan {
         }
     }
 
-    /// Who runs commands, and their home.
+    /// Returns the exec user and its home directory.
     pub(super) fn agent(&self) -> (Ids, String) {
         (self.agent, self.home.clone())
     }
 
-    /// Whether it is alone on a network of its own, and whether that has no way out.
+    /// Whether its private network is internal; none if it has no private network.
     pub(super) fn internal(&self) -> Option<bool> {
         (self.transport == Transport::Tcp).then_some(self.network != SandboxNetwork::Bridge)
     }
@@ -134,7 +134,7 @@ impl Plan {
         }
         let bind = |(path, at, access): &Bind| Ok(Mount { host: open(path)?, at: at.clone(), access: *access });
         let binds = self.binds.iter().map(bind).collect::<Result<Vec<_>, Failure>>()?;
-        // What may be written was perhaps granted after the file was judged.
+        // The mount may have become writable after the file was validated.
         resolve::protected::check(&binds, &self.protected)?;
         mounts.extend(binds);
         let tmpfs = |at| Tmpfs { at, size: ByteSize::mib(1024), mode: 0o1777 };
@@ -156,12 +156,12 @@ impl Plan {
             read_only: self.strict,
             ulimits: if self.strict { ULIMITS } else { Ulimits::default() },
             capabilities,
-            // The sandbox gives it a name of its own.
+            // The sandbox replaces this name.
             ..CreateSpec::new(ContainerName::parse("sandbox")?, image)
         })
     }
 
-    /// Its image, made or fetched.
+    /// Builds or fetches its image.
     pub(super) async fn image(&self, cx: &Context, ready: &Ready) -> Result<NamedImage, Failure> {
         match &self.worn.0 {
             Some(worn) => devcontainer::image_of(cx, ready, worn).await,
@@ -173,7 +173,8 @@ impl Plan {
         }
     }
 
-    /// All that a container needs: the directory of its own proxy's sockets, or the network by which it reaches that.
+    /// Prepares everything for the container: the directory of its proxy's sockets, or the network on which it
+    /// reaches the proxy.
     pub(super) async fn template(
         &self,
         cx: &Context,
@@ -192,7 +193,7 @@ impl Plan {
         };
         let worker = container_guest::worker(cx, &*ready.runtime, &image)?;
         let mut spec = self.spec(ImageRef::parse(&reference)?, sockets, network)?;
-        // On the embedded engine a network leads to this host, where the proxy listens, only if it is named.
+        // On the embedded engine only a named network leads to the host, where the proxy listens.
         if self.transport == Transport::Tcp && ready.runtime.kind() == EngineKind::Embedded {
             spec.add_hosts.push(HostEntry { name: "host.docker.internal".into(), address: None });
         }
@@ -217,7 +218,7 @@ impl Plan {
         })
     }
 
-    /// The person's, but that nothing of the host goes in save what is ours and what a file of the repository asks for.
+    /// The configured policy, but with no host data except Coracle's own and what the repository's file mounts.
     fn policy(&self, cx: &Context, sockets: &Path) -> Result<Policy, Failure> {
         let mut policy = cx.policy()?;
         if self.binds.is_empty() {
@@ -227,18 +228,18 @@ impl Plan {
         if self.transport == Transport::Unix {
             egress::admit(&mut policy, sockets);
         }
-        // A network that leads to the proxy alone is no way out; that is tested before it is used.
+        // A network on which only the proxy is reachable is not open; a test verifies that before it is used.
         policy.open_network |= self.internal() == Some(true);
         policy.allow_host_gateway |= self.transport == Transport::Tcp;
         if self.worn.0.as_ref().is_some_and(|it| it.is_built()) {
-            // What it was made of was on the list.
+            // The policy already checked the image that it was built from.
             policy.images = PatternSet::new(&["*".to_owned()]).unwrap_or_default();
         }
         Ok(policy)
     }
 }
 
-/// What a mount of a repository's file shows of the host: read-only, unless the person grants more.
+/// Resolves a mount of a repository's file on the host: read-only, unless the configuration grants more.
 pub fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
     let MountKind::Bind(source) = &mount.kind else { return None };
     let source = PathBuf::from(source);
@@ -248,7 +249,8 @@ pub fn bind(config: &Config, mount: &MountRequest) -> Option<Bind> {
     Some((real, mount.at.clone(), access))
 }
 
-/// One list for all that is writable: what is ours in a shared directory, and what the person's programs would run.
+/// Lists the protected names in all writable directories: Coracle's in a shared directory, and files that the user's
+/// programs run.
 fn protected(config: &Config, shared: bool, binds: &[Bind]) -> Vec<String> {
     let ours = READ_ONLY.iter().filter(|_| shared).map(|it| (*it).to_owned());
     let writable = binds.iter().any(|it| it.2 == Access::ReadWrite);

@@ -22,22 +22,22 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::key::ProviderKey;
 use super::{apply_devcontainer, open};
 
-/// How often a run looks for a request to cancel it.
-const LOOKS: Duration = Duration::from_millis(300);
+/// Interval of checks for a request to cancel the run.
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(300);
 
-/// A worker that does not end a run when its time is over is ended after this.
-const LATE: Duration = Duration::from_secs(60);
+/// How long a worker may run over its time limit before the host ends the run.
+const WORKER_GRACE_PERIOD: Duration = Duration::from_secs(60);
 
-/// What an agent is to do, and in which kind of sandbox.
+/// The task of an agent, and the profile of its sandbox.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The kind of sandbox.
+    /// The profile of the sandbox.
     pub profile: ProfileName,
     /// The task.
     pub prompt: String,
-    /// The model that is asked; that of the configuration when missing.
+    /// The model, or `None` for the configured one.
     pub model: Option<String>,
-    /// What the model is told beside the task.
+    /// Instructions for the model beside the task.
     pub instructions: Option<String>,
     /// JSON Schema of the result.
     pub schema: Option<Value>,
@@ -49,11 +49,11 @@ pub struct PreparedRun {
     pub run: RunRecord,
     runs: RunRecords,
     request: AgenticRequest,
-    /// The lock that keeps other drivers from the workflow.
-    alone: Lock,
+    /// The lock that excludes other drivers of the workflow.
+    driver_lock: Lock,
 }
 
-/// The model that a task is for. Without a place to ask it, nothing is begun.
+/// Returns the model of a task. Fails if the profile has no provider, so that nothing is started.
 pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Result<String, Failure> {
     let key = format!("sandbox.profiles.{profile}.provider");
     let own = cx.config.sandbox.profile(profile);
@@ -76,10 +76,9 @@ pub fn model(cx: &Context, profile: &ProfileName, named: Option<String>) -> Resu
     Ok(model)
 }
 
-/// Fails if there is no key for the provider of a profile: every request would be refused, after the sandbox has started.
+/// Fails if there is no key for a profile's provider: otherwise each request would fail after the sandbox has started.
 ///
-/// # Errors
-/// `config_invalid`, which names the place.
+/// `config_invalid`, with the configured source of the key. `config_invalid`, which names the place.
 pub async fn ensure_key(cx: &Context, profile: &ProfileName) -> Result<(), Failure> {
     let Some(provider) = cx.config.sandbox.profile(profile).provider else { return Ok(()) };
     let key = ProviderKey::from_config(cx, &provider)?;
@@ -92,7 +91,8 @@ pub async fn ensure_key(cx: &Context, profile: &ProfileName) -> Result<(), Failu
     Err(Failure::config(format!("{setting}.{}", place.setting), None, message).hint(place.hint))
 }
 
-/// Refuses a model that the person does not allow. Its route would refuse it as well, after the sandbox has started.
+/// Fails for a model that the configuration does not list. The proxy would refuse it too, but only after the sandbox
+/// has started.
 pub fn is_listed(profile: &ProfileName, provider: &Provider, model: &str) -> Result<(), Failure> {
     if coracle_proxy::policy::is_listed(&provider.models, model)? {
         return Ok(());
@@ -108,7 +108,7 @@ pub fn is_listed(profile: &ProfileName, provider: &Provider, model: &str) -> Res
     Err(failure.detail("setting", &setting).hint_setting(&instead, &setting))
 }
 
-/// Notes a run of that task in a worktree.
+/// Records a new run in a worktree.
 pub fn begin(cx: &Context, sandbox: &SandboxHandle, worktree: &Worktree, task: Task) -> Result<PreparedRun, Failure> {
     let model = model(cx, &task.profile, task.model)?;
     let prompt = Some(task.prompt.clone());
@@ -130,11 +130,11 @@ pub fn begin(cx: &Context, sandbox: &SandboxHandle, worktree: &Worktree, task: T
         ..AgenticRequest::default()
     };
     let runs = RunRecords::new(sandbox.sandbox.dir(), &worktree.id);
-    let alone = runs.lock()?;
+    let driver_lock = runs.lock()?;
     let begun = RunRecord::begun(worktree, run_id, task.profile, model, cx.call.session.clone());
     let run = RunRecord { prompt, ..begun };
     runs.begin(&run)?;
-    Ok(PreparedRun { run, runs, request, alone })
+    Ok(PreparedRun { run, runs, request, driver_lock })
 }
 
 /// The sandbox of a run, and how it is reached.
@@ -144,28 +144,28 @@ pub struct RunTarget<'a> {
     pub open: &'a OpenSandbox,
 }
 
-/// Drives a run to its end. Every event is noted, and told to `hear`.
+/// Drives a run to its end. Records every event, and passes it to `on_event`.
 pub async fn drive(
     cx: &Context,
     target: &RunTarget<'_>,
     begun: PreparedRun,
-    mut hear: impl FnMut(&Value) + Send,
+    mut on_event: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
     let RunTarget { sandbox, open } = *target;
-    let PreparedRun { mut run, runs, request, alone } = begun;
+    let PreparedRun { mut run, runs, request, driver_lock } = begun;
     let driver = sandbox.driver();
-    // The worker ends it by itself before that, unless it is none of ours any more.
-    let until = Instant::now() + Duration::from_secs(cx.config.worker.wall_seconds) + LATE;
+    // A worker that Coracle still controls ends the run before that.
+    let until = Instant::now() + Duration::from_secs(cx.config.worker.wall_seconds) + WORKER_GRACE_PERIOD;
     let mut events = driver.run_agentic(request);
     let (mut number, mut ended) = (0, None);
-    let mut looks = interval(LOOKS);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut cancel_checks = interval(CANCEL_CHECK_INTERVAL);
+    cancel_checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while ended.is_none() {
         let event = tokio::select! {
             biased;
             () = cx.call.cancel.cancelled() => Some(Err(Failure::cancelled())),
-            // Before the events: one who talks without a pause is told to stop all the same.
-            _ = looks.tick() => match check_cancelled(&runs, until) {
+            // Checked before the events, so that a stream of events cannot delay a cancellation.
+            _ = cancel_checks.tick() => match check_cancelled(&runs, until) {
                 Err(failure) => Some(Err(failure)),
                 Ok(()) => continue,
             },
@@ -174,20 +174,21 @@ pub async fn drive(
         ended = match event {
             Some(Ok(event)) => {
                 let is_last = matches!(event, Event::Result { .. });
-                let warnings = if is_last { what_is_left(sandbox, open, &run.workflow).await } else { Vec::new() };
+                let warnings =
+                    if is_last { warnings_of_stray_work(sandbox, open, &run.workflow).await } else { Vec::new() };
                 let events = warnings.into_iter().chain([event]);
                 // A record that cannot be written ends the run.
-                let noted = note_events(&runs, &mut number, events, &mut hear);
+                let noted = note_events(&runs, &mut number, events, &mut on_event);
                 if is_last || noted.is_err() { Some(noted) } else { None }
             }
             Some(Err(failure)) => Some(Err(failure)),
             None => Some(Err(Failure::new(Code::NoResult, "The run ended without a result."))),
         };
     }
-    // It is over inside as well, before anybody is told so.
+    // The worker ends before the result is reported.
     drop(events);
     if let Err(err) = driver.close().await {
-        tracing::warn!(%err, "a worker is not known to be gone");
+        tracing::warn!(%err, "cannot confirm that a worker has ended");
     }
     run.usage = driver.usage();
     run.ended = Some(jiff::Timestamp::now());
@@ -197,11 +198,11 @@ pub async fn drive(
         Err(failure) => {
             run.state = if failure.code == Code::Cancelled { RunState::Cancelled } else { RunState::Failed };
             (run.code, run.message) = (Some(failure.code.word()), Some(failure.message.clone()));
-            hear(&failed(number + 1, failure));
+            on_event(&failed(number + 1, failure));
         }
     }
     runs.save(&run)?;
-    drop(alone);
+    drop(driver_lock);
     ended
 }
 
@@ -210,24 +211,24 @@ fn note_events(
     runs: &RunRecords,
     number: &mut u64,
     events: impl Iterator<Item = Event>,
-    hear: &mut impl FnMut(&Value),
+    on_event: &mut impl FnMut(&Value),
 ) -> Result<(), Failure> {
     for event in events {
         let line = runs.append(*number + 1, &event)?;
         *number += 1;
-        hear(&line);
+        on_event(&line);
     }
     Ok(())
 }
 
-/// Warnings about work of an agent that is not on its workflow's branch. Only commits there are pushed, so what it forgot to
-/// commit is committed first.
-pub async fn what_is_left(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Vec<Event> {
+/// Warns of an agent's work that is not on its workflow's branch. Only commits there are pushed, so uncommitted changes
+/// are committed first.
+pub async fn warnings_of_stray_work(sandbox: &SandboxHandle, open: &OpenSandbox, id: &WorkflowId) -> Vec<Event> {
     let leftover = commit_leftover(sandbox, open, id).await;
     let stray = match sandbox.worktrees.stray_commits(&open.inside, id).await {
         Ok(stray) => stray.map(|it| it.warning()),
         Err(failure) => {
-            tracing::warn!(%failure, "it is not known which commits are on another branch");
+            tracing::warn!(%failure, "cannot find commits on other branches");
             None
         }
     };
@@ -256,7 +257,7 @@ async fn commit_leftover(sandbox: &SandboxHandle, open: &OpenSandbox, id: &Workf
     Some(Event::Warning { code: code.to_owned(), message })
 }
 
-/// Fails when the end of a run was requested, or its time is over.
+/// Fails if a cancellation was requested, or if the time is over.
 fn check_cancelled(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
     if runs.is_cancel_requested() {
         return Err(Failure::cancelled());
@@ -267,23 +268,23 @@ fn check_cancelled(runs: &RunRecords, until: Instant) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets the agent of a workflow that is there work on a task.
+/// Runs the agent of an existing workflow on a task.
 pub async fn work(
     cx: &Context,
     sandbox: &SandboxHandle,
     workflow: &WorkflowId,
     task: Task,
-    hear: impl FnMut(&Value) + Send,
+    on_event: impl FnMut(&Value) + Send,
 ) -> Result<(), Failure> {
     let open = opened(cx, sandbox, workflow).await?;
     let worktree = sandbox.worktrees.create(&open.inside, &CreateRequest::new(workflow.clone())).await?;
     sandbox.set_env(&open, &worktree).await?;
     apply_devcontainer(cx, sandbox, &open, &worktree).await?;
     let begun = begin(cx, sandbox, &worktree, task)?;
-    drive(cx, &RunTarget { sandbox, open: &open }, begun, hear).await
+    drive(cx, &RunTarget { sandbox, open: &open }, begun, on_event).await
 }
 
-/// A failure as the last event of a run.
+/// Renders a failure as the last event of a run.
 fn failed(number: u64, failure: &Failure) -> Value {
     json!({
         "type": "result",
@@ -296,15 +297,15 @@ fn failed(number: u64, failure: &Failure) -> Value {
     })
 }
 
-/// The workflows of all sandboxes that are remembered.
+/// Lists the workflows of all sandboxes that have records.
 async fn workflows(cx: &Context) -> Vec<String> {
     let rows = super::overview(cx).await.unwrap_or_default();
-    let told = serde_json::to_value(rows).unwrap_or_default();
-    let workflows = told.as_array().into_iter().flatten().flat_map(|it| it["workflows"].as_array().cloned());
+    let rows = serde_json::to_value(rows).unwrap_or_default();
+    let workflows = rows.as_array().into_iter().flatten().flat_map(|it| it["workflows"].as_array().cloned());
     workflows.flatten().filter_map(|it| it.as_str().map(str::to_owned)).collect()
 }
 
-/// The sandbox of a workflow that is there, ready.
+/// Opens the sandbox of an existing workflow.
 pub async fn opened(cx: &Context, sandbox: &SandboxHandle, id: &WorkflowId) -> Result<OpenSandbox, Failure> {
     if !sandbox.worktrees.remembered(sandbox.key.as_str())?.contains(id) {
         let failure = Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`."));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_is_not_listed_names_the_list_and_no_key() {
+    fn a_refused_model_is_answered_with_the_list_and_without_the_key() {
         assert_eq!(check("[\"gpt-*\"]", Some("gpt-5")).unwrap(), "gpt-5");
         let refused = check("[\"gpt-*\", \"o3\"]", Some("claude-3")).unwrap_err();
         assert_eq!((refused.code, &refused.details["rule"]), (Code::PolicyDenied, &"model".into()));

@@ -1,24 +1,24 @@
-//! The repository that a workflow begins from, as it was said.
+//! The repository of a workflow, as given by the caller.
 
 use std::path::Path;
 
 use coracle_context::context::Context;
 
-/// A URL, or the whole path of a directory. What is relative begins at the working directory, which is also meant when
-/// nothing was said.
-pub fn source(cx: &Context, said: Option<String>) -> String {
+/// Returns a URL, or the absolute path of a directory. A relative path is below the working directory, which is also
+/// the default.
+pub fn source(cx: &Context, source: Option<String>) -> String {
     let here = cx.config.working_dir(&cx.host);
-    match said {
+    match source {
         None => here.display().to_string(),
-        Some(said) if is_directory(&here, &said) => here.join(said).display().to_string(),
-        Some(said) => said,
+        Some(source) if is_directory(&here, &source) => here.join(source).display().to_string(),
+        Some(source) => source,
     }
 }
 
-/// No URL begins with a dot or a slash, and none of those that we take is without a colon.
-fn is_directory(here: &Path, said: &str) -> bool {
-    let pointed = [".", ".."].contains(&said) || ["/", "./", "../"].iter().any(|it| said.starts_with(it));
-    pointed || (!said.is_empty() && !said.contains(':') && here.join(said).is_dir())
+/// No URL begins with a dot or a slash, and every supported URL contains a colon.
+fn is_directory(here: &Path, text: &str) -> bool {
+    let pointed = [".", ".."].contains(&text) || ["/", "./", "../"].iter().any(|it| text.starts_with(it));
+    pointed || (!text.is_empty() && !text.contains(':') && here.join(text).is_dir())
 }
 
 #[cfg(test)]
@@ -26,14 +26,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_told_from_urls() {
+    fn directories_are_distinguished_from_urls() {
         let here = tempfile::tempdir().unwrap();
         std::fs::create_dir(here.path().join("mine")).unwrap();
-        for said in [".", "..", "./mine", "../x", "/abs", "mine", "mine/."] {
-            assert!(is_directory(here.path(), said), "{said}");
+        for text in [".", "..", "./mine", "../x", "/abs", "mine", "mine/."] {
+            assert!(is_directory(here.path(), text), "{text}");
         }
-        for said in ["", "https://e.com/r", "git@e.com:mine", "ssh://e.com/r", "theirs", "-c", "e:mine"] {
-            assert!(!is_directory(here.path(), said), "{said}");
+        for text in ["", "https://e.com/r", "git@e.com:mine", "ssh://e.com/r", "theirs", "-c", "e:mine"] {
+            assert!(!is_directory(here.path(), text), "{text}");
         }
     }
 }

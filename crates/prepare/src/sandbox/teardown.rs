@@ -1,4 +1,4 @@
-//! Removes sandboxes; their unsaved work is saved first.
+//! Removes sandboxes, after saving their unsaved work.
 
 use std::time::Duration;
 
@@ -18,39 +18,41 @@ use futures_util::stream::{self, StreamExt as _};
 use super::inventory::{KnownSandbox, known};
 use super::{Sandboxes, open_to_remove};
 
-/// So many at once.
-const AT_ONCE: usize = 4;
+/// How many sandboxes are removed concurrently.
+const MAX_CONCURRENT: usize = 4;
 
-/// Others are waited for no longer, all of them together. To stop and remove one has as long for itself.
-const WITHIN: Duration = Duration::from_secs(30);
+/// Total time to wait for other users of a sandbox. Stopping and removing it have the same time again.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An agent that was told to stop has so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an agent may take to stop after a request.
+const AGENT_STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Somebody else who takes the same one away has so long.
-const COURTESY: Duration = Duration::from_secs(20);
+/// How long another removal of the same sandbox may take.
+const OTHER_REMOVAL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why one goes.
+/// Why a sandbox is removed.
 #[derive(Clone, Copy, Debug)]
 enum TeardownCause<'a> {
-    /// A person said so: an agent that works there is told to stop.
-    Asked,
-    /// Its time was over then, unless work has begun there since.
-    Old(&'a ClockReading),
+    /// The user requested it: an agent that works there is stopped.
+    Requested,
+    /// Its lifetime was over at that time, unless work has started in it since.
+    Expired(&'a ClockReading),
 }
 
-/// Takes all sandboxes away: each that is remembered, and each that is proven ours on an engine, whether it runs or not.
+/// Removes all sandboxes: each that has a record, and each that is verified as Coracle's on an engine, whether it
+/// runs or not.
 ///
 /// # Errors
-/// `teardown_incomplete`, with the whole report, once all of them were tried.
+/// `teardown_incomplete`, with the complete report, after all removals were tried.
 pub async fn teardown_all(all: Sandboxes<'_>) -> Result<TeardownReport, Failure> {
     let known = known(all.cx).await?;
     complete(teardown(all, known).await)
 }
 
-/// Takes these away, and goes on after a failure.
+/// Removes these sandboxes, and continues after a failure.
 pub async fn teardown(all: Sandboxes<'_>, which: Vec<KnownSandbox>) -> TeardownReport {
-    let mut ends = stream::iter(which).map(|it| one(all, it, TeardownCause::Asked)).buffer_unordered(AT_ONCE);
+    let mut ends =
+        stream::iter(which).map(|it| one(all, it, TeardownCause::Requested)).buffer_unordered(MAX_CONCURRENT);
     let mut report = TeardownReport::default();
     while let Some(it) = ends.next().await {
         report.removed.extend(it.removed);
@@ -60,13 +62,13 @@ pub async fn teardown(all: Sandboxes<'_>, which: Vec<KnownSandbox>) -> TeardownR
     report
 }
 
-/// A report without errors, or all of it as a failure.
+/// Returns a report without errors; otherwise a failure with the complete report.
 pub fn complete(report: TeardownReport) -> Result<TeardownReport, Failure> {
     if report.errors.is_empty() {
         return Ok(report);
     }
     let why: Vec<_> = report.errors.iter().map(|it| it.message.trim_end_matches('.')).collect();
-    let message = format!("Not all is removed: {}", why.join("; "));
+    let message = format!("Not everything was removed: {}", why.join("; "));
     let failure = coracle_sandbox::Failure::new(Code::TeardownIncomplete, message);
     let failure = failure.detail("removed", report.removed).detail("saved", report.saved);
     Err(failure.detail("errors", serde_json::to_value(report.errors).unwrap_or_default()).into())
@@ -81,36 +83,40 @@ async fn one(all: Sandboxes<'_>, it: KnownSandbox, why: TeardownCause<'_>) -> Te
     report
 }
 
-/// Nothing longer than that.
+/// Fails if the work takes longer than the limit.
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let late = || coracle_sandbox::Failure::new(Code::TeardownIncomplete, format!("{} s passed", limit.as_secs()));
     tokio::time::timeout(limit, Box::pin(work)).await.unwrap_or_else(|_| Err(late().into()))
 }
 
 fn busy() -> coracle_sandbox::Failure {
-    coracle_sandbox::Failure::new(Code::Busy, "somebody else is at work there")
+    coracle_sandbox::Failure::new(Code::Busy, "another process is working there")
 }
 
-/// Keeps other work out of a sandbox as long as it is held.
+/// Excludes other work from a sandbox while it is held.
 struct ExclusiveUse {
-    /// Takes it away.
-    _mine: WorkflowClaim,
-    /// Begins something there, if that was seen to.
-    nobody_begins: Option<WorkflowClaim>,
-    /// Drives an agent.
+    /// Excludes other removals.
+    _removal_lock: WorkflowClaim,
+    /// Excludes new workflows, for an expired sandbox.
+    start_lock: Option<WorkflowClaim>,
+    /// Excludes drivers of agents.
     _stopped: Vec<Lock>,
     workflows: Vec<WorkflowId>,
 }
 
-/// `None` when work has begun in a sandbox that is old.
-async fn alone(cx: &Context, sandbox: &SandboxHandle, why: TeardownCause<'_>) -> Result<Option<ExclusiveUse>, Failure> {
+/// `None` if work has started in an expired sandbox.
+async fn lock_exclusively(
+    cx: &Context,
+    sandbox: &SandboxHandle,
+    why: TeardownCause<'_>,
+) -> Result<Option<ExclusiveUse>, Failure> {
     let (dir, slots, session) = (sandbox.sandbox.dir(), cx.session_containers()?, session_of(&sandbox.key)?);
-    let mine = dir.alone(COURTESY).await?.ok_or_else(busy)?;
-    let mut nobody_begins = None;
-    if let TeardownCause::Old(now) = why {
-        // First this: who begins from here on waits, and who began before is found.
-        nobody_begins = dir.end_at_once().await?;
-        if nobody_begins.is_none() || !slots.is_old_sandbox(cx.engines(), &session, now).await.map_err(slot_failure)? {
+    let removal_lock = dir.alone(OTHER_REMOVAL_TIMEOUT).await?.ok_or_else(busy)?;
+    let mut start_lock = None;
+    if let TeardownCause::Expired(now) = why {
+        // Locked before the check: workflows that start later wait, and those that started before are found.
+        start_lock = dir.end_at_once().await?;
+        if start_lock.is_none() || !slots.is_old_sandbox(cx.engines(), &session, now).await.map_err(slot_failure)? {
             return Ok(None);
         }
     }
@@ -120,12 +126,12 @@ async fn alone(cx: &Context, sandbox: &SandboxHandle, why: TeardownCause<'_>) ->
     let stopped = try_join_all(workflows.iter().map(async |id| {
         let runs = RunRecords::new(dir, id);
         match why {
-            TeardownCause::Asked => runs.lock_without_agent(&cx.call.cancel, PATIENCE).await,
-            TeardownCause::Old(_) => runs.lock(),
+            TeardownCause::Requested => runs.lock_without_agent(&cx.call.cancel, AGENT_STOP_TIMEOUT).await,
+            TeardownCause::Expired(_) => runs.lock(),
         }
     }))
     .await?;
-    Ok(Some(ExclusiveUse { _mine: mine, nobody_begins, _stopped: stopped, workflows }))
+    Ok(Some(ExclusiveUse { _removal_lock: removal_lock, start_lock, _stopped: stopped, workflows }))
 }
 
 async fn end(
@@ -136,16 +142,17 @@ async fn end(
 ) -> Result<(), Failure> {
     let (cx, key) = (all.cx, &it.key);
     let sandbox = all.of_key(key, &it.profile).await?;
-    let Some(alone) = within(WITHIN, alone(cx, &sandbox, why)).await? else { return Ok(()) };
+    let locked = within(LOCK_TIMEOUT, lock_exclusively(cx, &sandbox, why)).await?;
+    let Some(exclusive) = locked else { return Ok(()) };
     let save =
-        within(SAVE_TIMEOUT, cx.unless_cancelled(Box::pin(save(cx, &sandbox, &alone.workflows, report)))).await?;
+        within(SAVE_TIMEOUT, cx.unless_cancelled(Box::pin(save(cx, &sandbox, &exclusive.workflows, report)))).await?;
     if !report.errors.is_empty() {
-        // What could not be saved stays where it is.
+        // Work that could not be saved keeps its sandbox.
         return Ok(());
     }
     cx.call.progress.message(format!("removing sandbox {key}")).await;
-    let left = match &alone.nobody_begins {
-        // Only who is old is held so.
+    let left = match &exclusive.start_lock {
+        // Only expired sandboxes have this lock.
         Some(held) => sandbox.release_claimed(held, save.as_ref(), EndReason::Lifetime).await?,
         None => sandbox.release(save.as_ref()).await?,
     };
@@ -158,7 +165,7 @@ async fn end(
     Ok(())
 }
 
-/// Saves the work of workflows, and removes them. What else there is to save is for who has the answer.
+/// Saves the work of workflows and removes them. The caller saves the rest with the returned value.
 async fn save(
     cx: &Context,
     sandbox: &SandboxHandle,
@@ -168,9 +175,9 @@ async fn save(
     if workflows.is_empty() && !sandbox.has_files() && sandbox.sandbox.liveness().await? == SandboxLiveness::Absent {
         return Ok(None);
     }
-    cx.call.progress.message(format!("saving what only sandbox {} has", sandbox.key)).await;
+    cx.call.progress.message(format!("saving unsaved work of sandbox {}", sandbox.key)).await;
     let open = match open_to_remove(cx, sandbox).await {
-        // That container is gone, and the next one has the same files.
+        // The container was removed meanwhile; the next one has the same files.
         Err(failure) if failure.code == coracle_context::failure::Code::SandboxNotReady => {
             open_to_remove(cx, sandbox).await?
         }
@@ -183,7 +190,7 @@ async fn save(
                 report.saved.extend(removed.saved.iter().chain(&removed.also_saved).map(place));
                 RunRecords::new(sandbox.sandbox.dir(), id).forget()?;
             }
-            // The others' work is no worse for it.
+            // The error of one workflow does not stop the others.
             Err(err) => report.errors.push(SandboxWarning::new(&err.code.word(), format!("{id}: {}", err.message))),
         }
     }
@@ -194,11 +201,11 @@ fn place(saved: &SavedWork) -> String {
     saved.location.display().to_string()
 }
 
-/// Takes away the sandboxes that were there for as long as they may (`sandbox.lifetime`), and in which nobody is. One whose
-/// work cannot be saved stays, and is tried again later.
+/// Removes the sandboxes whose lifetime (`sandbox.lifetime`) is over, and that are not in use. A sandbox whose work
+/// cannot be saved is not removed; the removal is tried again later.
 pub async fn expire(all: Sandboxes<'_>) {
     if let Err(failure) = expire_all(all).await {
-        tracing::warn!("old sandboxes cannot be looked for: {}", failure.message);
+        tracing::warn!("cannot look for expired sandboxes: {}", failure.message);
     }
 }
 
@@ -212,9 +219,9 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
     let all = known(cx).await?;
     for session in old {
         let Some(it) = key_of_session(&session).and_then(|key| all.iter().find(|it| it.key == key)) else { continue };
-        let report = one(sandboxes, it.clone(), TeardownCause::Old(&now)).await;
+        let report = one(sandboxes, it.clone(), TeardownCause::Expired(&now)).await;
         if report.errors.is_empty() && report.removed.is_empty() {
-            // Somebody is in it again.
+            // The sandbox is in use again.
             continue;
         }
         if report.errors.is_empty() {
@@ -222,7 +229,7 @@ async fn expire_all(sandboxes: Sandboxes<'_>) -> Result<(), Failure> {
             continue;
         }
         for err in &report.errors {
-            tracing::warn!(sandbox = %it.key, "its lifetime is over, and it stays: {}", err.message);
+            tracing::warn!(sandbox = %it.key, "the lifetime of a sandbox is over, but it cannot be removed: {}", err.message);
         }
         slots.put_off(SlotKey::new(&session, SlotRole::Sandbox), &now).map_err(slot_failure)?;
     }

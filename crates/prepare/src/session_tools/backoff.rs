@@ -1,4 +1,4 @@
-//! Spaces attempts after a failed pull.
+//! Delays attempts after a failed pull.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use coracle_context::failure::{Code, Failure};
 use coracle_context::humanize::millis;
 use tokio::time::Instant;
 
-/// Between one failed pull and the next attempt; the last one counts for all that follow.
+/// Delays between a failed pull and the next attempt. The last one applies to all further failures.
 const REST: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(15), Duration::from_secs(60)];
 
 /// Recent failed pulls of this process.
@@ -21,7 +21,7 @@ struct FailedPulls {
 }
 
 impl PullBackoff {
-    /// Whether a pull may be tried.
+    /// Fails if a pull may not be tried yet.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(left) = failed.until.and_then(|it| it.checked_duration_since(Instant::now())) else { return Ok(()) };
@@ -31,10 +31,10 @@ impl PullBackoff {
         let ms = millis(left).max(1);
         Err(Failure::new(Code::PullBackoff, "The image could not be fetched a moment ago.")
             .detail("retry_after_ms", ms)
-            .hint("wait as long as `details.retry_after_ms` says; `preflight` says whether a registry answers"))
+            .hint("retry after `details.retry_after_ms`; `preflight` checks whether a registry answers"))
     }
 
-    /// Notes how an attempt ended.
+    /// Records the result of an attempt.
     pub(super) fn note<T>(&self, ended: &Result<T, Failure>) {
         let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match ended {
@@ -57,7 +57,7 @@ mod tests {
     use super::PullBackoff;
 
     #[tokio::test(start_paused = true)]
-    async fn w03_failed_pulls_are_spaced_and_a_good_one_forgets_them() {
+    async fn w03_failed_pulls_are_delayed_and_a_success_resets_the_delay() {
         let backoff = PullBackoff::default();
         let failed = || Err::<(), _>(Failure::new(Code::PullFailed, "no"));
         for seconds in [5, 15, 60, 60] {

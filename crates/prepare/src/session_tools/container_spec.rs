@@ -1,4 +1,4 @@
-//! What a session's containers are made of: from the configuration, with every default decided.
+//! The spec of a session's containers, from the configuration, with all defaults resolved.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,8 +21,8 @@ use super::{packages, session_egress};
 use crate::image_build::{NamedImage, cache, owned, resolve_image};
 use crate::preflight::ensure_ready;
 
-/// What a role's container is, as the person's settings have it. Records hold a hash of the `Debug` text, so a new name of
-/// a type or a field here replaces every container.
+/// The configured settings of a role's container. Records store a hash of the `Debug` text, so renaming a type or a
+/// field here replaces every container.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Plan {
     pub(super) image: ImageRef,
@@ -32,26 +32,26 @@ pub(super) struct Plan {
     pub(super) limits: Limits,
     pub(super) tmpfs: Vec<(&'static str, u64, u32)>,
     pub(super) env: BTreeMap<String, String>,
-    /// Its guest ends it after so long without a request.
+    /// How long its guest waits for a request before it ends the container.
     pub(super) lifeline: Option<Duration>,
-    /// Directories of the host that are there themselves, where, and what is protected in them.
+    /// Host directories that are bind-mounted, with their paths inside and their protected names.
     pub(super) bound: Vec<String>,
-    /// It has a way out, and how the person wants it.
+    /// The transport of its proxy, if it has outbound access.
     pub(super) proxied: Option<ProxyTransport>,
     /// No process inside is root.
     pub(super) strict: bool,
 }
 
-/// The user of a workspace: nobody, whom every image knows.
+/// The user of a workspace: `nobody`, which exists in every image.
 const NOBODY: Ids = Ids { uid: 65534, gid: 65534 };
 
-/// The user of snippets: nobody else's number.
+/// The user of snippets: a uid that no other account has.
 const RUNNER: Ids = Ids { uid: 10002, gid: 10002 };
 
-/// Processes and threads of snippets.
+/// Maximum number of processes and threads of snippets.
 const RUN_PIDS: u32 = 128;
 
-/// Ceilings of each process.
+/// Limits of each process.
 const ULIMITS: Ulimits = Ulimits { nofile: Some(4096), core: Some(0) };
 
 impl Plan {
@@ -62,14 +62,14 @@ impl Plan {
         }
     }
 
-    /// The same for a person: who works in the person's own directories is the person.
-    pub(super) fn for_person(role: SlotRole, cx: &Context) -> Self {
+    /// The plan with the user's uid, which is used if the workspace contains the user's own directories.
+    pub(super) fn for_user(role: SlotRole, cx: &Context) -> Self {
         let mut plan = Self::for_role(role, &cx.config);
         let person = Ids { uid: cx.host.uid, gid: cx.host.gid };
         if !plan.bound.is_empty() && !person.is_root() {
             plan.user = person;
         }
-        // What the person says of the environment wins.
+        // Configured variables override these.
         for (name, value) in session_egress::environment(cx, role, plan.user) {
             plan.env.entry(name).or_insert(value);
         }
@@ -103,7 +103,7 @@ impl Plan {
             workdir: "/code",
             volume_at: "/packages",
             limits: Limits { memory: Some(own.memory), cpus: Some(own.cpus), pids: Some(RUN_PIDS) },
-            // Without root inside, the host writes the code.
+            // If no process inside is root, the host writes the code.
             tmpfs: [("/tmp", 128, 0o1777)].into_iter().chain((!strict).then_some(("/code", 16, 0o755))).collect(),
             env: variables(&[
                 ("HOME", "/tmp"),
@@ -119,13 +119,13 @@ impl Plan {
         }
     }
 
-    /// Tells it from every other, so that a container of other settings is replaced.
+    /// Identifies the settings, so that a container with other settings is replaced.
     pub(super) fn hash(&self) -> String {
         hex::encode(Sha256::digest(format!("{self:?}")))
     }
 
     fn spec(&self) -> Result<CreateSpec, Failure> {
-        // The slot gives it a name of its own.
+        // The slot replaces this name.
         let name = ContainerName::parse("room")?;
         let tmpfs = |(at, mib, mode): &(&str, u64, u32)| {
             Ok::<_, Failure>(Tmpfs { at: ContainerPath::parse(at)?, size: ByteSize::mib(*mib), mode: *mode })
@@ -148,15 +148,15 @@ fn variables(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// All that a container needs, its image made or fetched, and what is to be told of that. `sockets` is where the proxy of its
-/// own listens.
+/// Prepares everything for the container, including its image, and returns the warnings. `sockets` is the directory of
+/// its own proxy's sockets.
 pub(super) async fn template(
     cx: &Context,
     role: SlotRole,
     sockets: Option<&Path>,
 ) -> Result<(ContainerTemplate, Vec<Warning>), Failure> {
     let ready: Ready = ensure_ready(cx).await?;
-    let plan = Plan::for_person(role, cx);
+    let plan = Plan::for_user(role, cx);
     if plan.strict {
         strict::check(&ready, &plan.limits)?;
     }
@@ -164,8 +164,8 @@ pub(super) async fn template(
     let contents = cache(cx, &cx.store()?)?.contents(&found.image);
     let usual = Plan::for_role(role, &Config::default()).limits;
     let mut warnings = warnings(&plan, &usual, &found, contents.as_ref(), &ready);
-    let told = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
-    warnings.extend(told.map(|(code, message)| Warning::new(code, message)));
+    let unmapped = strict::unmapped(cx, (ready.runtime.kind(), ready.runtime.endpoint().rootless));
+    warnings.extend(unmapped.map(|(code, message)| Warning::new(code, message)));
     let NamedImage { image, reference } =
         if plan.strict { owned(cx, &ready, &found, &[plan.volume_at]).await? } else { found };
     let Some(program) = container_guest::program(cx, &*ready.runtime, &image)? else {
@@ -209,8 +209,8 @@ pub(super) async fn template(
     Ok((template, warnings))
 }
 
-/// What is not as the person has it in the settings.
-/// `usual` are the limits of a configuration that sets none: of these, none is reported.
+/// Reports where the container differs from the settings. `usual` are the limits without configuration, which are not
+/// reported.
 fn warnings(
     plan: &Plan,
     usual: &Limits,
@@ -221,30 +221,29 @@ fn warnings(
     let stand_in = (!found.image.is_named(&plan.image)).then(|| {
         let gaps = contents.map(|it| it.gaps(&plan.image)).unwrap_or_default();
         let has = contents.map_or_else(String::new, |it| format!(": {}", it.summary(&plan.image)));
-        let message =
-            format!("No registry gives {}; an image that was made on this machine stands in for it{has}.", plan.image);
+        let message = format!("No registry provides {}; an image built on this host replaces it{has}.", plan.image);
         let details = json!({ "image": plan.image, "stand_in": found.reference, "gaps": gaps });
         Warning {
             details: details.as_object().cloned().unwrap_or_default(),
             ..Warning::new("bootstrap_image", message)
         }
     });
-    let asked = [
+    let configured = [
         ("memory", plan.limits.memory != usual.memory),
         ("cpus", plan.limits.cpus != usual.cpus),
         ("pids", plan.limits.pids != usual.pids),
     ];
-    let ignored =
-        asked.into_iter().filter(|(name, is_asked)| *is_asked && ready.ignored_limits.iter().any(|it| it == name));
-    let unkept = ignored.map(|(name, _)| {
-        let message = format!("This engine takes the limit of {name}, and does not keep it.");
+    let is_ignored = |name: &str| ready.ignored_limits.iter().any(|ignored| ignored == name);
+    let ignored = configured.into_iter().filter(|(name, is_configured)| *is_configured && is_ignored(name));
+    let ignored = ignored.map(|(name, _)| {
+        let message = format!("This engine accepts the limit of {name} but does not enforce it.");
         let details = json!({ "limit": name });
         Warning {
             details: details.as_object().cloned().unwrap_or_default(),
             ..Warning::new("limit_not_enforced", message)
         }
     });
-    stand_in.into_iter().chain(unkept).collect()
+    stand_in.into_iter().chain(ignored).collect()
 }
 
 #[cfg(test)]
@@ -265,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn the_text_that_records_are_compared_with_is_pinned() {
+    fn the_debug_text_that_records_store_is_pinned() {
         let plan =
             Plan { env: BTreeMap::new(), tmpfs: Vec::new(), ..Plan::for_role(SlotRole::Workspace, &Config::default()) };
         insta::assert_snapshot!(format!("{plan:?}"), @r#"Plan { image: "python:3.12-bookworm", user: Ids { uid: 65534, gid: 65534 }, workdir: "/workspace", volume_at: "/workspace", limits: Limits { memory: Some(ByteSize(1073741824)), cpus: Some(1.0), pids: Some(256) }, tmpfs: [], env: {}, lifeline: Some(1800s), bound: [], proxied: None, strict: false }"#);
     }
 
     #[test]
-    fn limits_that_the_engine_ignores_and_an_image_that_stands_in_are_told() {
+    fn warnings_report_ignored_limits_and_a_replacement_image() {
         let mut config = Config::default();
         config.workspace.pids = 99;
         let usual = Plan::for_role(SlotRole::Workspace, &Config::default()).limits;
@@ -295,8 +294,8 @@ mod tests {
         };
         let codes = |tag: &str, ignored: &[&str]| {
             let found = NamedImage { image: image(tag), reference: tag.to_owned() };
-            let told = warnings(&plan, &usual, &found, None, &ready(ignored));
-            told.into_iter().map(|it| it.code).collect::<Vec<_>>().join(" ")
+            let warnings = warnings(&plan, &usual, &found, None, &ready(ignored));
+            warnings.into_iter().map(|it| it.code).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(codes("docker.io/library/python:3.12-bookworm", &[]), "");
         assert_eq!(codes("coracle-cache:1", &["pids", "swap", "memory"]), "bootstrap_image limit_not_enforced");

@@ -1,4 +1,4 @@
-//! What became of the workspace, for the person: compared, packed, or applied to the host.
+//! Shows, exports or applies the changes in a workspace.
 
 use coracle_archive::transfer::Limits;
 use coracle_context::context::Context;
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::provider::Provider;
 
-/// What changed in a workspace.
+/// The changes in a workspace.
 #[derive(Debug, Serialize)]
 pub struct DiffResponse {
     pub files: Vec<FileDiff>,
@@ -58,7 +58,7 @@ impl Render for ExportResponse {
     }
 }
 
-/// What was written to the host.
+/// The changes that were written to the host.
 #[derive(Debug, Serialize)]
 pub struct ApplyResponse {
     pub files: Vec<AppliedFile>,
@@ -99,12 +99,12 @@ struct WorkspaceState {
     files: GuestFs,
     baseline: Baseline,
     digests: Vec<FileDigest>,
-    /// Keeps the container in use.
+    /// Marks the container as in use.
     _session: SessionHandle,
 }
 
 impl WorkspaceState {
-    /// The container of the session, made anew if it is not there; its volume has to be.
+    /// Opens the session's container, which is created again if necessary; its volume has to exist.
     async fn new(cx: &Context) -> Result<Self, Failure> {
         cx.configured()?;
         let slots = cx.session_containers()?;
@@ -113,7 +113,7 @@ impl WorkspaceState {
             return Err(Failure::new(Code::NotFound, format!("the session `{}` has no workspace", cx.call.session))
                 .detail("kind", "workspace")
                 .detail("name", &cx.call.session)
-                .hint("the first call of a tool makes it; `--session` names another session"));
+                .hint("the first call of a tool creates it; choose another session with `--session`"));
         }
         let session =
             Provider::new(cx)?.sessions()?.ensure(SlotRole::Workspace).await.map_err(|it| Failure::from(*it))?;
@@ -128,10 +128,10 @@ impl WorkspaceState {
     }
 }
 
-/// What is not as it was copied in.
+/// Lists the changes since the files were copied in.
 ///
 /// # Errors
-/// `not_found` when the session has no workspace, and whatever keeps it from being reached.
+/// `not_found` if the session has no workspace, and errors of reaching it.
 pub async fn diff(cx: &Context) -> Result<DiffResponse, Failure> {
     let state = WorkspaceState::new(cx).await?;
     let changes = coracle_workspace::changes(&state.baseline, &state.digests);
@@ -140,10 +140,10 @@ pub async fn diff(cx: &Context) -> Result<DiffResponse, Failure> {
     Ok(DiffResponse { count: files.len(), files, passed_over: changes.passed })
 }
 
-/// Packs all files into a new archive of the host.
+/// Packs all files into a new archive on the host.
 ///
 /// # Errors
-/// As [`diff`]; `path_exists` when there is a file of that name.
+/// Those of [`diff`]; `path_exists` if a file of that name exists.
 pub async fn export(cx: &Context, file: &str) -> Result<ExportResponse, Failure> {
     let archive = NewFile::create(cx, file)?;
     let mut state = WorkspaceState::new(cx).await?;
@@ -158,10 +158,10 @@ pub async fn export(cx: &Context, file: &str) -> Result<ExportResponse, Failure>
     Ok(ExportResponse { path, files: moved.files, bytes: moved.bytes, passed_over: exported.passed })
 }
 
-/// Writes what changed to the directories that were copied in.
+/// Writes the changes to the directories that were copied in.
 ///
 /// # Errors
-/// As [`diff`]; `apply_conflict` and `apply_failed`, and then nothing was written.
+/// Those of [`diff`]; `apply_conflict` and `apply_failed`, after which no file is changed.
 pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failure> {
     let state = WorkspaceState::new(cx).await?;
     if state.baseline.mounts.is_empty() {
@@ -183,7 +183,7 @@ pub async fn apply(cx: &Context, protected: bool) -> Result<ApplyResponse, Failu
     Ok(ApplyResponse { count: files.len(), files, protected, passed_over })
 }
 
-/// The person may have taken a directory off the list since.
+/// Fails if a directory was removed from the allowed ones since it was copied.
 fn still_allowed(cx: &Context, baseline: &Baseline) -> Result<(), Failure> {
     let policy = cx.policy()?;
     let problems: Vec<_> = baseline.mounts.iter().filter_map(|it| policy.host_path_problem("copy", &it.host)).collect();

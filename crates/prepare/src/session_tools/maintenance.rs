@@ -1,4 +1,4 @@
-//! What is done for session containers now and then, and at the end of a session.
+//! Periodic maintenance of session containers, and their removal at the end of a session.
 
 use std::time::{Duration, Instant};
 
@@ -13,48 +13,48 @@ use coracle_lifecycle::{
 use coracle_runtime::Policy;
 use serde_json::{Map, Value, json};
 
-/// How long ends may take.
+/// Time limits for removals.
 #[derive(Clone, Copy, Debug)]
 pub struct EndLimits {
-    /// All of them together.
+    /// For all removals together.
     within: Duration,
-    /// The saving of each.
+    /// For saving the work of each container.
     saving: Duration,
 }
 
 impl EndLimits {
-    /// While a client waits, or after its connection ended and its process exits soon. What is late is ended later.
+    /// While a client waits, or after its connection closed and its process exits soon. Late removals happen later.
     pub(crate) const OF_A_CLIENT: Self = Self { within: Duration::from_secs(20), saving: Duration::from_secs(10) };
 
-    /// While no client waits. Saving takes the most of it.
+    /// While no client waits. Saving takes most of it.
     pub(crate) const OF_OTHERS: Self = Self { within: Duration::from_secs(90), saving: SAVE_TIME };
 }
 
-/// Ends what dead processes left, and those that are too old: before each creation of a container, and now and then in a
-/// server.
+/// Removes containers of processes that have ended, and those that are too old. Runs before each creation of a
+/// container, and periodically in a server.
 pub async fn recover(cx: &Context, slots: &SessionContainers, limits: EndLimits) {
     let until = Instant::now() + limits.within;
     let (tell, reader) = (cx.slot_observer(), volume_reader(cx, slots).await);
     let ending = ending(cx, reader.as_ref(), &*tell, EndReason::LeaseExpired, limits);
     match slots.recover(cx.engines(), &ClockReading::now(), &ending).await {
         Ok(ended) => log_ended(cx, "expire", &ended).await,
-        Err(err) => tracing::warn!(%err, "containers of sessions that ended cannot be looked for"),
+        Err(err) => tracing::warn!(%err, "cannot look for containers of ended sessions"),
     }
     let ending = EndOptions { within: until.saturating_duration_since(Instant::now()), ..ending };
     if let Err(err) = slots.expire(cx.engines(), &ClockReading::now(), &ending).await {
-        tracing::warn!(%err, "containers that are old cannot be looked for");
+        tracing::warn!(%err, "cannot look for expired containers");
     }
 }
 
 /// Saves the work of the session's containers, and removes them.
 ///
 /// # Errors
-/// When the state directory cannot be read.
+/// If the state directory cannot be read.
 pub async fn end(cx: &Context) -> Result<Map<String, Value>, Failure> {
     end_saving(cx, true).await
 }
 
-/// Removes the session's containers with their work.
+/// Removes the session's containers and their work.
 ///
 /// # Errors
 /// As [`end`].
@@ -80,7 +80,7 @@ async fn end_saving(cx: &Context, saves: bool) -> Result<Map<String, Value>, Fai
     Ok(answer.as_object().cloned().unwrap_or_default())
 }
 
-/// The session's containers as they are remembered.
+/// Lists the recorded containers of the session.
 pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
     let all = cx.session_containers()?.all().map_err(slot_failure)?;
     let mine: Vec<_> = all.into_iter().filter(|it| it.session == cx.call.session).collect();
@@ -88,10 +88,11 @@ pub fn show(cx: &Context) -> Result<Map<String, Value>, Failure> {
     Ok(answer.as_object().cloned().unwrap_or_default())
 }
 
-/// What reads a volume whose container is gone.
+/// Reads a volume after its container was removed.
 pub(crate) type VolumeReader = (GuestProgram, Policy);
 
-/// Nothing where there is no engine, or no volume that could be read. An engine is asked for only then.
+/// Returns a reader, or none without an engine or without a volume to read. Contacts an engine only if there is a
+/// volume.
 pub async fn volume_reader(cx: &Context, slots: &SessionContainers) -> Option<VolumeReader> {
     slots.all().ok().filter(|it| !it.is_empty())?;
     let runtime = cx.runtime().await.ok()?;
@@ -113,10 +114,10 @@ fn ending<'a>(
 
 async fn log_ended(cx: &Context, op: &str, ended: &EndedSession) {
     for (session, role, err) in &ended.failed {
-        tracing::warn!(%session, role = role.as_str(), %err, "a session's container stays");
+        tracing::warn!(%session, role = role.as_str(), %err, "cannot remove a session's container");
     }
     for (session, role) in &ended.ended {
-        tracing::info!(%session, role = role.as_str(), "a session's container is gone");
+        tracing::info!(%session, role = role.as_str(), "removed a session's container");
         automatic_removal(cx, op, &format!("{session}/{}", role.as_str())).await;
     }
 }

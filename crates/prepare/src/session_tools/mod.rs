@@ -1,6 +1,6 @@
-//! What the tools of a session work with: its containers, their images and mounts, and what the person sees of them.
+//! The environment of a session's tools: its containers, their images and mounts, and the user's commands on them.
 //!
-//! What the tools do is in `coracle-workspace`.
+//! The tools themselves are in `coracle-workspace`.
 
 mod backoff;
 mod container_spec;

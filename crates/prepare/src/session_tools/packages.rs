@@ -1,4 +1,4 @@
-//! Packages that the snippets of all sessions share: only a person adds or removes them.
+//! Packages that the snippets of all sessions share. Only the user adds or removes them.
 
 use coracle_context::context::Context;
 use coracle_context::document::{self, Document, Render};
@@ -17,13 +17,13 @@ use serde::Serialize;
 use crate::image_build::{NamedImage, build_into_volumes, resolve_image};
 use crate::preflight::ensure_ready;
 
-/// Where snippets find them.
+/// Mount path of the packages.
 const AT: &str = "/packages-base";
 
-/// Where those of before are while others are added to them.
+/// Mount path of the existing packages while others are added.
 const BEFORE: &str = "/packages-before";
 
-/// The packages that were added, and all of them.
+/// The response to adding packages.
 #[derive(Debug, Serialize)]
 pub struct AddPackagesResponse {
     pub added: Vec<SharedPackage>,
@@ -38,7 +38,7 @@ impl Render for AddPackagesResponse {
     }
 }
 
-/// The packages that were removed.
+/// The response to removing all packages.
 #[derive(Debug, Serialize)]
 pub struct ClearPackagesResponse {
     pub removed: Vec<SharedPackage>,
@@ -53,17 +53,17 @@ impl Render for ClearPackagesResponse {
     }
 }
 
-/// What a snippet's container gets of them, if there are any.
+/// Returns the volume of shared packages for a snippet's container, if there is one.
 pub(super) async fn mounted(cx: &Context, ready: &Ready) -> Result<Option<VolumeMount>, Failure> {
-    let kept = cx.store()?.shared_packages_on(&*ready.runtime).await?;
-    kept.map(|it| mount(&it.volume, AT, Access::ReadOnly)).transpose()
+    let packages = cx.store()?.shared_packages_on(&*ready.runtime).await?;
+    packages.map(|it| mount(&it.volume, AT, Access::ReadOnly)).transpose()
 }
 
-/// Fetches packages with what they need, beside those that there are: all of them, or nothing changes.
+/// Installs packages and their dependencies beside the existing ones. If one fails, nothing changes.
 pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<AddPackagesResponse, Failure> {
     let (manager, language) =
         if language == "python" { (Manager::Pip, language) } else { (Manager::Bun, "javascript") };
-    let asked = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
+    let requested = names.iter().map(|it| package(manager, language, it)).collect::<Result<Vec<_>, _>>()?;
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
     let NamedImage { image, reference } = resolve_image(cx, &ready, SlotRole::Run, &cx.config.run_code.image).await?;
@@ -78,22 +78,22 @@ pub async fn add(cx: &Context, language: &str, names: &[String]) -> Result<AddPa
     let recipe = shared_packages(manager, names, AT, before.as_ref().map(|_| BEFORE));
     let backend = Backend { ready: &ready, store: &store };
     let filled = build_into_volumes(cx, backend, &base, volumes, &recipe).await.and_then(|it| complete(&it));
-    let packages = joined(before.map(|it| it.packages).unwrap_or_default(), &asked);
-    let kept = SharedPackages {
+    let packages = joined(before.map(|it| it.packages).unwrap_or_default(), &requested);
+    let shared = SharedPackages {
         engine: ready.runtime.kind(),
         endpoint: ready.runtime.endpoint().address,
         volume: volume.clone(),
         packages,
         made: jiff::Timestamp::now(),
     };
-    let response = AddPackagesResponse { added: asked, packages: kept.packages.clone() };
+    let response = AddPackagesResponse { added: requested, packages: shared.packages.clone() };
     let done = match filled {
-        Ok(()) => store.keep_packages(&*ready.runtime, kept).await.map_err(Failure::from),
+        Ok(()) => store.keep_packages(&*ready.runtime, shared).await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = done {
         if let Err(err) = ready.runtime.remove_volume(volume.as_str()).await {
-            tracing::warn!(%err, %volume, "a volume for packages stays");
+            tracing::warn!(%err, %volume, "cannot remove a volume for packages");
         }
         return Err(failure);
     }
@@ -104,12 +104,10 @@ fn complete(report: &BuildReport) -> Result<(), Failure> {
     let Some(why) = report.failure() else { return Ok(()) };
     Err(Failure::new(Code::PackagesFailed, format!("the packages could not be fetched: {why}"))
         .detail("log", report.log())
-        .hint(
-            "`details.log` has the end of what was printed; names and versions are those of npm's registry and of PyPI",
-        ))
+        .hint("see `details.log`; names and versions are those of npm's registry and of PyPI"))
 }
 
-/// Removes all of them: snippets get none.
+/// Removes all shared packages.
 pub async fn clear(cx: &Context) -> Result<ClearPackagesResponse, Failure> {
     let (ready, store) = (ensure_ready(cx).await?, cx.store()?);
     let _alone = store.lock_packages().await?;
@@ -123,25 +121,25 @@ fn mount(name: &VolumeName, at: &str, access: Access) -> Result<VolumeMount, Fai
     Ok(VolumeMount { name: name.clone(), at: ContainerPath::parse(at)?, access })
 }
 
-/// A package by its name in a registry. No path, no address, no option: nothing else is fetched or read.
-fn package(manager: Manager, language: &str, asked: &str) -> Result<SharedPackage, Failure> {
+/// Parses the name of a package in a registry. Paths, URLs and options are refused, so that nothing else is
+/// downloaded or read.
+fn package(manager: Manager, language: &str, requested: &str) -> Result<SharedPackage, Failure> {
     let name = match manager {
-        Manager::Bun => npm(asked),
-        Manager::Pip => pypi(asked),
+        Manager::Bun => npm(requested),
+        Manager::Pip => pypi(requested),
     };
-    let named = name.filter(|_| asked.len() <= 214 && asked.is_ascii());
+    let named = name.filter(|_| requested.len() <= 214 && requested.is_ascii());
     let wrong = || {
-        let grammar =
-            "name it as its registry does, with a version or without: `zod`, `@scope/name@1.2`, `six==1.17.0`";
-        Failure::invalid("names", format!("`{}` is no package", asked.escape_debug())).hint(grammar)
+        let grammar = "use the registry's name, with or without a version: `zod`, `@scope/name@1.2`, `six==1.17.0`";
+        Failure::invalid("names", format!("`{}` is no package", requested.escape_debug())).hint(grammar)
     };
     let name = named.ok_or_else(wrong)?.to_owned();
-    Ok(SharedPackage { language: language.to_owned(), name, requested: asked.to_owned() })
+    Ok(SharedPackage { language: language.to_owned(), name, requested: requested.to_owned() })
 }
 
-/// `name`, `@scope/name`, and behind an `@` a version, a range or a tag.
-fn npm(asked: &str) -> Option<&str> {
-    let (scoped, rest) = asked.strip_prefix('@').map_or((false, asked), |it| (true, it));
+/// `name` or `@scope/name`, optionally with `@` and a version, a range or a tag.
+fn npm(requested: &str) -> Option<&str> {
+    let (scoped, rest) = requested.strip_prefix('@').map_or((false, requested), |it| (true, it));
     let (name, version) = rest.split_once('@').map_or((rest, None), |it| (it.0, Some(it.1)));
     let parts: Vec<&str> = name.split('/').collect();
     let plain = |it: &str| is_word(it, "._-");
@@ -149,15 +147,15 @@ fn npm(asked: &str) -> Option<&str> {
         |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || b".-+^~<>=*".contains(&it));
     let right =
         parts.len() == if scoped { 2 } else { 1 } && parts.iter().all(|it| plain(it)) && version.is_none_or(versioned);
-    right.then(|| &asked[..usize::from(scoped) + name.len()])
+    right.then(|| &requested[..usize::from(scoped) + name.len()])
 }
 
-/// `name`, `name[extra]`, and a comparison with versions.
-fn pypi(asked: &str) -> Option<&str> {
-    let name = &asked[..asked.find(|it: char| "[<>=!~".contains(it)).unwrap_or(asked.len())];
-    let (extras, versions) = match asked[name.len()..].strip_prefix('[') {
+/// `name` or `name[extra]`, optionally with a version comparison.
+fn pypi(requested: &str) -> Option<&str> {
+    let name = &requested[..requested.find(|it: char| "[<>=!~".contains(it)).unwrap_or(requested.len())];
+    let (extras, versions) = match requested[name.len()..].strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
-        None => ("", &asked[name.len()..]),
+        None => ("", &requested[name.len()..]),
     };
     let compared = |it: &str| {
         let version = it.trim_start_matches(['<', '>', '=', '!', '~']);
@@ -173,10 +171,11 @@ fn is_word(it: &str, also: &str) -> bool {
     begins && it.chars().all(|it| it.is_ascii_alphanumeric() || also.contains(it))
 }
 
-/// Those of before, with those that were asked for now in the place of others of their name.
-fn joined(before: Vec<SharedPackage>, asked: &[SharedPackage]) -> Vec<SharedPackage> {
-    let again = |it: &SharedPackage| asked.iter().any(|new| new.language == it.language && new.name == it.name);
-    let mut all: Vec<_> = before.into_iter().filter(|it| !again(it)).chain(asked.iter().cloned()).collect();
+/// Merges the existing packages with the requested ones, which replace others of the same name.
+fn joined(before: Vec<SharedPackage>, requested: &[SharedPackage]) -> Vec<SharedPackage> {
+    let is_replaced =
+        |it: &SharedPackage| requested.iter().any(|new| new.language == it.language && new.name == it.name);
+    let mut all: Vec<_> = before.into_iter().filter(|it| !is_replaced(it)).chain(requested.iter().cloned()).collect();
     all.sort_by(|a, b| (&a.language, &a.name).cmp(&(&b.language, &b.name)));
     all.dedup_by(|a, b| a.language == b.language && a.name == b.name);
     all
@@ -188,13 +187,13 @@ mod tests {
 
     use super::{joined, package};
 
-    fn named(manager: Manager, asked: &str) -> Option<String> {
-        package(manager, "x", asked).ok().map(|it| it.name)
+    fn parsed(manager: Manager, text: &str) -> Option<String> {
+        package(manager, "x", text).ok().map(|it| it.name)
     }
 
     #[test]
-    fn packages_are_names_of_registries_and_nothing_else() {
-        for (asked, name) in [
+    fn only_names_of_registries_are_packages() {
+        for (text, name) in [
             ("zod", "zod"),
             ("zod@4", "zod"),
             ("zod@^4.1.0-beta.1", "zod"),
@@ -202,15 +201,15 @@ mod tests {
             ("@types/node", "@types/node"),
             ("@types/node@24", "@types/node"),
         ] {
-            assert_eq!(named(Manager::Bun, asked).as_deref(), Some(name), "{asked}");
+            assert_eq!(parsed(Manager::Bun, text).as_deref(), Some(name), "{text}");
         }
-        for (asked, name) in [
+        for (text, name) in [
             ("six", "six"),
             ("six==1.17.0", "six"),
             ("requests[socks,use_chardet]>=2.31,<3", "requests"),
             ("ruamel.yaml~=0.18", "ruamel.yaml"),
         ] {
-            assert_eq!(named(Manager::Pip, asked).as_deref(), Some(name), "{asked}");
+            assert_eq!(parsed(Manager::Pip, text).as_deref(), Some(name), "{text}");
         }
         for odd in [
             "",
@@ -237,14 +236,14 @@ mod tests {
             "-r",
             "a\n--index-url=x",
         ] {
-            assert_eq!((named(Manager::Bun, odd), named(Manager::Pip, odd)), (None, None), "{odd:?}");
+            assert_eq!((parsed(Manager::Bun, odd), parsed(Manager::Pip, odd)), (None, None), "{odd:?}");
         }
-        assert_eq!(named(Manager::Pip, "@types/node"), None);
-        assert_eq!(named(Manager::Bun, "six==1"), None);
+        assert_eq!(parsed(Manager::Pip, "@types/node"), None);
+        assert_eq!(parsed(Manager::Bun, "six==1"), None);
     }
 
     #[test]
-    fn a_package_that_is_asked_for_again_is_there_once() {
+    fn a_package_that_is_requested_again_is_listed_once() {
         let all = |names: &[&str]| -> Vec<_> {
             names.iter().map(|it| package(Manager::Bun, "javascript", it).unwrap()).collect()
         };

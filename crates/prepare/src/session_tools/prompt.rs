@@ -1,4 +1,4 @@
-//! The block for a system prompt.
+//! The block about the workspace in a system prompt.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use coracle_workspace::{ImportEstimate, PromptContext, PromptMount, estimate, pr
 use super::container_spec::Plan;
 use crate::preflight::ensure_ready;
 
-/// What a model is told of the session's workspace, or why it has none. Makes nothing.
+/// Describes the session's workspace for a model, or why there is none. Creates nothing.
 pub async fn prompt(cx: &Context) -> String {
     match block(cx).await {
         Ok(text) => text,
@@ -25,10 +25,10 @@ pub async fn prompt(cx: &Context) -> String {
 }
 
 async fn block(cx: &Context) -> Result<String, Failure> {
-    // Without any engine this gives the best reason.
+    // Without an engine, this call has the most helpful error.
     cx.runtime().await?;
     ensure_ready(cx).await?;
-    let plan = Plan::for_person(SlotRole::Workspace, cx);
+    let plan = Plan::for_user(SlotRole::Workspace, cx);
     let shell = cx.config.workspace.shell_names.first().map_or("shell_execute", String::as_str);
     let own = cx.clone();
     let mounts = tokio::task::spawn_blocking(move || mounted(&own)).await.map_err(Failure::internal)??;
@@ -44,7 +44,7 @@ async fn block(cx: &Context) -> Result<String, Failure> {
     }))
 }
 
-/// The directories of the host: as they were copied, where there is a workspace, else as they would be.
+/// Lists the host directories: as they were copied if the workspace exists, else as they would be.
 fn mounted(cx: &Context) -> Result<Vec<PromptMount>, Failure> {
     let baseline = cx
         .session_containers()?
@@ -57,7 +57,7 @@ fn mounted(cx: &Context) -> Result<Vec<PromptMount>, Failure> {
 fn of_mount(cx: &Context, mount: &HostMount, baseline: &Baseline) -> Result<PromptMount, Failure> {
     let prepared = workspace_mounts::copied_from(mount, cx)?;
     let estimate = match mount.mode {
-        // The container writes there, so the host does not look.
+        // The container writes there, so the host does not count the files.
         MountMode::Bind => None,
         MountMode::Copy => Some(match copied(baseline, &prepared) {
             Some(copied) => copied,
@@ -86,7 +86,7 @@ fn reason(failure: &Failure) -> String {
     failure.message.trim_end_matches('.').to_owned()
 }
 
-/// A hint, which is a fragment, as a sentence.
+/// Turns a hint, which is a fragment, into a sentence.
 fn sentence(hint: &str) -> String {
     let mut chars = hint.chars();
     let first = chars.next().map(|it| it.to_uppercase().to_string()).unwrap_or_default();

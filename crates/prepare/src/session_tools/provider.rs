@@ -1,4 +1,4 @@
-//! What the containers of a session are made of, from configuration and host.
+//! Provides the containers of a session, from configuration and host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Provider {
     pub(super) fn sessions(&self) -> Result<ManagedSessions, Failure> {
         let cx = &self.cx;
         let settings = |role| {
-            let plan = Plan::for_person(role, cx);
+            let plan = Plan::for_user(role, cx);
             let code = if role == SlotRole::Run {
                 Some(coracle_context::strict::code_dir(cx, &cx.call.session)?)
             } else {
@@ -74,7 +74,7 @@ impl Provider {
         Ok(ManagedSessions::new(options, Arc::new(self.clone())))
     }
 
-    /// The proxy of a role, which this process keeps from its first use on.
+    /// Returns the proxy of a role, which this process runs from its first use on.
     async fn proxy(&self, role: SlotRole) -> Result<Option<&SessionEgress>, Failure> {
         let SharedState { workspace_proxy, run_proxy, .. } = &*self.shared;
         let cell = if role == SlotRole::Run { run_proxy } else { workspace_proxy };
@@ -93,7 +93,7 @@ impl Provider {
         template
     }
 
-    /// The failure in the words of its reader.
+    /// Converts a failure to the error type of `coracle-workspace`.
     fn to_library(&self, failure: Failure) -> failure::Failure {
         failure.for_reader(&self.cx.reader()).into_inner()
     }
@@ -112,7 +112,7 @@ impl ContainerProvider for Provider {
         let Err(failure) = Box::pin(proxy.prove(link, id)).await else { return Ok(()) };
         let slot = SlotKey::new(&self.cx.call.session, role);
         if let Err(err) = self.slots.discard(self.cx.engines(), slot, Reason::NotReady, Some(id)).await {
-            tracing::warn!(%err, "a container that is not ready stays");
+            tracing::warn!(%err, "cannot remove a container that is not ready");
         }
         Err(to_library(failure))
     }

@@ -1,4 +1,4 @@
-//! The way out of a session's container: a list of names, by a proxy that this process keeps for it.
+//! Outbound access of a session's container: a proxy in this process that allows a list of names.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use coracle_workspace::SlotRole;
 
 use super::container_spec::Plan;
 
-/// What keeps a container's way out.
+/// The proxy of a session's container.
 pub(super) struct SessionEgress {
     dir: SandboxDir,
     gate: Arc<SandboxProxy>,
     transport: Transport,
-    /// From the first use on.
-    kept: Mutex<Option<ProxyLease>>,
+    /// Set at the first use.
+    lease: Mutex<Option<ProxyLease>>,
     startup: Startup,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Debug for SessionEgress {
 }
 
 impl SessionEgress {
-    /// The proxy of a role's container; none unless it is configured.
+    /// Creates the proxy of a role's container; none unless it is configured.
     pub(super) async fn for_role(cx: &Context, role: SlotRole) -> Result<Option<Self>, Failure> {
         let (network, egress) = configured_egress(&cx.config, role);
         let Some(policy) = egress::policy(cx, network, egress)? else { return Ok(None) };
@@ -46,32 +46,33 @@ impl SessionEgress {
         let grants = Grants { egress: Some(policy), ..Grants::new(profile.clone(), Tokens::default()) };
         let transport = egress::transport(cx).await?;
         let gate = Arc::new(SandboxProxy::new(dir.clone(), grants, None).by(transport));
-        let user = Plan::for_person(role, cx).user;
+        let user = Plan::for_user(role, cx).user;
         let also = HostCertificates::for_container(cx, true, user).map(|it| Arc::new(it) as Arc<dyn StartHook>);
         let startup = Startup::new(dir.clone(), profile, StartupOptions { also, ..StartupOptions::default() });
         let startup = startup.with_proxy(gate.clone());
-        Ok(Some(Self { dir, gate, transport, kept: Mutex::default(), startup }))
+        Ok(Some(Self { dir, gate, transport, lease: Mutex::default(), startup }))
     }
 
-    /// Where the proxy listens, if the container sees it. Made anew if another process ended the session meanwhile.
+    /// Returns the directory of the proxy's sockets, if the container mounts it. Created again if another process
+    /// ended the session.
     pub(super) fn sockets(&self) -> Result<Option<PathBuf>, Failure> {
         let sockets = self.dir.sockets();
         if !sockets.is_dir() {
-            // A listener there is not reached.
+            // The container cannot reach a listener in the deleted directory.
             self.gate.close();
             SandboxDir::open(self.dir.root().parent().unwrap_or(Path::new("/")), self.dir.key())?;
         }
         Ok((self.transport == Transport::Unix).then_some(sockets))
     }
 
-    /// The proxy listens, unless another process keeps it.
+    /// Starts listening, unless another process already does.
     pub(super) fn listen(&self) -> Result<(), Failure> {
         let open = self.gate.open()?;
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(open);
         Ok(())
     }
 
-    /// The container that runs has no other way out.
+    /// Verifies that the running container has no other outbound access.
     pub(super) async fn prove(&self, link: &Link, id: &ContainerId) -> Result<(), Failure> {
         let ready = self.startup.ensure(link, id.as_str()).await;
         ready.map_err(|it| match it.code {
@@ -81,7 +82,7 @@ impl SessionEgress {
     }
 }
 
-/// What commands in a container of that role find in their environment to use it.
+/// Returns the environment of commands that use the proxy, in a container of that role.
 pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(String, String)> {
     let (network, _) = configured_egress(&cx.config, role);
     if network == ProxyNetwork::None {
@@ -91,7 +92,7 @@ pub(super) fn environment(cx: &Context, role: SlotRole, user: Ids) -> Vec<(Strin
     names.chain(HostCertificates::for_container(cx, true, user).iter().flat_map(HostCertificates::env)).collect()
 }
 
-/// What a workspace reaches, as the person lists it.
+/// Returns the names that a workspace may reach, as configured.
 pub(super) fn names(config: &Config) -> &[String] {
     match configured_egress(config, SlotRole::Workspace) {
         (ProxyNetwork::None, _) => &[],
@@ -104,7 +105,7 @@ pub fn is_open(config: &Config, role: SlotRole) -> bool {
     configured_egress(config, role).0 == ProxyNetwork::Proxy
 }
 
-/// What the person wants for a role.
+/// Returns the configured network of a role.
 fn configured_egress(config: &Config, role: SlotRole) -> (ProxyNetwork, &Egress) {
     match role {
         SlotRole::Run => (config.run_code.network, &config.run_code.egress),

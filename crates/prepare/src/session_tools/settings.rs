@@ -1,4 +1,4 @@
-//! From configuration and host to what the tools go by. Pure, but for the handles.
+//! Converts configuration and host to the settings of the tools. Pure, except for the handles.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,18 +17,18 @@ use coracle_workspace::{
 
 use super::provider::Provider;
 
-/// What the tools of a session work with, from call to call.
+/// The tools' environment, which lasts from call to call.
 #[derive(Clone, Debug)]
 pub struct SessionTools {
     workspace: Workspace,
     sessions: ManagedSessions,
     provider: Provider,
     settings: ToolSettings,
-    /// Those of containers that calls have named, by the ids of their records.
+    /// The workspaces of containers that calls have named, by the ids of their records.
     named: Arc<Mutex<BTreeMap<String, Workspace>>>,
 }
 
-/// With more, one is forgotten: files in it then have to be read once more before they are changed.
+/// Maximum number of these. The oldest is dropped: files in it have to be read again before they can be changed.
 const MAX_NAMED: usize = 256;
 
 impl SessionTools {
@@ -40,13 +40,13 @@ impl SessionTools {
         Ok(Self { workspace, sessions, provider, settings, named: Arc::default() })
     }
 
-    /// The place to work in, for one call.
+    /// Returns the workspace of one call.
     pub fn for_call(&self, cx: &Context) -> Workspace {
         let sessions = self.sessions.for_call(Arc::new(self.provider.for_call(cx)));
         self.workspace.for_call(cx.call.cancel.clone(), cx.call.progress.live()).on(SessionSource::Managed(sessions))
     }
 
-    /// The workspace of a container that is not the session's own. Its calls share limits and tracked files.
+    /// Returns the workspace of a container that is not the session's own. Its calls share limits and tracked files.
     pub fn in_container(&self, record: &Record, container: SessionHandle) -> Workspace {
         let source = SessionSource::Own(Box::new(container));
         let id = record.record_id.to_string();
@@ -66,7 +66,7 @@ impl SessionTools {
 
     fn settings_in(&self, record: &Record) -> ToolSettings {
         let paths = PathRules { root: PathRoot::Directory(record.workdir.clone()), ..self.settings.paths.clone() };
-        // It is the caller's, so a snippet that takes too long does not take it away.
+        // The container is the caller's, so a timeout of a snippet does not remove it.
         let run = RunSettings {
             mode: Mode::Container,
             discard_at_timeout: false,
@@ -98,14 +98,14 @@ fn settings(cx: &Context, has_jobs: bool) -> ToolSettings {
     }
 }
 
-/// Snippets run in the person's own program.
+/// Whether snippets run in the user's own program.
 pub fn runs_on_host(cx: &Context) -> bool {
     let preload = cx.config.run_code.preload.as_ref().map(|it| preload(it, cx));
     matches!(mode(cx.host.execution_mode.as_deref(), preload), Mode::Preload(_))
 }
 
-/// Exact words: a mode that is misspelled must not run a snippet anywhere. Who configured a program means it, unless the
-/// variable says otherwise; `container` never becomes anything else.
+/// Parses the mode. A misspelled mode is an error and runs no snippet. Configuring a program selects it, unless the
+/// variable selects another mode; `container` never falls back to anything else.
 fn mode(word: Option<&str>, preload: Option<Preload>) -> Mode {
     match (word, preload) {
         (None | Some(""), None) | (Some("container"), _) => Mode::Container,
@@ -115,8 +115,8 @@ fn mode(word: Option<&str>, preload: Option<Preload>) -> Mode {
     }
 }
 
-/// The program, looked for once, and not where a container could have put it. One that is not found is told by its name
-/// when it is to run.
+/// Finds the program once, outside of directories that a container can write to. If it is not found, the error at its
+/// start has its name.
 fn preload(configured: &config::Preload, cx: &Context) -> Preload {
     let host = &cx.host;
     let path = Some(search_path(host)).filter(|it| !it.is_empty()).unwrap_or_else(|| "/usr/bin:/bin".to_owned());
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn r02_a_program_that_is_configured_is_meant_unless_the_variable_says_otherwise() {
+    fn r02_a_configured_program_is_used_unless_the_variable_selects_another_mode() {
         let program = configured(&["sh", "-e"]);
         for word in [None, Some(""), Some("container")] {
             assert_eq!(mode(word, None), Mode::Container);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn r02_a_program_is_found_once_or_told_by_its_name() {
+    fn r02_a_program_is_found_once_or_reported_by_its_name() {
         let it = configured(&["sh", "-e"]);
         assert!(it.program.is_absolute() && it.program.ends_with("sh") && it.words == ["-e"], "{it:?}");
         let own = configured(&["~/bin/x"]).program;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn r03_a_mode_is_one_of_two_words_exactly() {
+    fn r03_a_mode_is_one_of_two_exact_words() {
         for word in [
             "Container",
             " container",

@@ -1,6 +1,6 @@
-//! Keys as a terminal sends them.
+//! The bytes that a terminal sends for keys.
 
-/// The bytes of a key by its name, such as `enter`, `ctrl-c` or `alt-b`; `None` for a name that is none.
+/// Returns the bytes of a key by its name, such as `enter`, `ctrl-c` or `alt-b`; `None` for an unknown name.
 pub(super) fn bytes_of(key: &str, application: bool) -> Option<Vec<u8>> {
     let key = key.to_ascii_lowercase();
     if let Some(rest) = key.strip_prefix("alt-") {
@@ -11,7 +11,7 @@ pub(super) fn bytes_of(key: &str, application: bool) -> Option<Vec<u8>> {
     if let Some(letter) = key.strip_prefix("ctrl-").or_else(|| key.strip_prefix('^')) {
         return control(letter).map(|it| vec![it]);
     }
-    // Programs that draw the whole screen mostly ask for the other form of arrows.
+    // Most full-screen programs select the other form of arrow keys.
     let arrow = |letter: char| format!("\x1b{}{letter}", if application { 'O' } else { '[' });
     let text = match key.as_str() {
         "enter" | "return" => "\r".into(),
@@ -56,7 +56,7 @@ mod tests {
     use super::bytes_of;
 
     #[test]
-    fn keys_are_what_a_terminal_sends() {
+    fn keys_send_the_bytes_of_a_terminal() {
         for (key, expected) in [
             ("enter", &b"\r"[..]),
             ("Ctrl-C", b"\x03"),

@@ -1,6 +1,6 @@
 //! The shells of a session: programs on terminals in containers, which stay open from call to call.
 //!
-//! **Invariant:** what is kept of each is bounded, and so is their number.
+//! **Invariant:** the number of shells and the stored output of each are bounded.
 
 mod keys;
 mod output;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use self::output::TerminalOutput;
 pub use self::shell::{Shell, ShellEnd, WaitEnd};
 
-/// Shells that one session has at most.
+/// Maximum number of shells per session.
 pub const MAX_SHELLS: usize = 16;
 
 /// The shells of a session, by their ids. They end when it is dropped.
@@ -24,7 +24,7 @@ pub struct Shells(Arc<Mutex<OpenShells>>);
 
 #[derive(Debug, Default)]
 struct OpenShells {
-    /// How many there were.
+    /// How many shells were opened so far.
     opened: u64,
     all: BTreeMap<String, Arc<Shell>>,
 }
@@ -34,12 +34,12 @@ impl Shells {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there can be no more. Those that ended make room.
+    /// Whether the maximum is reached. Shells that have ended do not count.
     pub fn is_full(&self) -> bool {
         self.open().all.values().filter(|it| it.end().is_none()).count() >= MAX_SHELLS
     }
 
-    /// Keeps one, and gives its id.
+    /// Adds a shell and returns its id.
     pub fn add(&self, shell: Arc<Shell>) -> String {
         let mut open = self.open();
         if open.all.len() >= MAX_SHELLS {
@@ -52,22 +52,22 @@ impl Shells {
         id
     }
 
-    /// One that is there.
+    /// Returns a shell by its id.
     pub fn get(&self, id: &str) -> Option<Arc<Shell>> {
         self.open().all.get(id).cloned()
     }
 
-    /// Takes one out. It ends when its last user lets go of it.
+    /// Removes a shell. It ends when its last user drops it.
     pub fn remove(&self, id: &str) -> Option<Arc<Shell>> {
         self.open().all.remove(id)
     }
 
-    /// Those that are there, with the names of their containers.
+    /// Lists the shells with the names of their containers.
     pub fn list(&self) -> Vec<(String, String)> {
         self.open().all.iter().map(|(id, it)| (id.clone(), it.container.to_string())).collect()
     }
 
-    /// Ends all of them, and waits for that.
+    /// Ends all shells, and waits for them.
     pub(crate) async fn close_all(&self, within: Duration) {
         let all = std::mem::take(&mut self.open().all);
         futures_util::future::join_all(all.values().map(|it| it.close(within))).await;

@@ -1,25 +1,25 @@
-//! What a reader of a shell is given.
+//! The output of a shell, as a call returns it.
 
 use super::shell::ShellEnd;
 
-/// Bytes of text in one answer: of more, the first and the last half.
+/// Maximum size of the text in one answer. Of longer output, the start and the end are shown.
 const MOST: usize = 32 << 10;
 
 /// Output of a shell.
 #[derive(Debug)]
 pub struct TerminalOutput {
     pub text: String,
-    /// Bytes that were printed and are not in the text.
+    /// Number of printed bytes that are not in the text.
     pub omitted: u64,
     /// What a pattern matched.
     pub matched: Option<String>,
     pub screen: Option<String>,
-    /// Row and column, from 1.
+    /// Row and column of the cursor, from 1.
     pub cursor: Option<[u16; 2]>,
     pub end: Option<ShellEnd>,
 }
 
-/// The text without its middle, and the bytes of that.
+/// Returns the text without its middle, and the number of bytes left out.
 pub(super) fn shortened(text: &str) -> (String, u64) {
     if text.len() <= MOST {
         return (text.to_owned(), 0);
@@ -35,7 +35,7 @@ mod tests {
     use super::{MOST, shortened};
 
     #[test]
-    fn of_a_long_text_both_ends_are_shown() {
+    fn both_ends_of_a_long_text_are_shown() {
         assert_eq!(shortened("short"), ("short".to_owned(), 0));
         let long = format!("begin{}end", "\u{e4}".repeat(MOST));
         let (text, left_out) = shortened(&long);

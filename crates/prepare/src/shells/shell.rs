@@ -1,4 +1,4 @@
-//! One shell: a command on a terminal in a container, and what it printed.
+//! One shell: a command on a terminal in a container, and its output.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,20 +18,20 @@ use super::keys;
 use super::output::{TerminalOutput, shortened};
 use super::terminal::Terminal;
 
-/// The program has so long to take what is typed.
+/// How long the program may take to read the input.
 const TYPING: Duration = Duration::from_secs(5);
 
-/// A program tells the key `escape` from the start of another key by the time after it.
+/// Programs distinguish the key `escape` from the start of another key by the time after it.
 const AFTER_ESCAPE: Duration = Duration::from_millis(100);
 
-/// So long nothing is printed before a shell counts as silent: after its start, after something was typed, after a
-/// whole line, and within one.
+/// How long a shell prints nothing before it counts as silent: after its start, after input, after a complete line, and
+/// within a line.
 const STARTING: Duration = Duration::from_secs(5);
 const ANSWERING: Duration = Duration::from_secs(1);
 const WORKING: Duration = Duration::from_secs(1);
 const PROMPTING: Duration = Duration::from_millis(150);
 
-/// A shell in a container, for as long as its session.
+/// A shell in a container, for the lifetime of its session.
 pub struct Shell {
     pub container: ContainerName,
     pub record_id: RecordId,
@@ -44,7 +44,7 @@ pub struct Shell {
 struct SharedTerminal {
     state: Mutex<State>,
     input: AsyncMutex<DuplexStream>,
-    /// Changes with all that is printed, and at the end.
+    /// Notified of each output, and of the end.
     changes: watch::Sender<()>,
 }
 
@@ -56,15 +56,14 @@ struct State {
 /// How a shell ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShellEnd {
-    /// Its command did.
+    /// Its command ended.
     Exited {
-        /// As of any command.
         exit: Exit,
         signal: Option<i32>,
-        /// Nothing of its tree is left; only where it was ended.
+        /// Whether its whole process tree ended; only if it was closed.
         tree_ended: Option<bool>,
     },
-    /// Its container or the connection to it is gone.
+    /// Its container was removed, or the connection to it was lost.
     Lost(String),
 }
 
@@ -86,7 +85,7 @@ pub enum WaitEnd {
 #[derive(Debug)]
 pub struct Silence {
     changes: watch::Receiver<()>,
-    /// Until something is printed at all.
+    /// How long to wait for the first output.
     first: Duration,
 }
 
@@ -97,7 +96,7 @@ impl fmt::Debug for Shell {
 }
 
 impl Shell {
-    /// Starts a command on a terminal, and reads what it prints.
+    /// Starts a command on a terminal, and reads its output.
     pub fn start(record: &Record, link: &Link, mut exec: Exec, size: TerminalSize, redactor: Redactor) -> Self {
         let (_, sizes) = watch::channel(size);
         exec.terminal = Some(sizes);
@@ -110,20 +109,20 @@ impl Shell {
         Self { container, record_id, redactor, shared, stop: Mutex::new(Some(stop)) }
     }
 
-    /// Its end, if it has ended.
+    /// Returns how it ended, or `None` while it runs.
     pub fn end(&self) -> Option<ShellEnd> {
         self.shared.state().end.clone()
     }
 
-    /// Types a text, then keys. Whether the program took them.
+    /// Types a text, then keys. Returns whether the program read them.
     ///
     /// # Errors
-    /// The first name that is no key's.
+    /// The first unknown key.
     pub async fn send(&self, text: &str, keys: &[String]) -> Result<bool, String> {
         let is_application = self.shared.state().terminal.has_application_keys();
         let bytes_of = |key: &String| keys::bytes_of(key, is_application).ok_or_else(|| key.clone());
         let keys = keys.iter().map(bytes_of).collect::<Result<Vec<_>, _>>()?;
-        // As a terminal does with what is pasted: its lines end as by the key.
+        // A terminal also sends carriage returns for the line ends of pasted text.
         let mut bytes = text.replace("\r\n", "\r").replace('\n', "\r").into_bytes();
         for key in keys {
             if bytes.ends_with(b"\x1b") {
@@ -138,7 +137,7 @@ impl Shell {
         Ok(self.shared.put(&bytes).await)
     }
 
-    /// A wait for what it prints by itself.
+    /// A wait for the output after the start.
     pub fn first_output(&self) -> Silence {
         let mut changes = self.shared.changes.subscribe();
         if !self.shared.state().terminal.unread().text.is_empty() {
@@ -147,12 +146,12 @@ impl Shell {
         Silence { changes, first: STARTING }
     }
 
-    /// A wait for what it prints from now on.
+    /// A wait for the output after input.
     pub fn next_output(&self) -> Silence {
         Silence { changes: self.shared.changes.subscribe(), first: ANSWERING }
     }
 
-    /// Waits until it is silent.
+    /// Waits until the shell is silent.
     pub async fn wait_until_quiet(&self, silence: Silence, until: Instant) -> WaitEnd {
         let Silence { mut changes, first: mut pause } = silence;
         loop {
@@ -163,12 +162,12 @@ impl Shell {
             if timeout_at(silent.min(until), changes.changed()).await.is_err() {
                 return if silent <= until { WaitEnd::Quiet } else { WaitEnd::Timeout };
             }
-            // A line that has begun is a prompt most likely; after a whole one more may come.
+            // An incomplete line is most likely a prompt; after a complete one more may follow.
             pause = if self.shared.state().terminal.is_at_line_start() { WORKING } else { PROMPTING };
         }
     }
 
-    /// Waits until what was not read yet matches. Text up to the match counts as read.
+    /// Waits until the unread output matches. Text up to the match counts as read.
     pub async fn wait_for(&self, pattern: &Regex, until: Instant) -> (WaitEnd, TerminalOutput) {
         let mut changes = self.shared.changes.subscribe();
         loop {
@@ -202,7 +201,7 @@ impl Shell {
         Some(TerminalOutput { matched: Some(matched), ..output })
     }
 
-    /// What was printed since the last reading, which it is.
+    /// Reads the output since the last reading.
     pub fn read(&self, screen: bool) -> TerminalOutput {
         let mut state = self.shared.state();
         let unread = state.terminal.unread();
@@ -210,7 +209,7 @@ impl Shell {
         self.output(&state, &unread.text, unread.lost, screen)
     }
 
-    /// The same, and the next reader gets it once more.
+    /// Returns the unread output without marking it as read.
     fn peek(&self) -> TerminalOutput {
         let state = self.shared.state();
         let unread = state.terminal.unread();
@@ -231,7 +230,7 @@ impl Shell {
         }
     }
 
-    /// Ends its tree, and waits for that.
+    /// Ends its process tree, and waits for that.
     pub async fn close(&self, within: Duration) {
         let mut changes = self.shared.changes.subscribe();
         drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -251,7 +250,7 @@ impl SharedTerminal {
     }
 }
 
-/// Draws what the command prints, until it has ended.
+/// Draws the command's output on the terminal until the command ends.
 async fn follow(
     shared: Arc<SharedTerminal>,
     mut output: mpsc::Receiver<Chunk>,
@@ -264,7 +263,7 @@ async fn follow(
         shared.changes.send_replace(());
         if !replies.is_empty() {
             let shared = shared.clone();
-            // A program that does not read must be able to print on.
+            // Sent separately, so that a program that does not read its input can still print.
             tokio::spawn(async move { shared.put(&replies).await });
         }
     }

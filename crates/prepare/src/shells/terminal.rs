@@ -1,4 +1,4 @@
-//! The terminal that a program in a container draws on.
+//! The terminal of a program in a container.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,14 +7,14 @@ use vt100::{Callbacks, Parser, Screen};
 
 use super::transcript::{Transcript, UnreadText};
 
-/// What a program printed: as text, and as the screen looks.
+/// The output of a program, as text and as a screen.
 pub(super) struct Terminal {
     size: TerminalSize,
     screen: Parser<Replies>,
     pub(super) transcript: Transcript,
 }
 
-/// What a terminal answers to a program that asks it something.
+/// The terminal's replies to queries of the program.
 #[derive(Default)]
 struct Replies(Vec<u8>);
 
@@ -42,45 +42,45 @@ impl Terminal {
         Self { size, screen: screen_of(size), transcript: Transcript::new(size.cols) }
     }
 
-    /// Takes what was printed. Answers what the program is to be told.
+    /// Processes output, and returns the replies to the program's queries.
     pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.transcript.feed(bytes);
         let screen = &mut self.screen;
-        // What is printed is hostile, and the parser is not ours: a fault in it costs the screen, and nothing else.
+        // The output is untrusted and the parser is third-party: a panic in it only resets the screen.
         if catch_unwind(AssertUnwindSafe(|| screen.process(bytes))).is_err() {
-            tracing::error!("the screen of a shell is drawn anew: its parser failed");
+            tracing::error!("reset the screen of a shell after its parser failed");
             self.screen = screen_of(self.size);
         }
         std::mem::take(&mut self.screen.callbacks_mut().0)
     }
 
-    /// A program draws on the whole screen, so that its output is no text.
+    /// Whether a program uses the whole screen, so that its output is not text.
     pub(super) fn is_full_screen(&self) -> bool {
         self.screen.screen().alternate_screen()
     }
 
-    /// Nothing stands in the line that is written next.
+    /// Whether the current line is empty.
     pub(super) fn is_at_line_start(&self) -> bool {
         !self.is_full_screen() && self.transcript.is_at_line_start()
     }
 
-    /// Whether arrows are sent in the form for such programs.
+    /// Whether the program selected the application form of arrow keys.
     pub(super) fn has_application_keys(&self) -> bool {
         self.screen.screen().application_cursor()
     }
 
-    /// The screen as text.
+    /// Returns the screen as text.
     pub(super) fn screen(&self) -> String {
         self.screen.screen().rows(0, self.size.cols).map(|it| it.trim_end().to_owned() + "\n").collect::<String>()
     }
 
-    /// Row and column of the cursor, from 1.
+    /// Returns row and column of the cursor, from 1.
     pub(super) fn cursor(&self) -> [u16; 2] {
         let (row, column) = self.screen.screen().cursor_position();
         [row + 1, column + 1]
     }
 
-    /// What a pattern is looked for in.
+    /// Returns the text to search for a pattern.
     pub(super) fn unread(&self) -> UnreadText {
         self.transcript.unread()
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screen_is_what_stands_there_and_a_program_that_asks_is_answered() {
+    fn a_screen_is_drawn_and_queries_are_answered() {
         let mut terminal = terminal();
         assert_eq!(terminal.feed(b"one\r\n\x1b[2;5Htwo\x1b[6n\x1b[5n\x1b[c"), b"\x1b[2;8R\x1b[0n\x1b[?1;2c");
         assert_eq!((terminal.screen().as_str(), terminal.cursor()), ("one\n    two\n\n", [2, 8]));
@@ -115,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(pieces in prop::collection::vec("\u{1b}\\[\\??[0-9;]{0,6}[@-~]|[\u{0}-\u{ff}\u{4e00}]{0,9}", 0..60)) {
+        fn any_bytes_are_accepted(pieces in prop::collection::vec("\u{1b}\\[\\??[0-9;]{0,6}[@-~]|[\u{0}-\u{ff}\u{4e00}]{0,9}", 0..60)) {
             let mut terminal = terminal();
             for piece in pieces {
                 terminal.feed(piece.as_bytes());

@@ -1,9 +1,9 @@
-//! What a terminal printed, as lines of text: what a program drew over is gone, as it is on the screen.
+//! The output of a terminal as lines of text. Text that a program overwrites is removed, as on the screen.
 
 use vte::{Params, Parser, Perform};
 
-/// Bytes of text that are kept.
-const KEPT: usize = 1 << 20;
+/// Maximum size of the stored text.
+const MAX_TEXT: usize = 1 << 20;
 
 /// The text of a terminal, and how far it was read.
 pub(super) struct Transcript {
@@ -12,24 +12,23 @@ pub(super) struct Transcript {
     read: ReadPosition,
 }
 
-/// Where the next reader begins.
+/// The position of the next reader.
 #[derive(Default)]
 struct ReadPosition {
-    /// Bytes of text before it, from the first that was printed.
+    /// Offset in all printed text.
     at: u64,
-    /// What was read of its line: a line that changed is given once more as a whole.
+    /// What was already read of its line. If the line has changed, the next reader gets the whole line again.
     of_line: String,
 }
 
-/// Text that no reader was given.
+/// Text that was not read yet.
 pub(super) struct UnreadText {
-    /// The text.
     pub(super) text: String,
-    /// Bytes before it that are not kept any more.
+    /// Number of unread bytes before it that were dropped.
     pub(super) lost: u64,
-    /// What was read of the first line.
+    /// What was already read of the first line.
     of_line: String,
-    /// Where that line begins.
+    /// Offset of that line.
     begin: u64,
 }
 
@@ -47,7 +46,7 @@ impl Transcript {
         self.text.row.is_empty()
     }
 
-    /// What was printed since the last reader was given something.
+    /// Returns the text since the last reading.
     pub(super) fn unread(&self) -> UnreadText {
         let ReadPosition { at, of_line } = &self.read;
         let begin = at.saturating_sub(of_line.len() as u64);
@@ -63,7 +62,7 @@ impl Transcript {
         }
     }
 
-    /// The next reader begins behind so many bytes of what was unread.
+    /// Marks that many bytes of the unread text as read.
     pub(super) fn mark_read(&mut self, unread: &UnreadText, bytes: usize) {
         let read = format!("{}{}", unread.of_line, &unread.text[..bytes]);
         let line = read.rfind('\n').map_or(0, |it| it + 1);
@@ -71,16 +70,16 @@ impl Transcript {
     }
 }
 
-/// The lines that are finished, and the one that is being written.
+/// The finished lines, and the current one.
 #[derive(Default)]
 struct TerminalText {
     lines: String,
-    /// Bytes that were taken from the start of `lines`.
+    /// Number of bytes dropped from the start of `lines`.
     dropped: u64,
     row: Vec<char>,
     column: usize,
     columns: usize,
-    /// A program draws on the other screen, which leaves no text behind.
+    /// Whether a program uses the alternate screen, whose content is not recorded.
     is_full_screen: bool,
 }
 
@@ -96,14 +95,14 @@ impl TerminalText {
         self.lines.extend(self.row.drain(..));
         self.lines.push_str(end);
         self.column = 0;
-        if self.lines.len() > KEPT + KEPT / 4 {
-            let cut = self.lines.ceil_char_boundary(self.lines.len() - KEPT);
+        if self.lines.len() > MAX_TEXT + MAX_TEXT / 4 {
+            let cut = self.lines.ceil_char_boundary(self.lines.len() - MAX_TEXT);
             self.lines.drain(..cut);
             self.dropped += cut as u64;
         }
     }
 
-    /// Changes a part of the row. What stands left of it is there afterwards.
+    /// Changes the row at the cursor, after filling it with spaces up to there.
     fn edit(&mut self, edit: impl FnOnce(&mut Vec<char>, usize)) {
         if self.row.len() < self.column {
             self.row.resize(self.column, ' ');
@@ -140,7 +139,7 @@ impl TerminalText {
             'P' => self.edit(|row, at| drop(row.drain(at..row.len().min(at + count)))),
             '@' => self.edit(|row, at| drop(row.splice(at..at, std::iter::repeat_n(' ', count.min(1 << 12))))),
             'X' => self.edit(|row, at| row.iter_mut().skip(at).take(count).for_each(|it| *it = ' ')),
-            // Another line: what stands there already was read.
+            // The cursor moves to another line, whose text was already recorded.
             'A' | 'B' | 'E' | 'F' | 'H' | 'f' | 'd' if !self.row.is_empty() => self.end_row("\n"),
             _ => {}
         }
@@ -152,7 +151,7 @@ impl Perform for TerminalText {
         if self.is_full_screen {
             return;
         }
-        // A terminal goes on in the next row, and the line is one all the same.
+        // The terminal wraps to the next row, but it is still the same line.
         if self.column >= self.columns {
             self.end_row("");
         }
@@ -188,7 +187,7 @@ impl Perform for TerminalText {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{KEPT, Transcript};
+    use super::{MAX_TEXT, Transcript};
 
     fn read(transcript: &mut Transcript) -> String {
         let unread = transcript.unread();
@@ -203,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_drawn_over_is_gone() {
+    fn overwritten_text_is_removed() {
         for (bytes, expected) in [
             (&b"a\r\nb\r\n"[..], "a\nb\n"),
             (b"\x1b[1;31mred\x1b[0m\x1b]0;title\x07!", "red!"),
@@ -212,7 +211,7 @@ mod tests {
             (b"abcdef\x1b[3D\x1b[K!", "abc!"),
             (b"abcd\x1b[2D\x1b[P\x1b[@X", "abXd"),
             (b"long text\x1b[2K\rnew", "new"),
-            // The line goes on behind the right margin, as editors of lines draw it.
+            // A line that continues behind the right margin, as line editors draw it.
             (b"12345678901234567890 \rab", "12345678901234567890ab"),
             (b"before\r\n\x1b[?1049hdrawn\x1b[5;5Hmore\x1b[?1049lafter", "before\nafter"),
             ("a\u{20ac}\u{1f600}".as_bytes(), "a\u{20ac}\u{1f600}"),
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_within_a_line_and_gets_a_changed_line_once_more() {
+    fn a_reader_continues_within_a_line_and_gets_a_changed_line_again() {
         let mut transcript = Transcript::new(80);
         transcript.feed(b">>> ");
         assert_eq!(read(&mut transcript), ">>> ");
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_takes_a_part_and_the_next_one_the_rest() {
+    fn one_reader_takes_a_part_and_the_next_one_the_rest() {
         let mut transcript = Transcript::new(80);
         transcript.feed(b"one\r\ntwo\r\nthr");
         let unread = transcript.unread();
@@ -253,7 +252,7 @@ mod tests {
             transcript.feed(&line);
         }
         let unread = transcript.unread();
-        assert!((KEPT..=KEPT + KEPT / 4).contains(&unread.text.len()), "{}", unread.text.len());
+        assert!((MAX_TEXT..=MAX_TEXT + MAX_TEXT / 4).contains(&unread.text.len()), "{}", unread.text.len());
         assert_eq!(unread.lost + unread.text.len() as u64, 80 * 40_000);
         transcript.mark_read(&unread, unread.text.len());
         transcript.feed(b"new");
@@ -262,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it_and_readers_see_all_of_plain_text(
+        fn any_bytes_are_accepted_and_readers_see_all_of_plain_text(
             pieces in prop::collection::vec("[a-z \u{e4}]{0,12}\n?", 0..20),
             noise in prop::collection::vec(any::<u8>(), 0..200),
         ) {

@@ -1,4 +1,4 @@
-//! The certificates that a host's administrator added: public, and no secret is ever among them.
+//! The certificates that the host's administrator added. They are public and contain no secret.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,13 +11,13 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use sha2::{Digest as _, Sha256};
 
-/// Where systems look for additions, from their root on.
+/// Where systems look for added certificates, relative to the root.
 const DIRS: &[&str] = &["usr/local/share/ca-certificates", "etc/pki/ca-trust/source/anchors"];
 
-/// Bytes of one file, and of all certificates together.
+/// Maximum size of one file, and of all certificates together.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Directories below those of [`DIRS`].
+/// Maximum depth below the directories of [`DIRS`].
 const MAX_DEPTH: usize = 4;
 
 const MAX_FILES: usize = 512;
@@ -34,7 +34,7 @@ impl Certificate {
         Self { digest: Sha256::digest(der).into(), der: der.to_vec() }
     }
 
-    /// As text, and nothing but that.
+    /// Renders it as PEM.
     pub(super) fn pem(&self) -> String {
         let text = BASE64_STANDARD.encode(&self.der);
         let mut lines = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -48,14 +48,14 @@ impl Certificate {
     }
 }
 
-/// The certificates in a text; keys and anything else in it are passed over.
+/// Returns the certificates in a text; ignores keys and everything else.
 pub(super) fn certificates(pem: &[u8]) -> impl Iterator<Item = Certificate> {
-    // A sequence of at least a few bytes; what else it is, those who are asked to trust it will see.
+    // Checks only for a sequence of some length; programs that are asked to trust it parse the rest.
     let looks_right = |it: &CertificateDer<'_>| it.len() > 64 && it[0] == 0x30;
     CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).filter(looks_right).map(|it| Certificate::new(&it))
 }
 
-/// The certificates that were added to a host, each once, in an order of their own.
+/// The certificates that were added to a host, without duplicates and in a stable order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraCertificates {
     pub(super) certificates: Vec<Certificate>,
@@ -64,27 +64,27 @@ pub struct ExtraCertificates {
 }
 
 impl ExtraCertificates {
-    /// There are none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
     }
 
-    /// How many there are.
+    /// The number of certificates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.certificates.len()
     }
 
-    /// What an image that holds them is known by; none when there are none.
+    /// The key of an image that contains them; none without certificates.
     #[must_use]
     pub fn key(&self) -> Option<String> {
         let digests: Vec<u8> = self.certificates.iter().flat_map(|it| it.digest).collect();
         (!self.is_empty()).then(|| hex::encode(Sha256::digest(digests)))
     }
 
-    /// Looks in a host's two directories, beneath its root, and in `files` (`auto_passthrough.ca_files`). Links are
-    /// followed, as the host's own tools follow them: only certificates are taken, wherever they are.
+    /// Reads a host's two directories, below its root, and `files` (`auto_passthrough.ca_files`). Links are
+    /// followed, as the host's own tools do; only certificates are read from any file.
     #[must_use]
     pub fn read(root: &Path, files: &[PathBuf]) -> Self {
         let mut found = CertificateScan::default();
@@ -120,7 +120,7 @@ impl CertificateScan {
         }
     }
 
-    /// A file that was named has to hold something.
+    /// Reads a file. One that is configured by name has to contain a certificate.
     fn read(&mut self, path: &Path, named: bool) {
         self.files += 1;
         let taken = if self.files > MAX_FILES { Err("there are too many files") } else { self.take(path) };
@@ -163,7 +163,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// What looks like a certificate as far as this crate looks.
+    /// Builds a section that passes for a certificate here.
     pub(in crate::certs) fn pem(seed: u8) -> String {
         let der: Vec<u8> = [0x30, seed].into_iter().chain((0..200).map(|it: u8| it.wrapping_mul(seed))).collect();
         Certificate::new(&der).pem()
@@ -172,7 +172,7 @@ pub(super) mod tests {
     const KEY: &str = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0IGtleSBvZiB0aGUgaG9zdCwgdmVyeSBsb25nIGluZGVlZCwgYW5kIG5vIGNlcnRpZmljYXRlIGF0IGFsbA==\n-----END PRIVATE KEY-----\n";
 
     #[test]
-    fn certificates_are_taken_from_the_three_places_and_each_once() {
+    fn certificates_are_read_from_three_places_without_duplicates() {
         let root = tempfile::tempdir().unwrap();
         let path = |it: &str| root.path().join(it);
         let (debian, red_hat) = (path(DIRS[0]), path(DIRS[1]));
@@ -203,7 +203,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_key_is_that_of_the_certificates_wherever_they_lie() {
+    fn the_key_depends_on_the_certificates_and_not_on_their_files() {
         let keys = [&["a", "b"][..], &["b", "a"], &["both"], &["a"], &[]].map(|names| {
             let root = tempfile::tempdir().unwrap();
             let dir = root.path().join(DIRS[0]);
@@ -233,14 +233,14 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn no_text_is_read_for_ever(text in "(-----(BEGIN|END) (CERTIFICATE|X)-----\n|[A-Za-z0-9+/=\n -]{0,80}|\r|\0)*") {
+        fn every_text_is_parsed_to_its_end(text in "(-----(BEGIN|END) (CERTIFICATE|X)-----\n|[A-Za-z0-9+/=\n -]{0,80}|\r|\0)*") {
             proptest::prop_assert!(certificates(text.as_bytes()).count() < 100);
         }
     }
 
-    /// What openssl reads is in lines of 64.
+    /// openssl reads lines of 64 characters.
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_certificates_can_be_read() {
         let text = pem(7);
         assert!(text.lines().all(|it| it.len() <= 64) && text.lines().count() == 7, "{text}");
         assert_eq!(certificates(text.as_bytes()).map(|it| it.pem()).collect::<Vec<_>>(), [text]);

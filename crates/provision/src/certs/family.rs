@@ -1,13 +1,13 @@
-//! Where systems of one kind look for certificates.
+//! Where distributions of one family look for certificates.
 
-/// Systems that look in the same places.
+/// Distributions that look in the same places.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Family {
-    /// Its words in `ID` and `ID_LIKE` of `/etc/os-release`.
+    /// Its names in `ID` and `ID_LIKE` of `/etc/os-release`.
     words: &'static [&'static str],
-    /// Where its tools look for what an administrator added.
+    /// Where its tools look for added certificates.
     pub(super) anchors: &'static str,
-    /// The bundle that its tools make.
+    /// The bundle that its tools generate.
     pub(super) bundle: &'static str,
 }
 
@@ -18,7 +18,7 @@ const FAMILIES: &[Family] = &[
     Family { words: &["arch"], anchors: ANCHORS[3], bundle: BUNDLES[0] },
 ];
 
-/// Directories of anchors.
+/// Directories of added certificates.
 pub(super) const ANCHORS: &[&str] = &[
     "/usr/local/share/ca-certificates",
     "/etc/pki/ca-trust/source/anchors",
@@ -26,7 +26,7 @@ pub(super) const ANCHORS: &[&str] = &[
     "/etc/ca-certificates/trust-source/anchors",
 ];
 
-/// Bundles, as programs look for them. The first that exists is the one that the variables name.
+/// Bundles in the order in which programs look for them. The variables name the first that exists.
 pub(super) const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -36,7 +36,7 @@ pub(super) const BUNDLES: &[&str] = &[
 ];
 
 impl Family {
-    /// That of a system, by its `os-release`.
+    /// Finds the family of a distribution by its `os-release`.
     pub(super) fn from_os_release(release: &[u8]) -> Option<&'static Self> {
         let text = String::from_utf8_lossy(release);
         let value = |key: &str| text.lines().find_map(|it| it.strip_prefix(key)?.strip_prefix('='));
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_known_by_its_own_name_or_that_of_a_relative() {
+    fn a_family_is_found_by_its_own_name_or_a_relatives() {
         for (release, anchors) in [
             ("PRETTY_NAME=\"Debian\"\nID=debian\n", Some(ANCHORS[0])),
             ("ID=alpine", Some(ANCHORS[0])),

@@ -20,12 +20,12 @@ use crate::{ReportItem, Status, StepContext, StepReport, backup};
 
 const STEP: &str = "ca_certificates";
 
-/// A bundle is a quarter of a megabyte; what is far longer is none.
+/// Maximum size of a bundle. A usual one has a quarter of a megabyte.
 const MAX_BUNDLE: u64 = 8 << 20;
 
 const MAX_RELEASE: u64 = 64 << 10;
 
-/// The variables that name the bundle to those who do not look where the system does.
+/// The variables that name the bundle, for programs that do not look where the distribution does.
 pub const VARIABLES: &[&str] = &[
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -39,20 +39,20 @@ pub const VARIABLES: &[&str] = &[
 /// The certificates that a container trusts.
 #[derive(Clone, Debug)]
 pub struct TrustedCerts {
-    /// The entry of the report.
+    /// The entry in the report.
     pub step: StepReport,
-    /// For the session; empty when the bundle does not hold the certificates.
+    /// For the session; empty if the bundle does not contain the certificates.
     pub variables: BTreeMap<String, String>,
 }
 
-/// The entry of a container that trusts what its image does.
+/// The report of a container without added certificates.
 #[must_use]
 pub fn skipped(why: &str) -> StepReport {
     StepReport::skipped(STEP, why)
 }
 
-/// Adds certificates where the image's family looks for them, as root, without a program of the image. What is there
-/// already is left as it is.
+/// Adds certificates where the image's family looks for them, as root and without running a program of the image.
+/// Existing certificates are not changed.
 pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> TrustedCerts {
     let begun = Instant::now();
     if additions.is_empty() {
@@ -83,16 +83,17 @@ pub async fn trust(context: &StepContext, additions: &ExtraCertificates) -> Trus
     TrustedCerts { step: step.with_duration(begun.elapsed()), variables }
 }
 
-/// Where [`bundle_aside`] puts a bundle: on the tmpfs that is ours, as the root of the file system may be read-only.
+/// The path of the bundle that [`bundle_aside`] writes: on Coracle's tmpfs, since the root file system may be
+/// read-only.
 pub const ASIDE: &str = "/.coracle/run/ca-certificates.crt";
 
-/// Its name there.
+/// The file name of that bundle.
 const ASIDE_NAME: &str = "ca-certificates.crt";
 
-/// Puts what the image trusts, and the host's own, into a file of that user's aside. Nothing of the image is changed.
+/// Writes the image's certificates and the host's to a separate file of that user. Changes no file of the image.
 ///
 /// # Errors
-/// When it cannot be written.
+/// If it cannot be written.
 pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids) -> coracle_types::Result<()> {
     let mut bundle = Vec::new();
     for at in BUNDLES.iter().map(|it| at(user, &path(it))) {
@@ -108,31 +109,32 @@ pub async fn bundle_aside(link: &Link, additions: &ExtraCertificates, user: Ids)
     Ok(())
 }
 
-/// What an image has.
+/// The certificates of an image.
 #[derive(Debug)]
 struct Image {
     family: Option<&'static Family>,
-    /// Directories of anchors that there are.
+    /// Existing directories of added certificates.
     anchors: Vec<&'static str>,
-    /// Bundles that there are, and what they hold.
+    /// Existing bundles, with their content and the digests of their certificates.
     bundles: Vec<(ContainerPath, Vec<u8>, BTreeSet<[u8; 32]>)>,
 }
 
 impl Image {
-    /// The bundle that the variables name.
+    /// Returns the bundle for the variables.
     fn bundle(&self) -> ContainerPath {
         let made = self.family.map_or(BUNDLES[0], |it| it.bundle);
         self.bundles.first().map_or_else(|| path(made), |it| it.0.clone())
     }
 
-    /// What a bundle does not hold, as text; all of it, where there is none.
+    /// Renders the certificates that a bundle lacks as PEM; all of them if there is no bundle.
     fn lacking(&self, additions: &ExtraCertificates, bundle: usize) -> Vec<String> {
         let held = self.bundles.get(bundle).map(|it| &it.2);
         let lacks = |digest| held.is_none_or(|it| !it.contains(digest));
         additions.certificates.iter().filter(|it| lacks(&it.digest)).map(Certificate::pem).collect()
     }
 
-    /// Where anchors go: where the family looks, also when there is nothing yet, since a package may bring what looks.
+    /// Returns the directory for added certificates. It may not exist yet, since a package may bring the tools that
+    /// read it.
     fn anchors(&self) -> Option<&'static str> {
         self.family.map(|it| it.anchors).or(self.anchors.first().copied())
     }
@@ -164,7 +166,7 @@ async fn inspect(context: &StepContext) -> Image {
     }
 }
 
-/// One file for each certificate, named by it, so that one that is there is the same.
+/// Writes one file per certificate. The name depends on the content, so an existing file is the same.
 async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<ReportItem> {
     let Some(dir) = image.anchors() else { return Vec::new() };
     let add = async |name: String, pem: String| {
@@ -180,7 +182,7 @@ async fn add_anchors(context: &StepContext, image: &Image, additions: &ExtraCert
     join_all(additions.certificates.iter().map(named).map(|(name, pem)| add(name, pem))).await
 }
 
-/// Every bundle that there is gets what it lacks; where there is none, one is made.
+/// Adds missing certificates to each existing bundle, or creates one.
 async fn add_to_bundles(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Vec<ReportItem> {
     let write = async |path: ContainerPath, content: Vec<u8>, lacking: Vec<String>| {
         let name = path.to_string();
@@ -198,7 +200,7 @@ async fn add_to_bundles(context: &StepContext, image: &Image, additions: &ExtraC
     if image.bundles.is_empty() {
         return vec![write(image.bundle(), Vec::new(), image.lacking(additions, 0)).await];
     }
-    // Several may be links to one file. All write the same then, so it does not matter which is the last.
+    // Several bundles may be links to one file. All writes have the same content then, so their order does not matter.
     let each = image.bundles.iter().enumerate();
     join_all(each.map(|(n, (path, content, _))| write(path.clone(), content.clone(), image.lacking(additions, n))))
         .await
@@ -213,7 +215,7 @@ fn with(mut bundle: Vec<u8>, lacking: &[String]) -> Vec<u8> {
 }
 
 async fn probed(context: &StepContext, image: &Image, additions: &ExtraCertificates) -> Result<(), String> {
-    // What was read before and not written since needs no second look.
+    // A bundle that was read and needed no change is not read again.
     if !image.bundles.is_empty() && image.lacking(additions, 0).is_empty() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use coracle_types::{ContainerPath, Error};
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext};
 
-/// The files that are linked from the home.
+/// The files that are linked from the home directory.
 const LINKED: [&str; 11] = [
     ".bashrc",
     ".bash_profile",
@@ -21,10 +21,10 @@ const LINKED: [&str; 11] = [
     ".editorconfig",
 ];
 
-/// Names that are tried for a file in the way.
-const KEPT: usize = 100;
+/// Maximum number of backup names to try.
+const MAX_BACKUPS: usize = 100;
 
-/// Links those files that are in the clone, and reports each.
+/// Links those of the files that the clone contains, and reports each.
 pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<ReportItem> {
     let mut items = Vec::new();
     for name in LINKED {
@@ -32,8 +32,8 @@ pub(super) async fn create(context: &StepContext, clone: &ContainerPath) -> Vec<
         match context.within(link(context, &from, &to)).await {
             Ok(LinkOutcome::NoSuchFile) => {}
             Ok(LinkOutcome::Made { kept_as: None }) => items.push(ReportItem::success(name)),
-            Ok(LinkOutcome::Made { kept_as: Some(kept) }) => {
-                items.push(ReportItem::success(name).with("kept_as", kept));
+            Ok(LinkOutcome::Made { kept_as: Some(backup) }) => {
+                items.push(ReportItem::success(name).with("kept_as", backup));
             }
             Err(failure) => items.push(failure.into_item(name)),
         }
@@ -51,11 +51,11 @@ async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -
         return Ok(LinkOutcome::NoSuchFile);
     }
     let at = FileRef { follow: false, ..context.at(from) };
-    let kept_as = if is_there(context, at.clone()).await? { Some(keep(context, from).await?) } else { None };
+    let kept_as = if is_there(context, at.clone()).await? { Some(back_up(context, from).await?) } else { None };
     if let Err(err) = context.link.make_link(at, &target(context, to), false).await {
-        // Better the file that was there than none.
-        if let Some(kept) = &kept_as {
-            let _ = context.link.rename(beside(context, from, kept), from.file_name()).await;
+        // Restores the existing file if the link fails.
+        if let Some(backup) = &kept_as {
+            let _ = context.link.rename(beside(context, from, backup), from.file_name()).await;
         }
         return Err(err.into());
     }
@@ -67,7 +67,7 @@ async fn link(context: &StepContext, from: &ContainerPath, to: &ContainerPath) -
     }
 }
 
-/// From the home on where it can be: a home may be seen under another path, too.
+/// Returns a target relative to the home if possible, since the home may be visible under another path, too.
 fn target(context: &StepContext, to: &ContainerPath) -> String {
     let below = to.as_str().strip_prefix(context.home.as_str()).and_then(|it| it.strip_prefix('/'));
     below.unwrap_or(to.as_str()).to_owned()
@@ -81,9 +81,9 @@ async fn is_there(context: &StepContext, at: FileRef) -> Result<bool, StepError>
     }
 }
 
-/// Gives what is in the way another name, the first that is free.
-async fn keep(context: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
-    let names = (0..KEPT).map(|n| match n {
+/// Renames an existing file to the first free backup name.
+async fn back_up(context: &StepContext, path: &ContainerPath) -> Result<String, StepError> {
+    let names = (0..MAX_BACKUPS).map(|n| match n {
         0 => format!("{}.orig", path.file_name()),
         n => format!("{}.orig.{n}", path.file_name()),
     });
@@ -95,10 +95,7 @@ async fn keep(context: &StepContext, path: &ContainerPath) -> Result<String, Ste
             Err(err) => return Err(err.into()),
         }
     }
-    Err(StepError::new(
-        "path_exists",
-        format!("`{path}` is in the way, and so are {KEPT} files that it was kept as before"),
-    ))
+    Err(StepError::new("path_exists", format!("`{path}` exists, and so do {MAX_BACKUPS} backups of it")))
 }
 
 fn beside(context: &StepContext, path: &ContainerPath, name: &str) -> FileRef {

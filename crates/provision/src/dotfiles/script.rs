@@ -1,4 +1,4 @@
-//! The script of dotfiles: which it is, and how it is run.
+//! The script of dotfiles: finds it and runs it.
 
 use coracle_protocol::{ErrorCode, FileKind, FileRef};
 use coracle_types::{Chunk, Command, Error};
@@ -8,13 +8,13 @@ use super::request::Dotfiles;
 use crate::step_error::StepError;
 use crate::{ReportItem, StepContext, exit};
 
-/// Looked for in this order.
+/// Names of scripts, in the order in which they are tried.
 const USUAL: [&str; 5] = ["install.sh", "setup.sh", "bootstrap.sh", "script/setup", "Makefile"];
 
 /// The kernel reads no more of a script's first line.
 const FIRST_LINE: u64 = 256;
 
-/// A script that is there.
+/// A script that exists.
 #[derive(Debug)]
 pub(super) struct Script {
     /// Its path in the clone.
@@ -22,7 +22,7 @@ pub(super) struct Script {
     argv: Vec<String>,
 }
 
-/// The script that was named, which has to be there; else the first of the usual ones.
+/// Returns the given script, which has to exist; else the first of the usual ones.
 pub(super) async fn find(context: &StepContext, dotfiles: &Dotfiles) -> Result<Option<Script>, StepError> {
     if let Some(name) = &dotfiles.script {
         let missing = || StepError::new("path_not_found", format!("there is no script `{name}` in the clone"));
@@ -53,7 +53,7 @@ async fn inspect(context: &StepContext, dotfiles: &Dotfiles, name: &str) -> Resu
     }
 }
 
-/// Whether a file may be executed, and its first bytes; `None` if there is no file.
+/// Returns whether a file is executable, and its first bytes; `None` if there is no file.
 async fn read(context: &StepContext, at: FileRef) -> Result<Option<(bool, Vec<u8>)>, StepError> {
     match context.link.get(at, 0, FIRST_LINE).await {
         Ok((entry, first)) => Ok((entry.kind == FileKind::File).then_some((entry.mode & 0o111 != 0, first))),
@@ -62,8 +62,8 @@ async fn read(context: &StepContext, at: FileRef) -> Result<Option<(bool, Vec<u8
     }
 }
 
-/// What the kernel executes it does; a script that lost its bits is given to the program that it names, and one that
-/// names none to the shell.
+/// Returns how to run the script. An executable one runs directly; one without execute permission runs with the
+/// interpreter of its first line, or else with the shell.
 fn argv(name: &str, executable: bool, first: &[u8]) -> Vec<String> {
     if name == "Makefile" {
         return vec!["make".into()];
@@ -78,7 +78,7 @@ fn argv(name: &str, executable: bool, first: &[u8]) -> Vec<String> {
     }
 }
 
-/// A program and at most one argument, as the kernel reads the line.
+/// Parses the interpreter and at most one argument, as the kernel does.
 fn interpreter(line: &[u8]) -> Vec<String> {
     let line = line.split(|it| *it == b'\n').next().unwrap_or_default();
     let text = String::from_utf8_lossy(line);
@@ -86,8 +86,8 @@ fn interpreter(line: &[u8]) -> Vec<String> {
     [program, argument.trim()].into_iter().filter(|it| !it.is_empty()).map(str::to_owned).collect()
 }
 
-/// Runs it in the clone, where it finds the files that it was written beside: what it takes for its own directory and
-/// links from there must not be the home.
+/// Runs it in the clone, with its own files as the working directory, so that scripts that link from their current
+/// directory do not use the home.
 pub(super) async fn run(
     context: &StepContext,
     dotfiles: &Dotfiles,
@@ -116,7 +116,7 @@ mod tests {
     use super::argv;
 
     #[test]
-    fn a_script_is_run_as_the_kernel_would_and_without_its_bits_too() {
+    fn a_script_runs_as_the_kernel_would_and_also_without_execute_permission() {
         for (name, executable, first, expected) in [
             ("install.sh", true, "#!/bin/bash\nx", "./install.sh"),
             ("install.sh", false, "#!/usr/bin/env  bash\nx", "/usr/bin/env bash ./install.sh"),

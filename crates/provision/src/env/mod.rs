@@ -1,4 +1,4 @@
-//! Which variables of the host go in, and what all commands of a container get.
+//! Selects variables of the host, and assembles those that all commands of a container share.
 
 mod restore;
 mod select;

@@ -1,4 +1,4 @@
-//! What a record keeps of a session, and what can be had again after the container was restarted.
+//! Stores a session's variables in a record, and restores them after a restart of the container.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,49 +8,49 @@ use serde::{Deserialize, Serialize};
 use super::session::is_plain;
 use super::{EnvRules, SelectedEnv, SessionEnv, Sources, VariableSource, token};
 
-/// What a record keeps of a session: names, and the values that are no secrets.
+/// The stored form of a session: names, and the values that are not secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SessionEnvRecord {
     /// Names that came from the host.
     pub passthrough: BTreeSet<String>,
-    /// GitHub's token was given.
+    /// GitHub's token was set.
     pub token: bool,
-    /// Values of `env` that are no secrets.
+    /// Values of `env` that are not secret.
     pub plain: BTreeMap<String, String>,
-    /// Names of `env` whose values are not kept.
+    /// Names of `env` whose values are not stored.
     pub hidden: BTreeSet<String>,
     /// The variables of the certificates.
     pub certificates: BTreeMap<String, String>,
 }
 
-/// What there is again.
+/// The result of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoredEnv {
-    /// The session anew.
+    /// The restored session.
     pub session: SessionEnv,
-    /// Names that had a value and have none now.
+    /// Names that had a value and could not be restored.
     pub missing: Vec<String>,
 }
 
 impl SessionEnvRecord {
-    /// What to keep of a session that was made of these.
+    /// Builds the record of a session from its sources.
     #[must_use]
     pub fn from_session(session: &SessionEnv, sources: &Sources) -> Self {
         let plain = |it: &(&String, &String)| is_plain(it.0, it.1, session.secrets().map(|it| it.1));
-        let kept: BTreeMap<String, String> =
-            sources.asked.iter().filter(plain).map(|(name, value)| (name.clone(), value.clone())).collect();
+        let plain_values: BTreeMap<String, String> =
+            sources.call.iter().filter(plain).map(|(name, value)| (name.clone(), value.clone())).collect();
         let of_host = session.names().filter(|it| it.1 == VariableSource::Passthrough);
         Self {
             passthrough: of_host.map(|it| it.0.to_owned()).collect(),
             token: sources.token.is_some(),
-            hidden: sources.asked.keys().filter(|it| !kept.contains_key(*it)).cloned().collect(),
-            plain: kept,
+            hidden: sources.call.keys().filter(|it| !plain_values.contains_key(*it)).cloned().collect(),
+            plain: plain_values,
             certificates: sources.certificates.clone(),
         }
     }
 
-    /// Names whose values came from the host, or may be secrets of the caller's.
+    /// Names whose values came from the host, or may be secrets of the caller.
     #[must_use]
     pub fn secret_names(&self) -> Vec<String> {
         let tokens = token::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
@@ -58,7 +58,8 @@ impl SessionEnvRecord {
         all.into_iter().collect()
     }
 
-    /// The session anew: names from the host as it is now, the token from its source, `env` as far as it was kept.
+    /// Restores the session: names from the host with their current values, the token from its source, `env` as far
+    /// as it is stored.
     ///
     /// `before` and `profile` are those of [`Sources`].
     #[must_use]
@@ -69,12 +70,12 @@ impl SessionEnvRecord {
         let token = more.token.filter(|_| self.token);
         let mut session = SessionEnv::from_sources(Sources {
             certificates: self.certificates.clone(),
-            passthrough: SelectedEnv { values, asked: !self.passthrough.is_empty(), ..SelectedEnv::default() },
+            passthrough: SelectedEnv { values, is_requested: !self.passthrough.is_empty(), ..SelectedEnv::default() },
             token,
-            asked: self.plain.clone(),
+            call: self.plain.clone(),
             ..more
         });
-        // A value of the host in place of one that the caller had given would be another value, not the same again.
+        // The host's variable of that name is not what the caller had set.
         session.forget(&self.hidden);
         let tokens = token::NAMES.iter().filter(|_| self.token).map(|it| (*it).to_owned());
         let had: BTreeSet<String> = self.passthrough.iter().chain(&self.hidden).cloned().chain(tokens).collect();
@@ -108,13 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_the_host_as_it_is_now_and_from_what_was_kept() {
+    fn values_come_from_the_current_host_and_from_the_record() {
         let mut host: BTreeMap<String, Secret> =
             ["A_TOKEN", "B_TOKEN", "C_TOKEN", "D_TOKEN"].map(|it| (it.to_owned(), secret("first-value"))).into();
         let sources = Sources {
             passthrough: select(&host, &EnvRequest::Auto, &rules(&[])).unwrap(),
             token: Some(secret("gho_12345")),
-            asked: variables(&[
+            call: variables(&[
                 ("DB_PASSWORD", "x"),
                 ("D_TOKEN", "mine"),
                 ("EDITOR", "vi"),
@@ -123,27 +124,27 @@ mod tests {
             ]),
             ..Sources::default()
         };
-        let kept = SessionEnvRecord::from_session(&SessionEnv::from_sources(sources.clone()), &sources);
-        let record = serde_json::to_string(&kept).unwrap();
+        let stored = SessionEnvRecord::from_session(&SessionEnv::from_sources(sources.clone()), &sources);
+        let record = serde_json::to_string(&stored).unwrap();
         assert!(!record.contains("first-value") && !record.contains("gho_") && !record.contains("mine"), "{record}");
 
         host.insert("A_TOKEN".into(), secret("second"));
         host.insert("E_TOKEN".into(), secret("new"));
         host.remove("B_TOKEN");
-        let kept: SessionEnvRecord = serde_json::from_str(&record).unwrap();
-        let again = kept.again(&host, &rules(&["C_*"]), Sources::default());
+        let stored: SessionEnvRecord = serde_json::from_str(&record).unwrap();
+        let again = stored.again(&host, &rules(&["C_*"]), Sources::default());
         assert_eq!(shown(&again.session), "A_TOKEN=second EDITOR=vi");
         let missing = ["B_TOKEN", "C_TOKEN", "DB_PASSWORD", "D_TOKEN", "GH_TOKEN", "GITHUB_TOKEN", "SAME"];
         assert_eq!(again.missing, missing);
 
         let token = Sources { token: Some(secret("gho_67890")), ..Sources::default() };
-        let again = kept.again(&host, &rules(&[]), token);
+        let again = stored.again(&host, &rules(&[]), token);
         assert_eq!(shown(&again.session), "A_TOKEN=second C_TOKEN=first-value EDITOR=vi GITHUB_TOKEN=gho_67890");
         assert_eq!(again.missing, ["B_TOKEN", "DB_PASSWORD", "D_TOKEN", "GH_TOKEN", "SAME"]);
     }
 
     #[test]
-    fn a_token_that_was_not_given_is_not_given_later() {
+    fn a_token_that_was_not_set_is_not_restored() {
         let again = SessionEnvRecord::default().again(
             &BTreeMap::from([("A_TOKEN".to_owned(), secret("x"))]),
             &rules(&[]),

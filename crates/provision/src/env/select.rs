@@ -1,11 +1,11 @@
-//! Which variables of the host go in: a pure choice.
+//! Selects the host variables that enter a container, as a pure function.
 
 use std::collections::BTreeMap;
 
 use coracle_runtime::{PatternSet, PolicyRefusal, Problem};
 use coracle_types::Secret;
 
-/// Names that `auto` takes when the person sets none.
+/// Patterns that `auto` uses without configuration.
 pub const DEFAULT_PATTERNS: &[&str] = &[
     "*_API_KEY",
     "*_TOKEN",
@@ -76,10 +76,10 @@ pub const NEVER: &[&str] = &[
     "CORACLE_*",
 ];
 
-/// The kernel takes no variable that is longer, its name, `=` and the NUL at its end included.
+/// The kernel accepts no longer variable, including its name, `=` and the NUL at its end.
 const MAX_VARIABLE: usize = 128 << 10;
 
-/// Which variables of the host are asked for.
+/// The requested host variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvRequest {
     /// Those that match `auto_passthrough.env_patterns`.
@@ -88,11 +88,11 @@ pub enum EnvRequest {
     All,
     /// None.
     None,
-    /// These.
+    /// Those of these names.
     Names(Vec<String>),
 }
 
-/// What may be asked for; the person's.
+/// The configured rules.
 #[derive(Clone, Debug)]
 pub struct EnvRules {
     patterns: PatternSet,
@@ -101,21 +101,21 @@ pub struct EnvRules {
     allow_all: bool,
 }
 
-/// A pattern of the configuration that is none.
+/// An invalid pattern in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` in `{key}` is no pattern of variables' names: {why}", pattern.escape_debug())]
 pub struct BadPattern {
-    /// The key it stands in.
+    /// Its configuration key.
     pub key: &'static str,
     /// The pattern.
     pub pattern: String,
-    /// What is wrong with it.
+    /// The reason.
     pub why: &'static str,
 }
 
 impl EnvRules {
-    /// Reads the patterns of the configuration: `auto_passthrough.env_patterns`, `.env_allow` and `.never`, and
-    /// `security.allow_env_all`. What never leaves the host only grows by `never`.
+    /// Parses the configured patterns: `auto_passthrough.env_patterns`, `.env_allow` and `.never`, and
+    /// `security.allow_env_all`. `never` only adds to the names that never leave the host.
     ///
     /// # Errors
     /// [`BadPattern`]
@@ -152,32 +152,32 @@ fn compiled(key: &'static str, patterns: &[String]) -> Result<PatternSet, BadPat
     PatternSet::new(patterns).map_err(|pattern| bad(&pattern, "it cannot be read"))
 }
 
-/// Whether that can be a variable's name: letters, digits and `_`, first no digit, at most 256.
+/// Whether it is a valid variable name: letters, digits and `_`, not starting with a digit, at most 256.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     begins && name.len() <= 256 && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// What goes in.
+/// The selected variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectedEnv {
     /// The variables.
     pub values: BTreeMap<String, Secret>,
-    /// Names that were asked for and that the host does not have.
+    /// Requested names that the host does not have.
     pub missing: Vec<String>,
-    /// Names whose values are too long to go in.
+    /// Names whose values are too long.
     pub too_long: Vec<String>,
-    /// The person or the agent asked for something of the host.
-    pub asked: bool,
+    /// The configuration or the caller requested host variables.
+    pub is_requested: bool,
 }
 
-/// What makes a value too long.
+/// Which limit a value exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// Its own length.
+    /// That of one variable.
     Own,
-    /// That of all values together.
+    /// That of all variables together.
     All,
 }
 
@@ -190,17 +190,17 @@ impl Excess {
     }
 }
 
-/// Chooses among the host's variables.
+/// Selects from the host's variables.
 ///
 /// # Errors
-/// [`PolicyRefusal`] with every rule that is broken: `env.all`, `env.name`, `env.never`.
+/// [`PolicyRefusal`] with every rule that is violated: `env.all`, `env.name`, `env.never`.
 pub fn select(
     host: &BTreeMap<String, Secret>,
-    ask: &EnvRequest,
+    request: &EnvRequest,
     rules: &EnvRules,
 ) -> Result<SelectedEnv, PolicyRefusal> {
-    let mut selected = SelectedEnv { asked: *ask != EnvRequest::None, ..SelectedEnv::default() };
-    match ask {
+    let mut selected = SelectedEnv { is_requested: *request != EnvRequest::None, ..SelectedEnv::default() };
+    match request {
         EnvRequest::None => {}
         EnvRequest::All if !rules.allow_all => return Err(PolicyRefusal { problems: vec![all_refused()] }),
         EnvRequest::All => selected.take(host, |name| rules.may_leave(name)),
@@ -222,7 +222,7 @@ pub fn select(
 impl SelectedEnv {
     fn take(&mut self, host: &BTreeMap<String, Secret>, wanted: impl Fn(&str) -> bool) {
         for (name, value) in host.iter().filter(|(name, _)| wanted(name)) {
-            // Nothing that was a process's variable has a NUL in it.
+            // A process's variable contains no NUL, so this one has another origin.
             if name.len() + value.len() + 2 > MAX_VARIABLE || value.reveal().contains(&0) {
                 self.too_long.push(name.clone());
             } else {
@@ -271,17 +271,17 @@ mod tests {
         names.iter().map(|it| ((*it).to_owned(), Secret::new(it.as_bytes().to_vec()))).collect()
     }
 
-    /// What goes in, or the broken rules with what broke them.
-    fn check(names: &[&str], ask: &EnvRequest, rules: &EnvRules) -> Result<String, Vec<String>> {
-        let told =
+    /// Returns the selected names, or the violated rules with the refused values.
+    fn check(names: &[&str], request: &EnvRequest, rules: &EnvRules) -> Result<String, Vec<String>> {
+        let violations =
             |it: PolicyRefusal| it.problems.iter().map(|it| format!("{} {}", it.rule, it.value)).collect::<Vec<_>>();
-        let selected = select(&host(names), ask, rules).map_err(told)?;
+        let selected = select(&host(names), request, rules).map_err(violations)?;
         Ok(selected.values.into_keys().collect::<Vec<_>>().join(" "))
     }
 
-    /// Of the variables that a machine of a build service has, those that a pattern names and nothing forbids.
+    /// On a build server, selects the variables that match a pattern and that no rule forbids.
     #[test]
-    fn auto_takes_what_matches_and_may_leave() {
+    fn auto_selects_what_matches_and_may_leave() {
         let ci = [
             "ACTIONS_RUNTIME_TOKEN",
             "ANTHROPIC_API_KEY",
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_never_leave_stays_in_every_mode() {
+    fn names_that_never_leave_are_refused_in_every_mode() {
         let names = [
             "PATH",
             "HOME",
@@ -330,21 +330,21 @@ mod tests {
         ];
         assert_eq!(check(&names, &EnvRequest::All, &rules(&[], &["MINE"], true)).unwrap(), "EDITOR MINE_TOO");
         for name in &names[..11] {
-            let ask = EnvRequest::Names(owned(&[name]));
-            assert!(check(&names, &ask, &rules(&["[A-Z_]*", "1A"], &[], true)).is_err(), "{name}");
+            let request = EnvRequest::Names(owned(&[name]));
+            assert!(check(&names, &request, &rules(&["[A-Z_]*", "1A"], &[], true)).is_err(), "{name}");
         }
     }
 
     #[test]
-    fn every_refused_name_is_told_with_its_rule() {
-        let ask = EnvRequest::Names(owned(&["NPM_TOKEN", "EDITOR", "PATH", "MINE_A", "a b"]));
-        let refused = check(&[], &ask, &rules(&["MINE_?"], &[], true)).unwrap_err();
+    fn every_refused_name_is_reported_with_its_rule() {
+        let request = EnvRequest::Names(owned(&["NPM_TOKEN", "EDITOR", "PATH", "MINE_A", "a b"]));
+        let refused = check(&[], &request, &rules(&["MINE_?"], &[], true)).unwrap_err();
         assert_eq!(refused, ["env.name EDITOR", "env.never PATH", "env.name a b"]);
         assert_eq!(check(&[], &EnvRequest::All, &rules(&[], &[], false)).unwrap_err(), ["env.all all"]);
     }
 
     #[test]
-    fn names_that_the_host_lacks_and_long_values_are_told() {
+    fn names_that_the_host_lacks_and_long_values_are_reported() {
         let mut host = host(&["NPM_TOKEN"]);
         let longest = MAX_VARIABLE - "A_TOKEN".len() - 2;
         host.insert("A_TOKEN".into(), Secret::new(vec![b'x'; longest]));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_matches_all_or_nothing_is_a_fault_of_the_configuration() {
+    fn a_pattern_that_matches_all_or_nothing_is_an_error_of_the_configuration() {
         for bad in ["*", "**", "", "[A-", "{A,B"] {
             let patterns = owned(&["A_*", bad]);
             for (given, key) in [

@@ -1,4 +1,4 @@
-//! The variables that all commands of a container share, and where each came from.
+//! The variables that all commands of a container share, with their sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -10,20 +10,20 @@ use serde::Serialize;
 use super::{Excess, SelectedEnv, token};
 use crate::{ReportItem, Status, StepReport};
 
-/// All variables together, at most.
+/// Maximum size of all variables together.
 const MAX_ALL: usize = 1 << 20;
 
-/// Words in a name that say its value is a secret.
+/// Parts of a name that mark the value as secret.
 const SECRET_WORDS: &[&str] = &["KEY", "TOKEN", "SECRET", "PASS", "CRED", "AUTH"];
 
-/// A value of fewer bytes occurs in others by chance.
+/// Shorter values occur in others by chance.
 const MIN_SECRET: usize = 8;
 
-/// Where a variable came from; a later one wins.
+/// The source of a variable; a later one overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VariableSource {
-    /// It names the bundle of certificates.
+    /// The path of the certificate bundle.
     CaCertificates,
     /// The profile.
     Profile,
@@ -31,12 +31,12 @@ pub enum VariableSource {
     Passthrough,
     /// GitHub's token.
     Gh,
-    /// `env` of the call that made the container.
+    /// `env` of the call that created the container.
     Env,
 }
 
 impl VariableSource {
-    /// As the report says it.
+    /// The name of the source in the report.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -49,22 +49,22 @@ impl VariableSource {
     }
 }
 
-/// What a session is made of; what comes later wins.
+/// The sources of a session; later ones override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// What commands have without a session, which is what `${NAME}` stands for: the image's variables and `HOME`. `PATH`
-    /// is the image's, since the guest puts `~/.local/bin` before whatever it is in the end.
+    /// The variables of commands without a session, which `${NAME}` refers to: the image's variables and `HOME`. `PATH`
+    /// is the image's, since the guest prepends `~/.local/bin` to the final value.
     pub before: BTreeMap<String, String>,
     /// The variables of the certificates.
     pub certificates: BTreeMap<String, String>,
-    /// Those of the profile, as the person wrote them.
+    /// Those of the profile, before expansion.
     pub profile: BTreeMap<String, String>,
     /// Those of the host.
     pub passthrough: SelectedEnv,
     /// GitHub's token.
     pub token: Option<Secret>,
     /// `env` of the call.
-    pub asked: BTreeMap<String, String>,
+    pub call: BTreeMap<String, String>,
 }
 
 /// The variables that all commands share.
@@ -73,16 +73,16 @@ pub struct SessionEnv {
     variables: BTreeMap<String, (VariableSource, Secret)>,
     missing: Vec<String>,
     left_out: Vec<(String, Excess)>,
-    asked: bool,
+    is_requested: bool,
 }
 
 impl SessionEnv {
-    /// Brings the sources together. Variables of the host that would exceed what all may have are left out.
+    /// Combines the sources. Host variables that would exceed the total limit are left out.
     #[must_use]
     pub fn from_sources(sources: Sources) -> Self {
-        let Sources { before, certificates, profile, passthrough, token, asked } = sources;
+        let Sources { before, certificates, profile, passthrough, token, call } = sources;
         let mut session = Self {
-            asked: passthrough.asked || token.is_some() || !asked.is_empty(),
+            is_requested: passthrough.is_requested || token.is_some() || !call.is_empty(),
             missing: passthrough.missing,
             left_out: passthrough.too_long.into_iter().map(|it| (it, Excess::Own)).collect(),
             ..Self::default()
@@ -92,7 +92,7 @@ impl SessionEnv {
         session.set(VariableSource::CaCertificates, plain(certificates));
         session.set(VariableSource::Profile, plain(profile));
         session.set(VariableSource::Gh, token.iter().flat_map(token::variables));
-        session.set(VariableSource::Env, plain(asked));
+        session.set(VariableSource::Env, plain(call));
         session.add(passthrough.values);
         session
     }
@@ -101,7 +101,7 @@ impl SessionEnv {
         self.variables.extend(variables.map(|(name, value)| (name, (source, value))));
     }
 
-    /// Adds what there is room for beside the others, below those that win over it.
+    /// Adds variables as far as the total limit allows, below the others.
     fn add(&mut self, values: BTreeMap<String, Secret>) {
         let bytes = |name: &String, value: &Secret| name.len() + value.len() + 2;
         let mut all: usize = self.variables.iter().map(|(name, it)| bytes(name, &it.1)).sum();
@@ -120,7 +120,7 @@ impl SessionEnv {
         }
     }
 
-    /// Leaves names without a value, whatever gave them one.
+    /// Removes the values of these names, whatever their source.
     pub(super) fn forget(&mut self, names: &BTreeSet<String>) {
         self.variables.retain(|name, _| !names.contains(name));
     }
@@ -131,12 +131,12 @@ impl SessionEnv {
         self.variables.iter().map(|(name, (_, value))| (name.clone(), value.clone())).collect()
     }
 
-    /// Names, and where each value came from.
+    /// Names, with the source of each value.
     pub fn names(&self) -> impl Iterator<Item = (&str, VariableSource)> {
         self.variables.iter().map(|(name, it)| (name.as_str(), it.0))
     }
 
-    /// Values that are no secrets, since they come from the certificates or the profile.
+    /// Values that are not secret, since they come from the certificates or the profile.
     #[must_use]
     pub fn plain(&self, source: VariableSource) -> BTreeMap<String, String> {
         let is_plain = matches!(source, VariableSource::CaCertificates | VariableSource::Profile);
@@ -144,7 +144,7 @@ impl SessionEnv {
         of.map(|(name, it)| (name.clone(), String::from_utf8_lossy(it.1.reveal()).into_owned())).collect()
     }
 
-    /// Values that came from the host and must not be seen.
+    /// Values that came from the host and must not be visible.
     pub fn secrets(&self) -> impl Iterator<Item = (&str, &Secret)> {
         let secret = |it: &(&String, &(VariableSource, Secret))| {
             matches!(it.1.0, VariableSource::Passthrough | VariableSource::Gh)
@@ -152,12 +152,12 @@ impl SessionEnv {
         self.variables.iter().filter(secret).map(|(name, it)| (name.as_str(), &it.1))
     }
 
-    /// Gives them to the guest, and reports it.
+    /// Sends them to the guest, and reports the result.
     pub async fn send(&self, link: &Link) -> StepReport {
         let begun = Instant::now();
         let variables = self.variables();
-        if variables.is_empty() && !self.asked {
-            return StepReport::skipped(STEP, "nothing was asked for");
+        if variables.is_empty() && !self.is_requested {
+            return StepReport::skipped(STEP, "none were requested");
         }
         let given = link.set_session(&variables).await;
         self.step(given.err().map(|it| it.to_string())).with_duration(begun.elapsed())
@@ -167,8 +167,8 @@ impl SessionEnv {
         if let Some(error) = error {
             return StepReport::flawed(STEP, Status::Failed, "commands have no variables beside the image's", error);
         }
-        if !self.asked {
-            return StepReport::skipped(STEP, format!("nothing was asked for; set all the same: {}", self.counts()));
+        if !self.is_requested {
+            return StepReport::skipped(STEP, format!("none were requested; set anyway: {}", self.counts()));
         }
         let given = self.names().map(|(name, source)| ReportItem::success(name).with("source", source.word()));
         let of_host = |item: ReportItem| item.with("source", VariableSource::Passthrough.word());
@@ -200,7 +200,7 @@ fn plain(variables: impl IntoIterator<Item = (String, String)>) -> impl Iterator
     variables.into_iter().map(|(name, value)| (name, Secret::new(value.into_bytes())))
 }
 
-/// Puts in what `${NAME}` stands for, once; nothing for a name that is not set. Any other `$` is a `$`.
+/// Expands `${NAME}` once; an unset name expands to nothing. Any other `$` stays.
 fn expanded(value: &str, before: &BTreeMap<String, String>) -> String {
     let mut parts = value.split("${");
     let mut all = parts.next().unwrap_or_default().to_owned();
@@ -216,8 +216,8 @@ fn expanded(value: &str, before: &BTreeMap<String, String>) -> String {
     all
 }
 
-/// Whether a value may be kept in a record: its name is not that of a secret, and no live secret is in it
-///.
+/// Whether a value may be stored in a record: its name is not that of a secret, and it contains no secret of the
+/// session.
 #[must_use]
 pub fn is_plain<'a>(name: &str, value: &str, mut secrets: impl Iterator<Item = &'a Secret>) -> bool {
     let upper = name.to_ascii_uppercase();
@@ -228,7 +228,7 @@ pub fn is_plain<'a>(name: &str, value: &str, mut secrets: impl Iterator<Item = &
     !SECRET_WORDS.iter().any(|it| upper.contains(it)) && !secrets.any(holds)
 }
 
-/// Values in a file of settings whose names are those of secrets, line by line: `api_key: "…"`, `TOKEN=…`.
+/// Finds values in a settings file whose names are those of secrets, line by line: `api_key: "…"`, `TOKEN=…`.
 #[must_use]
 pub fn secrets_in(settings: &Secret) -> Vec<Secret> {
     let text = String::from_utf8_lossy(settings.reveal());
@@ -252,7 +252,7 @@ mod tests {
 
     fn selected(pairs: &[(&str, &str)]) -> SelectedEnv {
         let values = pairs.iter().map(|(name, value)| ((*name).to_owned(), secret(value))).collect();
-        SelectedEnv { values, asked: true, ..SelectedEnv::default() }
+        SelectedEnv { values, is_requested: true, ..SelectedEnv::default() }
     }
 
     fn shown(session: &SessionEnv) -> String {
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_wins() {
+    fn later_sources_override_earlier_ones() {
         let session = SessionEnv::from_sources(Sources {
             before: map(&[("A", "image"), ("B", "image")]),
             certificates: map(&[("PIP_CERT", "/bundle"), ("SSL_CERT_FILE", "/bundle")]),
             profile: map(&[("PIP_CERT", "profile"), ("P_TOKEN", "profile"), ("E_TOKEN", "profile")]),
             passthrough: selected(&[("P_TOKEN", "host"), ("E_TOKEN", "host"), ("GH_TOKEN", "host")]),
             token: Some(secret("gho_1")),
-            asked: map(&[("E_TOKEN", "env"), ("GITHUB_TOKEN", "env")]),
+            call: map(&[("E_TOKEN", "env"), ("GITHUB_TOKEN", "env")]),
         });
         insta::assert_snapshot!(shown(&session), @r"
         E_TOKEN=env (env)
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_is_expanded_once_and_only_from_what_is_set_before_it() {
+    fn a_profile_is_expanded_once_and_only_from_earlier_sources() {
         let before = map(&[("PATH", "/bin"), ("TWICE", "${PATH}"), ("EMPTY", "")]);
         for (value, result) in [
             ("/opt/bin:${PATH}", "/opt/bin:/bin"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_what_is_missing_or_left_out_and_no_value() {
+    fn the_report_lists_missing_and_left_out_names_and_no_value() {
         let big = "x".repeat(400 << 10);
         let mut passthrough =
             selected(&[("A_TOKEN", &big), ("B_TOKEN", &big), ("C_TOKEN", &big), ("D_TOKEN", "small")]);
@@ -329,8 +329,8 @@ mod tests {
             "C_TOKEN Failed",
         ];
         assert_eq!((items, step.status), (expected.map(str::to_owned).to_vec(), Status::Partial));
-        let told = serde_json::to_string(&step).unwrap();
-        assert!(!told.contains("small") && !told.contains("xxxx"), "{told}");
+        let report = serde_json::to_string(&step).unwrap();
+        assert!(!report.contains("small") && !report.contains("xxxx"), "{report}");
     }
 
     #[test]
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_keeps_no_secret() {
+    fn a_record_contains_no_secret() {
         let live = [secret("hunter2hunter2"), secret("short")];
         for (name, value, keep) in [
             ("EDITOR", "vi", true),
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_settings_are_those_whose_names_say_so() {
+    fn secrets_in_settings_are_found_by_their_names() {
         let settings =
             "api_key: \"sk-0123456789\"\nmodel: something-plain\n  TOKEN=abcdefgh12\nshort_key: x\nno line\n";
         let found = secrets_in(&secret(settings));

@@ -1,16 +1,16 @@
-//! A git configuration file, in git's own quoting.
+//! Renders a git configuration file, with git's quoting.
 
 use coracle_types::ContainerPath;
 
 use super::settings::{Setting, Settings};
 
-/// Answers with the token of the session, when git asks for a password.
+/// Answers git's request for a password with the token of the session.
 const HELPER: &str = r#"!f() { if [ "$1" = get ] && [ -n "$GH_TOKEN" ]; then printf 'username=x-access-token\npassword=%s\n' "$GH_TOKEN"; fi; }; f"#;
 
-/// The content of a `.gitconfig`.
+/// Renders the content of a `.gitconfig`.
 pub(super) fn written(settings: Option<&Settings>, safe: &[ContainerPath], helper_for: Option<&str>) -> Vec<u8> {
     let mut file = File::default();
-    for it in settings.iter().flat_map(|it| &it.kept) {
+    for it in settings.iter().flat_map(|it| &it.forwarded) {
         file.set(it);
     }
     for path in safe {
@@ -18,7 +18,7 @@ pub(super) fn written(settings: Option<&Settings>, safe: &[ContainerPath], helpe
     }
     if let Some(host) = helper_for {
         let url = format!("https://{host}");
-        // An empty one forgets those that the image's own configuration names.
+        // An empty helper clears those in the image's own configuration.
         file.set(&setting("credential", Some(&url), "helper", ""));
         file.set(&setting("credential", Some(&url), "helper", HELPER));
     }
@@ -37,7 +37,7 @@ fn setting(section: &str, sub: Option<&str>, name: &str, value: &str) -> Setting
 #[derive(Default)]
 struct File {
     bytes: Vec<u8>,
-    /// Where the last setting went.
+    /// The section of the last setting.
     open: Option<(String, Option<Vec<u8>>)>,
 }
 
@@ -56,7 +56,7 @@ impl File {
         }
         self.bytes.extend([b"\t", it.name.as_bytes()].concat());
         if let Some(value) = &it.value {
-            // In quotes blanks at the ends, `#` and `;` are what they are.
+            // The quotes preserve blanks at the ends, `#` and `;`.
             self.bytes.extend(b" = \"");
             self.escaped(value);
             self.bytes.push(b'"');
@@ -64,7 +64,7 @@ impl File {
         self.bytes.push(b'\n');
     }
 
-    /// There are no control characters in what is kept, so these are all.
+    /// Forwarded values contain no other control characters.
     fn escaped(&mut self, bytes: &[u8]) {
         for byte in bytes {
             if matches!(byte, b'"' | b'\\') {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections_are_written_once_where_they_follow_each_other() {
+    fn consecutive_settings_share_a_section() {
         let printed =
             "user.name\nA \"B\"\0user.useconfigonly\0url.https://a.b/\"c\\/.insteadof\nx#y;z\0user.email\n a\\b ";
         let settings = Settings::read(printed.as_bytes(), &[]);

@@ -1,4 +1,4 @@
-//! Who commits: the part of a git configuration without which git refuses to commit.
+//! The author of commits: the part of a git configuration without which git refuses to commit.
 
 use super::file;
 use super::settings::{Setting, Settings};
@@ -13,25 +13,26 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity in what `git config --global --list --includes -z` printed; none unless both parts are set.
+    /// Reads the identity from the output of `git config --global --list --includes -z`; none unless both parts are
+    /// set.
     #[must_use]
     pub fn read(printed: &[u8]) -> Option<Self> {
         let settings = Settings::read(printed, &[]);
         let value = |key: &str| {
-            let found = settings.kept.iter().rev().find(|it| it.key() == key)?;
+            let found = settings.forwarded.iter().rev().find(|it| it.key() == key)?;
             let text = String::from_utf8(found.value.clone()?).ok()?;
             Some(text.trim().to_owned()).filter(|it| !it.is_empty())
         };
         Some(Self { name: value("user.name")?, email: value("user.email")? })
     }
 
-    /// The identity of agents where the host has none. The domain can never exist (RFC 2606).
+    /// The identity of agents if the host has none. The domain can never exist (RFC 2606).
     #[must_use]
     pub fn fallback() -> Self {
         Self { name: "Coracle agent".to_owned(), email: "agent@coracle.invalid".to_owned() }
     }
 
-    /// The text of a git configuration file that sets it.
+    /// Renders a git configuration file that sets it.
     #[must_use]
     pub fn config(&self) -> String {
         let set = |name: &str, value: &str| Setting {

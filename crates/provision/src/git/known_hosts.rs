@@ -1,4 +1,4 @@
-//! The keys of hosts that a call speaks to, out of all that the person knows.
+//! Selects from the user's known hosts the keys of those that a call connects to.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -6,9 +6,9 @@ use coracle_runtime::PatternSet;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha1::Sha1;
 
-/// The lines of a `known_hosts` file for some hosts: each as ssh looks it up, `github.com`, or `[git.example]:2222` when
-/// its port is another than 22. A line names only the host that it was taken for, also where the host's file hashed it
-/// or named others beside it: what else the person knows stays on the host.
+/// Renders the lines of a `known_hosts` file for some hosts: each as ssh looks it up, `github.com`, or
+/// `[git.example]:2222` if its port is not 22. A line contains only the name of the requested host, even if the host's
+/// file hashed it or listed other names with it: the user's other hosts stay private.
 #[must_use]
 pub fn known_hosts(text: &[u8], hosts: &[String]) -> Vec<u8> {
     let mut lines = Vec::new();
@@ -22,7 +22,7 @@ pub fn known_hosts(text: &[u8], hosts: &[String]) -> Vec<u8> {
     lines.into_iter().flat_map(|it| [it, "\n".to_owned()]).collect::<String>().into_bytes()
 }
 
-/// A file with those of the lines added that it does not have; none when it has them all.
+/// Returns the file with missing lines added; none if none is missing.
 pub(super) fn with(file: &[u8], lines: &[u8]) -> Option<Vec<u8>> {
     let there: Vec<&[u8]> = file.split(|it| *it == b'\n').collect();
     let mut new = file.to_vec();
@@ -61,7 +61,7 @@ fn matches(names: &str, host: &str) -> bool {
     are.iter().any(|it| is_named(it, host)) && !not.iter().any(|it| is_named(&it[1..], host))
 }
 
-/// Brackets are those of an address with a port here, not a set of characters.
+/// Brackets enclose an address with a port here, not a set of characters.
 fn is_named(pattern: &str, host: &str) -> bool {
     let pattern = pattern.to_ascii_lowercase();
     if !pattern.contains(['*', '?']) {
@@ -72,7 +72,7 @@ fn is_named(pattern: &str, host: &str) -> bool {
     PatternSet::new(&[pattern]).is_ok_and(|it| it.matches(host))
 }
 
-/// `salt|hash`, the hash being an HMAC of the name with SHA-1.
+/// Parses `salt|hash`, where the hash is an HMAC of the name with SHA-1.
 fn is_hash_of(hashed: &str, host: &str) -> Option<bool> {
     let (salt, hash) = hashed.split_once('|')?;
     let decode = |it| BASE64_STANDARD.decode(it).ok();
@@ -112,14 +112,14 @@ short github.com
 ";
 
     #[test]
-    fn a_hashed_name_is_found_and_no_other_told() {
+    fn a_hashed_name_is_found_and_no_other_is_revealed() {
         assert_eq!(lines(HASHED, &["github.com"]), "github.com ssh-ed25519 A1\n");
         assert_eq!(lines(HASHED, &["[git.example]:2222"]), "[git.example]:2222 ssh-ed25519 B1\n");
         assert_eq!(lines(HASHED, &["git.example", "gitlab.com"]), "");
     }
 
     #[test]
-    fn a_file_gets_the_lines_that_it_lacks() {
+    fn a_file_gets_its_missing_lines() {
         for (file, lines, expected) in [
             ("", "a\nb\n", Some("a\nb\n")),
             ("a", "a\nb\n", Some("a\nb\n")),
@@ -133,7 +133,7 @@ short github.com
     }
 
     #[test]
-    fn lines_of_other_hosts_stay() {
+    fn lines_of_other_hosts_are_not_forwarded() {
         let github = "github.com ssh-ed25519 A1\n@revoked github.com ssh-rsa G1\n";
         for (hosts, expected) in [
             (&["github.com"][..], github),

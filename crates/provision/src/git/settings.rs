@@ -1,15 +1,15 @@
-//! Which settings of the person's git go in: a pure filter of what `git config --list -z` printed.
+//! Selects the user's git settings to forward: a pure filter of the output of `git config --list -z`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Sections that are kept, but for what [`withheld`] names.
+/// Sections that are forwarded, except for what [`withheld`] names.
 const SECTIONS: &[&str] = &[
     "init", "pull", "push", "fetch", "rebase", "merge", "diff", "color", "column", "alias", "branch", "rerere", "log",
     "status", "tag", "advice", "format",
 ];
 
-/// Settings that are kept of other sections.
+/// Settings that are forwarded from other sections.
 const SINGLE: &[&str] = &[
     "user.name",
     "user.email",
@@ -24,10 +24,10 @@ const SINGLE: &[&str] = &[
     "commit.cleanup",
 ];
 
-/// Settings of kept sections that sign, or would need a key for it.
+/// Settings that sign, or that need a key for it.
 const SIGNING: &[&str] = &["push.gpgsign", "tag.gpgsign", "tag.forcesignannotated", "log.showsignature"];
 
-/// Last parts of settings that name a program, wherever they stand.
+/// Last parts of settings that name a program, in any section.
 const PROGRAMS: &[&str] = &[
     "external",
     "textconv",
@@ -46,10 +46,10 @@ const PROGRAMS: &[&str] = &[
     "program",
 ];
 
-/// Schemes of URLs that lead to a host; any other is a path or a program.
+/// Schemes of URLs with a host; any other is a path or a program.
 const SCHEMES: &[&str] = &["https://", "http://", "ssh://", "git://"];
 
-/// One setting: the key as git writes it, and its value. One without a value means yes.
+/// One setting: the key as git writes it, and its value. One without a value means true.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     pub(super) section: String,
@@ -86,17 +86,21 @@ impl Reason {
     }
 }
 
-/// What goes in, and how much does not.
+/// The forwarded settings, and the number of those left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    pub(super) kept: Vec<Setting>,
+    pub(super) forwarded: Vec<Setting>,
     left_out: BTreeMap<Reason, usize>,
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kept, left_out) = (self.kept.len(), self.left_out.values().sum::<usize>());
-        write!(f, "{kept} {} forwarded, {left_out} left out", if kept == 1 { "setting" } else { "settings" })?;
+        let (forwarded, left_out) = (self.forwarded.len(), self.left_out.values().sum::<usize>());
+        write!(
+            f,
+            "{forwarded} {} forwarded, {left_out} left out",
+            if forwarded == 1 { "setting" } else { "settings" }
+        )?;
         if left_out > 0 {
             let parts: Vec<_> = self.left_out.iter().map(|(why, n)| format!("{n} {}", why.word())).collect();
             write!(f, " ({})", parts.join(", "))?;
@@ -106,39 +110,39 @@ impl fmt::Display for Settings {
 }
 
 impl Settings {
-    /// Reads what `git config --global --list --includes -z` printed, and keeps the keys that a container may have.
-    /// `git_keys` are the person's own: they are kept whatever they are, but for control characters.
+    /// Parses the output of `git config --global --list --includes -z`, and selects the settings that a container may
+    /// have. `git_keys` are configured by the user: they are always forwarded, unless they contain control characters.
     #[must_use]
     pub fn read(printed: &[u8], git_keys: &[String]) -> Self {
         let more: Vec<Setting> = git_keys.iter().filter_map(|it| setting(it.as_bytes())).collect();
         let mut settings = Self::default();
         for setting in printed.split(|it| *it == 0).filter_map(setting) {
-            // What it leads to was read in its place.
+            // The included file was read in its place.
             if matches!(setting.section.as_str(), "include" | "includeif") {
                 continue;
             }
             match withheld(&setting, &more) {
-                None => settings.kept.push(setting),
+                None => settings.forwarded.push(setting),
                 Some(reason) => *settings.left_out.entry(reason).or_default() += 1,
             }
         }
         settings
     }
 
-    /// These and no others.
-    pub(super) fn from_entries(kept: Vec<Setting>) -> Self {
-        Self { kept, ..Self::default() }
+    /// Creates settings of these entries.
+    pub(super) fn from_entries(forwarded: Vec<Setting>) -> Self {
+        Self { forwarded, ..Self::default() }
     }
 
-    /// There is nothing of the person's in it.
+    /// Whether it contains no setting of the user.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.left_out.is_empty()
+        self.forwarded.is_empty() && self.left_out.is_empty()
     }
 
-    /// The person's name as git would write it into a commit.
+    /// The user's name as git would write it into a commit.
     pub(super) fn user_name(&self) -> Option<&[u8]> {
-        self.kept.iter().rev().find(|it| it.key() == "user.name")?.value.as_deref()
+        self.forwarded.iter().rev().find(|it| it.key() == "user.name")?.value.as_deref()
     }
 }
 
@@ -149,7 +153,7 @@ impl Setting {
     }
 }
 
-/// `section.name`, or `section.sub.section.name`, then a newline and the value, if there is one.
+/// Parses `section.name` or `section.subsection.name`, then a newline and the value, if there is one.
 fn setting(line: &[u8]) -> Option<Setting> {
     let (key, value) = match line.iter().position(|it| *it == b'\n') {
         Some(at) => (&line[..at], Some(line[at + 1..].to_vec())),
@@ -166,7 +170,7 @@ fn setting(line: &[u8]) -> Option<Setting> {
     Some(Setting { section: word(&key[..first], b"-")?, sub, name, value })
 }
 
-/// Why a setting stays on the host; none when it goes in.
+/// Returns why a setting stays on the host; none if it is forwarded.
 fn withheld(setting: &Setting, more: &[Setting]) -> Option<Reason> {
     let value = setting.value.as_deref().unwrap_or_default();
     if has_control(value) || setting.sub.as_deref().is_some_and(has_control) {
@@ -183,7 +187,7 @@ fn withheld(setting: &Setting, more: &[Setting]) -> Option<Reason> {
     if !known && !SECTIONS.contains(&setting.section.as_str()) {
         return Some(of_others(setting));
     }
-    // An alias may have any name, and in `color.pager` there is no program.
+    // An alias may have any name, and `color.pager` names no program.
     let free = matches!(setting.section.as_str(), "alias" | "color");
     let names_program = PROGRAMS.contains(&setting.name.as_str()) && !free;
     let is_path = value.starts_with(b"/") || value.starts_with(b"~") || setting.name == "templatedir";
@@ -195,7 +199,7 @@ fn withheld(setting: &Setting, more: &[Setting]) -> Option<Reason> {
     }
 }
 
-/// `url.<base>.insteadOf`: both ends have to be hosts without a user, who may come with a password.
+/// In `url.<base>.insteadOf`, both URLs need a host and no user, which may come with a password.
 fn rewriting(setting: &Setting, value: &[u8]) -> Option<Reason> {
     let base = setting.sub.as_deref().unwrap_or_default();
     if !["insteadof", "pushinsteadof"].contains(&setting.name.as_str()) {
@@ -207,7 +211,7 @@ fn rewriting(setting: &Setting, value: &[u8]) -> Option<Reason> {
     (!SCHEMES.iter().any(|it| base.starts_with(it.as_bytes()))).then_some(Reason::HostPath)
 }
 
-/// What a setting is that no rule keeps.
+/// Returns the reason for a setting that no rule allows.
 fn of_others(setting: &Setting) -> Reason {
     let name = setting.name.as_str();
     let secret = ["pass", "token", "secret", "extraheader", "cookie", "username"].iter().any(|it| name.contains(it));
@@ -243,8 +247,8 @@ mod tests {
     }
 
     #[test]
-    fn identity_and_taste_go_in() {
-        for kept in [
+    fn identity_and_preferences_are_forwarded() {
+        for setting in [
             "user.name\nA. \"B\" Ö",
             "user.email\na@b.example",
             "user.useconfigonly",
@@ -264,13 +268,13 @@ mod tests {
             "url.https://mirror.example/a.b/.insteadof\nhttps://github.com/",
             "url.https://github.com/.pushinsteadof\ngh:",
         ] {
-            let it = read(&[kept], &[]);
-            assert_eq!(it.to_string(), "1 setting forwarded, 0 left out", "{kept}");
+            let it = read(&[setting], &[]);
+            assert_eq!(it.to_string(), "1 setting forwarded, 0 left out", "{setting}");
         }
     }
 
     #[test]
-    fn what_is_secret_or_belongs_to_the_host_stays() {
+    fn secrets_and_settings_of_the_host_are_not_forwarded() {
         for (left, why) in [
             ("credential.helper\nstore", "credentials"),
             ("credential.https://x.example.username\nme", "credentials"),
@@ -312,23 +316,23 @@ mod tests {
     }
 
     #[test]
-    fn the_person_can_add_keys_and_no_control_characters() {
+    fn the_user_can_add_keys_but_no_control_characters() {
         let keys = ["Core.Editor", "http.https://X.example/.proxy"];
         let printed =
             ["core.editor\nvi", "http.https://X.example/.proxy\np", "http.https://x.example/.proxy\np", "a.b\nc"];
         assert_eq!(read(&printed, &keys).to_string(), "2 settings forwarded, 2 left out (1 proxies, 1 others)");
-        assert_eq!(read(&["core.editor\nv\ti"], &keys).kept, []);
+        assert_eq!(read(&["core.editor\nv\ti"], &keys).forwarded, []);
     }
 
     #[test]
-    fn sub_sections_keep_their_dots_and_includes_are_what_they_include() {
+    fn subsections_keep_their_dots_and_included_files_count() {
         let it = read(
             &["include.path\n~/x", "includeif.gitdir:~/w/.path\n~/y", "url.https://a.b/c.d/.insteadof\nx:", ""],
             &[],
         );
         let sub = Some(b"https://a.b/c.d/".to_vec());
         let value = Some(b"x:".to_vec());
-        assert_eq!(it.kept, [Setting { section: "url".into(), sub, name: "insteadof".into(), value }]);
+        assert_eq!(it.forwarded, [Setting { section: "url".into(), sub, name: "insteadof".into(), value }]);
         assert_eq!(it.left_out.len(), 0);
         assert!(read(&["", "garbage", ".x\ny", "a.\nb"], &[]).is_empty());
     }

@@ -1,8 +1,8 @@
-//! The tables of users and groups of an image, as bytes that only grow.
+//! The passwd and group files of an image, to which entries are only added.
 
 use coracle_types::Ids;
 
-/// What the table says of a user.
+/// An entry of the passwd file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PasswdEntry {
     pub(super) name: String,
@@ -10,7 +10,7 @@ pub(super) struct PasswdEntry {
     pub(super) shell: String,
 }
 
-/// The first entry with that uid.
+/// Finds the first entry with that uid.
 pub(super) fn find_user(table: &[u8], uid: u32) -> Option<PasswdEntry> {
     let line = lines(table).find(|fields| fields.get(2).and_then(|it| it.parse().ok()) == Some(uid))?;
     let field = |at: usize| line.get(at).copied().unwrap_or_default().to_owned();
@@ -20,7 +20,7 @@ pub(super) fn find_user(table: &[u8], uid: u32) -> Option<PasswdEntry> {
     Some(PasswdEntry { name, home, shell: field(6) })
 }
 
-/// Adds an entry, under a name that is free.
+/// Adds an entry, under a free name.
 pub(super) fn add_user(table: &mut Vec<u8>, user: Ids, shell: &str) -> PasswdEntry {
     let is_taken = |name: &str| lines(table).any(|fields| fields.first() == Some(&name));
     let names = (1..).map(|number: u32| if number == 1 { "agent".to_owned() } else { format!("agent{number}") });
@@ -31,7 +31,7 @@ pub(super) fn add_user(table: &mut Vec<u8>, user: Ids, shell: &str) -> PasswdEnt
     PasswdEntry { name, home, shell: shell.to_owned() }
 }
 
-/// Adds a group under the name of its user, or under its number if that name is taken. Whether it was missing.
+/// Adds a group under the name of its user, or under its number if that name is taken. Returns whether it was missing.
 pub(super) fn add_group(table: &mut Vec<u8>, gid: u32, name: &str) -> bool {
     if lines(table).any(|fields| fields.get(2).and_then(|it| it.parse().ok()) == Some(gid)) {
         return false;
@@ -42,7 +42,7 @@ pub(super) fn add_group(table: &mut Vec<u8>, gid: u32, name: &str) -> bool {
     true
 }
 
-/// The fields of each line that is text.
+/// Returns the fields of each line that is valid UTF-8.
 fn lines(table: &[u8]) -> impl Iterator<Item = Vec<&str>> {
     let lines = table.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     lines.filter(|line| !line.is_empty()).map(|line| line.split(':').collect())
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_there_stays_and_a_new_one_gets_a_free_name() {
+    fn an_existing_entry_is_not_changed_and_a_new_one_gets_a_free_name() {
         let mut table = b"root:x:0:0::/root:/bin/sh\nagent:x:5:5::/home/agent:/bin/sh\n\xff\nme:x:7:7:::".to_vec();
         let before = table.clone();
         let me = PasswdEntry { name: "me".into(), home: "/home/me".into(), shell: String::new() };
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_added_once_and_takes_no_name_of_another() {
+    fn a_group_is_added_once_and_takes_no_existing_name() {
         let mut table = b"agent:x:5:\n".to_vec();
         assert!(!add_group(&mut table, 5, "other"));
         assert!(add_group(&mut table, 9, "agent") && add_group(&mut table, 10, "me"));

@@ -1,5 +1,5 @@
-//! A container without a guest: files are read and written by the engine's archive calls, so that root runs none of the
-//! image's programs. Only the exec user's own shell is started, to see what that user may do.
+//! Setup without a guest: files are read and written by the engine's archive calls, so that root runs none of the
+//! image's programs. Only the exec user's own shell is started, to test that user's access.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,13 +14,13 @@ use super::accounts_file::{PasswdEntry, add_group, add_user, find_user};
 use super::{UserProbe, UserSetupReport, Workspace, prepared};
 use crate::{Error, Result};
 
-/// Larger files are no tables of accounts.
+/// Maximum size of a passwd or group file.
 const MAX_TABLE: u64 = 1 << 20;
 
 /// Login shells in the order of preference.
 const SHELLS: [&str; 3] = ["/bin/bash", "/bin/zsh", "/bin/sh"];
 
-/// As the exec user, at the root: who runs, and what it may do in the work directory `$1`.
+/// Runs as the exec user, in `/`: prints the user's ids, and its access to the work directory `$1`.
 const PROBE: &str = r#"while read -r key first _; do
   case $key in Uid:) uid=$first ;; Gid:) gid=$first ;; esac
 done </proc/self/status
@@ -53,20 +53,20 @@ pub(super) async fn prepare(
     prepared(user, workspace, UserProbe { ids: ids.clone(), name, home: &home, shell: &shell, access }, begun)
 }
 
-/// The files of a container, by the engine's archive calls.
+/// The files of a container, accessed by the engine's archive calls.
 struct EngineFiles<'a> {
     runtime: &'a dyn ContainerRuntime,
     id: &'a ContainerId,
 }
 
-/// A file that was read, with the permission bits to write it back with.
+/// A passwd or group file, with the permission bits to write it back with.
 struct AccountTable {
     text: Vec<u8>,
     mode: u32,
 }
 
 impl EngineFiles<'_> {
-    /// The entry of a user, and one of the group: what is missing is added.
+    /// Returns the user's entry, after adding missing entries of user and group.
     async fn ensure_account(&self, user: Ids) -> Result<PasswdEntry> {
         let mut passwd = self.table("passwd").await?;
         let (known, is_new) = match find_user(&passwd.text, user.uid) {
@@ -88,14 +88,15 @@ impl EngineFiles<'_> {
         Ok(PasswdEntry { shell: self.shell(&known.shell).await?, ..known })
     }
 
-    /// A table of accounts; an empty one where it is missing.
+    /// Reads a passwd or group file; an empty one if it is missing.
     async fn table(&self, name: &str) -> Result<AccountTable> {
         let at = path(&format!("/etc/{name}"))?;
         let spool = tempfile::tempfile().map_err(spooled)?;
         let into = spool.try_clone().map_err(spooled)?;
         match self.runtime.download(self.id, &at, into, MAX_TABLE + 4096).await {
             Ok(()) => {}
-            // Engines fail alike for a file that is missing and for all else, and a table must not be replaced by an empty one.
+            // Engines report a missing file like any other error, and an unreadable file must not be replaced by an
+            // empty one.
             Err(failure @ Engine::Engine { .. }) => {
                 return match path_kind(self.runtime, self.id, &ContainerPath::root()).await? {
                     Some(_) => Ok(AccountTable { text: Vec::new(), mode: 0o644 }),
@@ -107,7 +108,7 @@ impl EngineFiles<'_> {
         read_table(spool).map_err(spooled)?.ok_or_else(|| Error::User(format!("`{at}` is no regular file")))
     }
 
-    /// The shell of the entry if it can be started, else the best that is there; `/bin/sh` if there is none at all.
+    /// Returns the entry's shell if it exists, else the best existing one; `/bin/sh` if there is none at all.
     async fn shell(&self, of_entry: &str) -> Result<String> {
         let of_entry = Some(of_entry).filter(|shell| !shell.ends_with("/nologin") && !shell.ends_with("/false"));
         for shell in of_entry.into_iter().chain(SHELLS) {
@@ -119,7 +120,7 @@ impl EngineFiles<'_> {
         Ok(SHELLS[2].to_owned())
     }
 
-    /// Makes a directory that is missing, and those above it. The last one is given to `owner`; what is there stays as it is.
+    /// Creates a missing directory with its parents. The last one is given to `owner`; existing ones are not changed.
     async fn ensure_dir(&self, dir: &ContainerPath, mode: u32, owner: Ids) -> Result<()> {
         let (mut above, mut missing) = (dir.clone(), Vec::new());
         while above != ContainerPath::root() {
@@ -130,7 +131,7 @@ impl EngineFiles<'_> {
             }
             above = above.parent().unwrap_or_else(ContainerPath::root);
         }
-        // The engine unpacks with the owners of the archive, so those of root's come first.
+        // The engine unpacks with the owners of the archive, so root's directories come first.
         for (at, name) in missing.iter().enumerate().rev() {
             let is_last = at == 0;
             let (mode, owner) = if is_last { (mode, owner) } else { (0o755, Ids::ROOT) };
@@ -148,7 +149,7 @@ impl EngineFiles<'_> {
     }
 }
 
-/// The only file of an archive; `None` for anything that is none.
+/// Returns the only file of an archive; `None` for anything else.
 fn read_table(spool: File) -> std::io::Result<Option<AccountTable>> {
     let mut reader = Reader::open(spool)?;
     while let Some(entry) = reader.next_entry()? {
@@ -181,12 +182,12 @@ fn exec(program: &str, arguments: &[String], user: Ids) -> Exec {
     exec
 }
 
-/// The lines that a constant program printed, or why it failed.
+/// Returns the lines that a constant program printed, or why it failed.
 fn answered(output: &ExecOutput) -> Result<Vec<String>, String> {
     if output.exit == Exit::Code(0) {
         return Ok(output.stdout.text().lines().map(str::to_owned).collect());
     }
     let words = output.stderr.text();
-    let reason = words.lines().last().unwrap_or("it gave no reason");
+    let reason = words.lines().last().unwrap_or("it printed no reason");
     Err(format!("{reason} ({:?})", output.exit))
 }

@@ -1,4 +1,5 @@
-//! From a name to a connection: what is allowed is looked up once, and that very address is connected to.
+//! Resolves a name and connects. The policy checks the address that is then connected to, so a second lookup cannot
+//! differ.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,20 +14,20 @@ use crate::caller::Caller;
 use crate::policy::Denial;
 use crate::policy::EgressHost;
 
-/// A resolver answers by then, or the name counts as missing.
+/// How long a lookup may take before the name counts as missing.
 const LOOKUP: Duration = Duration::from_secs(10);
 
-/// Addresses of one name that are tried, at most.
+/// Maximum number of a name's addresses to try.
 const TRIES: usize = 4;
 
-/// A connection, and where it leads.
+/// A connection, and the address that it is connected to.
 #[derive(Debug)]
 pub(crate) struct EgressConnection {
     pub(crate) stream: TcpStream,
     pub(crate) at: SocketAddr,
 }
 
-/// Connects, if it may be.
+/// Connects, if the policy allows it.
 pub(crate) async fn reach(caller: &Caller, target: &EgressTarget) -> Result<EgressConnection, EgressDenial> {
     may_ask(caller, target)?;
     let Ok(_place) = caller.shared.opening.acquire().await else { return Err(EgressDenial::CONNECT) };
@@ -46,25 +47,25 @@ pub(crate) async fn reach(caller: &Caller, target: &EgressTarget) -> Result<Egre
     for at in found.into_iter().take(TRIES) {
         if let Ok(Ok(stream)) = timeout(caller.shared.pace.connect, TcpStream::connect(at)).await {
             let _ = stream.set_nodelay(true);
-            // It may have been replaced meanwhile.
+            // The policy may have been replaced meanwhile.
             return allowed(caller, target, at).map(|()| EgressConnection { stream, at });
         }
     }
     Err(EgressDenial::CONNECT)
 }
 
-/// Whether the policy names it.
+/// Whether the policy allows the name.
 fn may_ask(caller: &Caller, target: &EgressTarget) -> Result<(), EgressDenial> {
     let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;
     let policy = grants.egress.as_ref().ok_or(EgressDenial::POLICY)?;
-    policy.judge(&target.host, target.port).map_err(|no| match no {
+    policy.check(&target.host, target.port).map_err(|no| match no {
         Denial::Host => EgressDenial::HOST,
         Denial::Port => EgressDenial::PORT,
         Denial::Ip => EgressDenial::IP,
     })
 }
 
-/// Whether the policy, as it is now, lets this connection be.
+/// Whether the current policy allows the connection.
 pub(crate) fn allowed(caller: &Caller, target: &EgressTarget, at: SocketAddr) -> Result<(), EgressDenial> {
     may_ask(caller, target)?;
     let grants = caller.grants().ok_or(EgressDenial::TOKEN)?;

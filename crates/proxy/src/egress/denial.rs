@@ -1,11 +1,11 @@
-//! Why a destination is not reached.
+//! The reasons why a destination is refused.
 
 use hyper::{Response, StatusCode};
 use serde_json::json;
 
 use crate::response::{Body, json_answer};
 
-/// Why a destination is not reached.
+/// Why a destination is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EgressDenial {
     pub(crate) status: StatusCode,
@@ -25,7 +25,8 @@ impl EgressDenial {
     pub(crate) const PRIVATE: Self =
         forbidden("private_address", "The name leads to an address that is not on the internet.");
     pub(crate) const NAME: Self = forbidden("name_not_found", "There is no such name.");
-    pub(crate) const SNI: Self = forbidden("sni_mismatch", "The connection is for another name than was asked for.");
+    pub(crate) const SNI: Self =
+        forbidden("sni_mismatch", "The connection is for another name than the requested one.");
     pub(crate) const POLICY: Self = forbidden("policy_missing", "There is no policy, so nothing may be reached.");
     pub(crate) const CHANGED: Self = forbidden("policy_changed", "The policy does not allow this any more.");
     pub(crate) const TOKEN: Self =

@@ -1,4 +1,4 @@
-//! Names outside: a tunnel or a plain request, to what the policy allows and to nothing that only looks like it.
+//! Outbound connections by name: a tunnel or a plain request, to destinations that the policy allows.
 
 mod connect;
 mod denial;
@@ -28,10 +28,10 @@ use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::response::{Body, BodyError, streamed, whole};
 
-/// What goes on when no more HTTP is spoken on a connection.
+/// What continues on a connection after its HTTP request, once that asked for a tunnel.
 pub(crate) type Tunnel = Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>;
 
-/// Answers one request; the tunnel that it asked for is left in `tunnel`.
+/// Answers one request. If it asks for a tunnel, that is stored in `tunnel`.
 pub(crate) async fn answer(
     caller: Caller,
     tunnel: Arc<Tunnel>,
@@ -69,14 +69,14 @@ pub(crate) async fn answer(
 
 type ForwardedBody = (Incoming, Entry);
 
-/// A piece of an answer that passes.
+/// Waits for the next frame of a response body.
 async fn next(
     (mut from, mut entry): ForwardedBody,
     silence: Duration,
 ) -> Option<(Result<Bytes, BodyError>, Option<ForwardedBody>)> {
     loop {
         return match tokio::time::timeout(silence, from.frame()).await {
-            Err(_) => Some((Err("nothing came for too long".into()), None)),
+            Err(_) => Some((Err("no data for too long".into()), None)),
             Ok(None) => None,
             Ok(Some(Err(err))) => Some((Err(err.into()), None)),
             Ok(Some(Ok(frame))) => match frame.into_data() {
@@ -91,7 +91,7 @@ async fn next(
     }
 }
 
-/// Tells the log, the person and whoever asked.
+/// Records a refusal in the log, reports it to the observer, and answers it.
 fn refused(caller: &Caller, mut entry: Entry, target: Option<&EgressTarget>, refusal: EgressDenial) -> Response<Body> {
     (entry.line.status, entry.line.code) = (refusal.status.as_u16(), Some(refusal.code));
     if refusal.status == StatusCode::FORBIDDEN {
@@ -100,7 +100,7 @@ fn refused(caller: &Caller, mut entry: Entry, target: Option<&EgressTarget>, ref
     refusal.answer()
 }
 
-/// A request without TLS: it goes on with nothing that belongs to this connection.
+/// Forwards a request without TLS, without the headers of this connection.
 async fn plain(
     caller: &Caller,
     target: &EgressTarget,
@@ -128,9 +128,9 @@ async fn plain(
     let answer = tokio::time::timeout(caller.shared.pace.silence, sent).await;
     let (mut parts, incoming) =
         answer.map_err(|_| EgressDenial::CONNECT)?.map_err(|_| EgressDenial::CONNECT)?.into_parts();
-    // Where it sends whoever asked, and what it has them keep, is between the two.
-    let told = body::only(&parts.headers, &["location", "content-location", "set-cookie"]);
+    // Redirects and cookies concern only the client and the server.
+    let for_client = body::only(&parts.headers, &["location", "content-location", "set-cookie"]);
     parts.headers = body::passing(&parts.headers);
-    parts.headers.extend(told);
+    parts.headers.extend(for_client);
     Ok(Response::from_parts(parts, incoming))
 }

@@ -1,27 +1,27 @@
-//! The server's name in the first words of TLS.
+//! The server name in a TLS ClientHello.
 
-/// What the beginning of a connection says.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hello {
-    /// Not enough of it is there yet.
+    /// There are not enough bytes yet.
     More,
     /// It names the server, in lower case.
     Named(String),
-    /// It names none, or is no such beginning.
+    /// It has no server name, or is no ClientHello.
     Unnamed,
 }
 
-/// A hello of more bytes is none.
+/// Maximum size of a ClientHello.
 pub(crate) const MAX: usize = 32 << 10;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 
-/// Looks at the bytes so far.
+/// Parses the bytes received so far.
 pub(crate) fn server_name(bytes: &[u8]) -> Hello {
     let mut message = Vec::new();
     let mut rest = bytes;
-    // type, version, length: of one record after another, since a hello may lie across some.
+    // Each record has type, version and length, and a ClientHello may span several records.
     while let Some((head, after)) = rest.split_first_chunk::<5>() {
         let length = usize::from(u16::from_be_bytes([head[3], head[4]]));
         if head[0] != HANDSHAKE || head[1] != 3 || length == 0 {
@@ -40,7 +40,7 @@ pub(crate) fn server_name(bytes: &[u8]) -> Hello {
     if begins && bytes.len() <= MAX { Hello::More } else { Hello::Unnamed }
 }
 
-/// The body of a hello once it is there; `Some(None)` for another message.
+/// Returns the body of a complete ClientHello; `Some(None)` for another message.
 fn whole(message: &[u8]) -> Option<Option<&[u8]>> {
     let (head, body) = message.split_first_chunk::<4>()?;
     if head[0] != CLIENT_HELLO {
@@ -62,7 +62,7 @@ fn named(hello: &[u8]) -> Option<String> {
         let kind = extensions.number::<2>()?;
         let body = extensions.list::<2>()?;
         if kind == 0 {
-            // One extension with one name: with two, who comes behind may take the other.
+            // Exactly one extension with one name: of two, the server may use the other one.
             let mut names = Cursor(Some(body).filter(|_| name.is_none())?);
             let mut one = Cursor(names.list::<2>()?);
             let kind = one.number::<1>()?;
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
         Some(self.take(N)?.iter().fold(0, |number, it| number << 8 | usize::from(*it)))
     }
 
-    /// Bytes with their length before them.
+    /// Reads bytes that are preceded by their length.
     fn list<const N: usize>(&mut self) -> Option<&'a [u8]> {
         let count = self.number::<N>()?;
         self.take(count)
@@ -115,18 +115,18 @@ pub(crate) mod tests {
         [&[CLIENT_HELLO][..], &list(3, &body.concat())].concat()
     }
 
-    /// In records of at most `size` bytes.
+    /// Splits a message into records of at most `size` bytes.
     fn records(message: &[u8], size: usize) -> Vec<u8> {
         message.chunks(size).flat_map(|it| [&[HANDSHAKE, 3, 1][..], &list(2, it)].concat()).collect()
     }
 
-    /// A hello that names this server.
+    /// Builds a ClientHello for this server.
     pub(crate) fn hello(name: &str) -> Vec<u8> {
         records(&with(&[&[0, 23, 0, 0][..], &entry(name)].concat()), 1 << 14)
     }
 
     #[test]
-    fn x61_the_name_is_found_however_the_hello_is_cut() {
+    fn x61_the_name_is_found_wherever_the_hello_is_split() {
         let message = with(&[entry("Example.COM"), vec![0, 16, 0, 3, 0, 1, 0]].concat());
         for size in [1, 2, 7, 60, 1000] {
             let bytes = records(&message, size);
@@ -139,7 +139,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_names_no_server_or_two_is_unnamed() {
+    fn a_hello_without_a_name_or_with_two_is_unnamed() {
         let two = [entry("a.com"), entry("b.com")].concat();
         let inner = [&[0][..], &list(2, b"a.com"), &[0], &list(2, b"b.com")].concat();
         let two_names = [&[0, 0][..], &list(2, &list(2, &inner))].concat();
@@ -154,7 +154,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_looked_at_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             server_name(&bytes);
             server_name(&records(&with(&bytes), 50));
             server_name(&records(&bytes, 50));

@@ -1,4 +1,4 @@
-//! What a request wants to reach.
+//! The destination of a request.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use hyper::{Method, Uri};
 
 use crate::policy::EgressHost;
 
-/// Whom a request wants to reach.
+/// The destination of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EgressTarget {
     pub(crate) host: EgressHost,
@@ -14,14 +14,14 @@ pub(crate) struct EgressTarget {
 }
 
 impl EgressTarget {
-    /// Of a CONNECT, or of a whole http address.
+    /// Parses the target of a CONNECT, or of a request with an absolute http URL.
     pub(crate) fn from_request(method: &Method, uri: &Uri) -> Option<Self> {
         let port = match (method == Method::CONNECT, uri.scheme_str()) {
             (true, None) => uri.port_u16()?,
             (false, Some("http")) => uri.port_u16().unwrap_or(80),
             _ => return None,
         };
-        // A name before an `@` is no part of who is reached.
+        // User information before an `@` is not part of the destination.
         let authority = uri.authority()?.as_str();
         let host = EgressHost::parse(uri.host()?).filter(|_| !authority.contains('@') && port > 0)?;
         Some(Self { host, port })
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_connect_and_a_whole_address_have_a_target() {
+    fn only_a_connect_and_an_absolute_url_have_a_target() {
         let of =
             |method: Method, uri: &str| EgressTarget::from_request(&method, &uri.parse().ok()?).map(|it| it.shown());
         assert_eq!(of(Method::CONNECT, "Example.com:443").unwrap(), "example.com:443");

@@ -1,4 +1,4 @@
-//! Bytes in both directions, as long as they are allowed and somebody has something to say.
+//! A tunnel: copies bytes in both directions while the policy allows it and one side sends.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use crate::caller::Caller;
 use crate::entry::Entry;
 use crate::policy::EgressHost;
 
-/// The first words have to come by then.
+/// How long the ClientHello may take to arrive.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// Where the first words say who is meant.
+/// The port on which a connection has to start with a ClientHello for the right name.
 const TLS: u16 = 443;
 
 /// Waits until the connection is no longer allowed.
@@ -55,11 +55,11 @@ pub(crate) async fn run(
         }
         () = flow.both(inside, outside, begins) => {}
     }
-    let (sent, heard) = flow.bytes();
-    (entry.line.bytes_in, entry.line.bytes_out) = (sent, heard);
+    let (sent, received) = flow.bytes();
+    (entry.line.bytes_in, entry.line.bytes_out) = (sent, received);
 }
 
-/// The first words, if they are for the name that was asked for. None go on before that is known.
+/// Reads the ClientHello and checks that it is for the requested name. Until then, no byte is forwarded.
 async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &EgressTarget) -> Result<Vec<u8>, EgressDenial> {
     let EgressHost::Name(name) = &target.host else { return Ok(Vec::new()) };
     if target.port != TLS {
@@ -69,7 +69,7 @@ async fn begins(inside: &mut (impl AsyncRead + Unpin), target: &EgressTarget) ->
     let reading = async {
         loop {
             match server_name(&begins) {
-                Hello::Named(said) if said == *name => return Ok(()),
+                Hello::Named(server) if server == *name => return Ok(()),
                 Hello::Named(_) | Hello::Unnamed => return Err(EgressDenial::SNI),
                 Hello::More => {}
             }
@@ -107,7 +107,7 @@ impl TunnelFlow {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).bytes.into()
     }
 
-    /// Until both sides have ended, one of them fails, or none says anything for too long.
+    /// Runs until both sides have closed, one of them fails, or neither sends for too long.
     async fn both(&self, inside: impl AsyncRead + AsyncWrite, mut outside: TcpStream, begins: Vec<u8>) {
         if outside.write_all(&begins).await.is_err() {
             return;
@@ -161,21 +161,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn x61_the_first_words_have_to_be_for_the_name_that_was_asked_for() {
-        let asked = target("example.com", TLS);
+    async fn x61_the_client_hello_has_to_be_for_the_requested_name() {
+        let requested = target("example.com", TLS);
         let right = hello("EXAMPLE.com");
-        assert_eq!(begins(&mut &right[..], &asked).await, Ok(right.clone()));
+        assert_eq!(begins(&mut &right[..], &requested).await, Ok(right.clone()));
         let other = hello("evil.com");
         for wrong in [&other[..], b"GET / HTTP/1.1\r\n\r\n", b"", &right[..20]] {
-            assert_eq!(begins(&mut &wrong[..], &asked).await, Err(EgressDenial::SNI));
+            assert_eq!(begins(&mut &wrong[..], &requested).await, Err(EgressDenial::SNI));
         }
         for free in [target("example.com", 80), target("10.0.0.1", TLS)] {
-            assert_eq!(begins(&mut &other[..], &free).await, Ok(vec![]), "what it says is its own business");
+            assert_eq!(begins(&mut &other[..], &free).await, Ok(vec![]), "only port 443 is checked");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_first_is_not_waited_for() {
+    async fn a_tunnel_on_another_port_starts_without_a_hello() {
         let (_held, mut silent) = tokio::io::duplex(64);
         assert_eq!(begins(&mut silent, &target("example.com", TLS)).await, Err(EgressDenial::SNI));
     }

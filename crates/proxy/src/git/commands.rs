@@ -1,26 +1,26 @@
-//! What a push asks for: the list of commands before its pack.
+//! Parses the list of commands in a push, which precedes its pack.
 
 use globset::GlobSet;
 
-/// Bytes of the list, at most.
+/// Maximum size of the list.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 
-/// Commands, at most.
+/// Maximum number of commands.
 const MAX_COMMANDS: usize = 64;
 
-/// How far the list is.
+/// The result of parsing a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CommandScan {
-    /// Its end has not come yet.
+    /// The list is incomplete.
     More,
-    /// Nothing in it is refused.
+    /// All commands are allowed.
     Allowed,
-    /// What is refused, in words for whoever pushes.
+    /// The reason of a refusal, as shown to the client.
     Refused(&'static str),
 }
 
-/// Looks at the bytes so far: all commands have to be there before one goes on.
-pub(crate) fn judge(bytes: &[u8], allowed: &GlobSet) -> CommandScan {
+/// Checks the bytes received so far. All commands have to be complete before one is forwarded.
+pub(crate) fn check_commands(bytes: &[u8], allowed: &GlobSet) -> CommandScan {
     let (mut rest, mut commands) = (bytes, 0);
     loop {
         let used = bytes.len() - rest.len();
@@ -32,7 +32,7 @@ pub(crate) fn judge(bytes: &[u8], allowed: &GlobSet) -> CommandScan {
             }
             Ok(None) if bytes.len() < MAX_BYTES && used < MAX_BYTES => return CommandScan::More,
             Ok(None) => return CommandScan::Refused("the list of commands is too long"),
-            Err(()) => return CommandScan::Refused("that is no list of commands"),
+            Err(()) => return CommandScan::Refused("this is not a list of commands"),
         };
         if bytes.len() - rest.len() > MAX_BYTES {
             return CommandScan::Refused("the list of commands is too long");
@@ -55,7 +55,7 @@ enum PktLine<'a> {
     Text(&'a [u8]),
 }
 
-/// One line, and what is behind it; `None` when it is not whole yet.
+/// Splits off one line; `None` if it is incomplete.
 fn next(bytes: &[u8]) -> Result<Option<(PktLine<'_>, &[u8])>, ()> {
     let Some((digits, after)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
     if !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -64,14 +64,14 @@ fn next(bytes: &[u8]) -> Result<Option<(PktLine<'_>, &[u8])>, ()> {
     let length = std::str::from_utf8(digits).ok().and_then(|it| usize::from_str_radix(it, 16).ok()).ok_or(())?;
     match length {
         0 => Ok(Some((PktLine::Flush, after))),
-        // Delimiters belong to no push.
+        // A push contains no delimiter packets.
         1..=4 => Err(()),
         _ => Ok(after.split_at_checked(length - 4).map(|(line, after)| (PktLine::Text(line), after))),
     }
 }
 
 fn command(line: &[u8], first: bool, allowed: &GlobSet) -> Result<(), &'static str> {
-    const ODD: &str = "that is no command of a push";
+    const ODD: &str = "this is not a command of a push";
     if line.starts_with(b"push-cert") {
         return Err("signed pushes are not passed on");
     }
@@ -80,8 +80,7 @@ fn command(line: &[u8], first: bool, allowed: &GlobSet) -> Result<(), &'static s
         Some(_) => return Err(ODD),
         None => (line, &[][..]),
     };
-    let asked = capabilities.split(u8::is_ascii_whitespace);
-    for capability in asked {
+    for capability in capabilities.split(u8::is_ascii_whitespace) {
         if capability == b"push-options" || capability.starts_with(b"push-cert") {
             return Err("push options and certificates are not passed on");
         }
@@ -103,7 +102,7 @@ fn is_oid(text: &str) -> bool {
     [40, 64].contains(&text.len()) && text.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
-/// As `git check-ref-format` has it, and never one of another's namespace.
+/// Whether a name is valid by the rules of `git check-ref-format`, and not in another's namespace.
 fn is_ref(name: &str) -> bool {
     let plain = |it: char| !it.is_control() && !" ~^:?*[\\".contains(it);
     let part = |it: &str| !it.is_empty() && !it.starts_with('.') && !it.ends_with(".lock");
@@ -140,18 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn x57_only_refs_that_are_allowed_are_pushed_to_and_none_is_deleted() {
+    fn x57_only_allowed_refs_are_pushed_to_and_none_is_deleted() {
         let good = line(ZERO, A, "refs/heads/coracle/x");
         let bytes = packed(std::slice::from_ref(&good));
-        assert_eq!(judge(&bytes, &allowed()), CommandScan::Allowed);
-        assert_eq!(judge(b"0000", &allowed()), CommandScan::Allowed, "git's own first try");
+        assert_eq!(check_commands(&bytes, &allowed()), CommandScan::Allowed);
+        assert_eq!(check_commands(b"0000", &allowed()), CommandScan::Allowed, "git's own first try");
         for end in 0..bytes.len() - "PACKxyz".len() {
-            assert_eq!(judge(&bytes[..end], &allowed()), CommandScan::More, "{end}");
+            assert_eq!(check_commands(&bytes[..end], &allowed()), CommandScan::More, "{end}");
         }
         let second = |it: &str| vec![good.clone(), format!("{ZERO} {A} {it}")];
-        assert_eq!(judge(&packed(&second("refs/heads/coracle/y")), &allowed()), CommandScan::Allowed);
+        assert_eq!(check_commands(&packed(&second("refs/heads/coracle/y")), &allowed()), CommandScan::Allowed);
         let shallow = vec![format!("shallow {A}"), good.clone()];
-        assert_eq!(judge(&packed(&shallow), &allowed()), CommandScan::Allowed);
+        assert_eq!(check_commands(&packed(&shallow), &allowed()), CommandScan::Allowed);
         for lines in [
             vec![line(ZERO, A, "refs/heads/main")],
             vec![line(A, ZERO, "refs/heads/coracle/x")],
@@ -167,35 +166,41 @@ mod tests {
             vec![good.clone(), format!("shallow {A}")],
             (0..=MAX_COMMANDS).map(|it| format!("{ZERO} {A} refs/heads/coracle/{it}")).collect(),
         ] {
-            let judged = judge(&packed(&lines), &allowed());
+            let judged = check_commands(&packed(&lines), &allowed());
             assert!(matches!(judged, CommandScan::Refused(_)), "{lines:?}: {judged:?}");
         }
-        assert_eq!(judge(&packed(&[good]), &GlobSet::empty()), CommandScan::Refused("this ref may not be pushed to"));
+        assert_eq!(
+            check_commands(&packed(&[good]), &GlobSet::empty()),
+            CommandScan::Refused("this ref may not be pushed to")
+        );
     }
 
     #[test]
     fn a_list_without_end_is_refused() {
         let shallow: Vec<_> = (0..2000).map(|_| format!("shallow {A}")).collect();
-        assert!(matches!(judge(&packed(&shallow), &allowed()), CommandScan::Refused(_)));
-        assert!(matches!(judge(&[b"ffff", &[b'x'; MAX_BYTES][..]].concat(), &allowed()), CommandScan::Refused(_)));
+        assert!(matches!(check_commands(&packed(&shallow), &allowed()), CommandScan::Refused(_)));
+        assert!(matches!(
+            check_commands(&[b"ffff", &[b'x'; MAX_BYTES][..]].concat(), &allowed()),
+            CommandScan::Refused(_)
+        ));
         for odd in [&b"PACK"[..], b"0001", b"0004", b"+123", b"zzzz"] {
-            assert!(matches!(judge(odd, &allowed()), CommandScan::Refused(_)), "{odd:?}");
+            assert!(matches!(check_commands(odd, &allowed()), CommandScan::Refused(_)), "{odd:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_allowed_names_only_allowed_refs(names in proptest::collection::vec("[a-z/.]{0,6}", 1..5), cut in 0_usize..3) {
+        fn an_allowed_list_has_only_allowed_refs(names in proptest::collection::vec("[a-z/.]{0,6}", 1..5), cut in 0_usize..3) {
             let lines: Vec<_> = names.iter().map(|it| format!("{ZERO} {A} refs/heads/coracle/{it}")).collect();
             let bytes = packed(&lines);
-            if judge(&bytes[cut..], &allowed()) == CommandScan::Allowed {
+            if check_commands(&bytes[cut..], &allowed()) == CommandScan::Allowed {
                 prop_assert!(cut == 0 && names.iter().all(|it| !it.contains('/') && !it.is_empty()), "{:?}", names);
             }
         }
 
         #[test]
-        fn any_bytes_are_looked_at_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            judge(&bytes, &allowed());
+        fn any_bytes_are_parsed_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            check_commands(&bytes, &allowed());
         }
     }
 }

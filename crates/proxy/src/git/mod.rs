@@ -1,4 +1,4 @@
-//! git over http, to repositories that are allowed; the credential is added on the way out.
+//! Git over HTTP, to allowed repositories. The proxy adds the credential to each request.
 
 mod commands;
 
@@ -12,7 +12,7 @@ use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LE
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use url::Url;
 
-use self::commands::{CommandScan, judge};
+use self::commands::{CommandScan, check_commands};
 use crate::body::{self, ByteCounter};
 use crate::caller::ProxyInner;
 use crate::entry::{Accepted, UpstreamResponse};
@@ -20,23 +20,23 @@ use crate::policy::{GitHost, GitMode, GitRules, is_plain};
 use crate::response::{Body, BodyError, Rejection, streamed, whole};
 use crate::scrub::Scrub;
 
-/// What travels to a git host and back.
+/// Headers that are forwarded to a git host.
 const REQUEST: [&str; 5] = ["content-type", "accept", "accept-encoding", "content-encoding", "git-protocol"];
 const RESPONSE: [&str; 5] = ["content-type", "content-encoding", "cache-control", "expires", "pragma"];
 
-/// Some hosts know a git by it.
+/// Some hosts recognise git by its user agent.
 const AGENT: &str = "git/2 (coracle)";
 
-/// Bytes of a request to a git host, at most.
+/// Maximum size of a request to a git host.
 const MAX_BODY: u64 = 1 << 30;
 
-/// A body of at most so many bytes, whose length is known, is sent in one piece.
-const AT_ONCE: u64 = 1 << 20;
+/// A body of a known length up to this size is sent in one piece.
+const MAX_BUFFERED: u64 = 1 << 20;
 
-/// Bytes of git's description of what it needs a credential for, at most.
+/// Maximum size of git's description of a credential.
 const MAX_DESCRIPTION: u64 = 4 << 10;
 
-/// What is asked of a repository.
+/// The operation on a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepositoryOperation {
     Refs { push: bool },
@@ -44,7 +44,7 @@ pub(crate) enum RepositoryOperation {
     Push,
 }
 
-/// A request of git's, by its address.
+/// A request of git's HTTP protocol, by its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GitRequest {
     pub(crate) host: String,
@@ -53,7 +53,7 @@ pub(crate) struct GitRequest {
 }
 
 impl GitRequest {
-    /// Reads what is behind `…/git/http/`.
+    /// Parses the part of the path behind `…/git/http/`.
     pub(crate) fn parse(method: &Method, path: &str, query: Option<&str>) -> Option<Self> {
         let (host, path) = path.split_once('/')?;
         let (path, act) = match (method, query) {
@@ -91,24 +91,24 @@ impl GitRequest {
     }
 }
 
-/// Passes a request on, if it may be.
+/// Forwards a request, if the rules allow it.
 pub(crate) async fn pass(
     shared: &ProxyInner,
     rules: Option<&GitRules>,
-    asked: &GitRequest,
+    wanted: &GitRequest,
     request: Request<Incoming>,
     sent: &ByteCounter,
 ) -> Result<Accepted, Rejection> {
     let rules = rules.filter(|it| it.mode == GitMode::Proxy).ok_or(Rejection::Route)?;
-    let host = rules.host(&asked.host).ok_or(Rejection::GitHost)?;
+    let host = rules.host(&wanted.host).ok_or(Rejection::GitHost)?;
     let outside = rules.allow_private || host.address.is_none_or(coracle_host::address::is_public);
     if !outside {
         return Err(Rejection::GitHost);
     }
-    if !rules.has(host, &asked.path) {
+    if !rules.has(host, &wanted.path) {
         return Err(Rejection::GitRepo);
     }
-    if matches!(asked.act, RepositoryOperation::Push | RepositoryOperation::Refs { push: true })
+    if matches!(wanted.act, RepositoryOperation::Push | RepositoryOperation::Refs { push: true })
         && rules.push.is_empty()
     {
         return Err(Rejection::Push("this sandbox may only fetch"));
@@ -116,25 +116,25 @@ pub(crate) async fn pass(
     let (parts, incoming) = request.into_parts();
     let mut headers = body::only(&parts.headers, &REQUEST);
     headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
-    let said = body::length(&parts.headers)?;
-    if said.is_some_and(|it| it > MAX_BODY) {
+    let declared = body::length(&parts.headers)?;
+    if declared.is_some_and(|it| it > MAX_BODY) {
         return Err(Rejection::TooLarge);
     }
-    let sends = match asked.act {
+    let sends = match wanted.act {
         RepositoryOperation::Refs { .. } => whole(Bytes::new()),
-        RepositoryOperation::Fetch => sends(incoming, Vec::new(), said, sent).await?,
+        RepositoryOperation::Fetch => sends(incoming, Vec::new(), declared, sent).await?,
         RepositoryOperation::Push if parts.headers.contains_key(CONTENT_ENCODING) => {
             return Err(Rejection::Push("a push is not compressed twice"));
         }
         RepositoryOperation::Push => {
             let (begins, incoming) = command_list(incoming, rules).await?;
-            sends(incoming, begins, said, sent).await?
+            sends(incoming, begins, declared, sent).await?
         }
     };
-    let scrub = authorize(&mut headers, rules, host, &asked.path).await;
+    let scrub = authorize(&mut headers, rules, host, &wanted.path).await;
     let client = if rules.allow_private { &shared.clients.any } else { &shared.clients.outside };
-    let method = if matches!(asked.act, RepositoryOperation::Refs { .. }) { Method::GET } else { Method::POST };
-    let url = Url::parse(&asked.url(host)).map_err(|_| Rejection::Failed)?;
+    let method = if matches!(wanted.act, RepositoryOperation::Refs { .. }) { Method::GET } else { Method::POST };
+    let url = Url::parse(&wanted.url(host)).map_err(|_| Rejection::Failed)?;
     let response = body::sent(client, coracle_http::request(method, &url, headers, sends), shared.pace).await?;
     let (parts, body) = response.into_parts();
     match parts.status {
@@ -155,10 +155,10 @@ pub(crate) async fn pass(
     Ok(Accepted::Passing(Box::new(passing)))
 }
 
-/// Adds the person's credential, and gives what must not come back.
+/// Adds the user's credential, and returns the filter that removes it from the response.
 async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, path: &str) -> Scrub {
     let nothing = || Scrub::new(Secret::from(""));
-    // Whoever is on the way could read it, unless there is no way.
+    // Without TLS, the credential could be read on the network, except on loopback.
     if host.scheme != "https" && !host.address.is_some_and(|it| it.is_loopback()) {
         return nothing();
     }
@@ -170,17 +170,17 @@ async fn authorize(headers: &mut HeaderMap, rules: &GitRules, host: &GitHost, pa
     if let Ok(mut value) = HeaderValue::from_bytes(basic.reveal()) {
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
-        // The password could not be found in a compressed answer.
+        // The filter cannot find the password in a compressed response.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
     Scrub::new(login.password)
 }
 
-/// Reads the commands of a push, and judges them before anything goes on.
+/// Reads and checks the commands of a push before any of it is forwarded.
 async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u8>, Incoming), Rejection> {
     let mut begins = Vec::new();
     loop {
-        match judge(&begins, &rules.push) {
+        match check_commands(&begins, &rules.push) {
             CommandScan::Allowed => return Ok((begins, incoming)),
             CommandScan::Refused(why) => {
                 body::drain(incoming).await;
@@ -196,15 +196,15 @@ async fn command_list(mut incoming: Incoming, rules: &GitRules) -> Result<(Vec<u
     }
 }
 
-/// What is sent on: what was read already, and the rest as it comes.
+/// Builds the body to forward from the bytes already read and the rest of the stream.
 async fn sends(
     mut incoming: Incoming,
     begins: Vec<u8>,
-    said: Option<u64>,
+    declared: Option<u64>,
     sent: &ByteCounter,
 ) -> Result<Body, Rejection> {
     sent.add(begins.len());
-    if said.is_some_and(|it| it <= AT_ONCE) {
+    if declared.is_some_and(|it| it <= MAX_BUFFERED) {
         let mut all = begins;
         while let Some(frame) = incoming.frame().await {
             let frame = frame.map_err(|_| Rejection::Length)?;
@@ -224,7 +224,7 @@ async fn sends(
     Ok(streamed(first.chain(rest)))
 }
 
-/// Gives a credential to git inside, in the mode that does.
+/// Answers git's request for a credential, in the mode that allows it.
 pub(crate) async fn credentials(rules: Option<&GitRules>, request: Request<Incoming>) -> Result<Accepted, Rejection> {
     let rules = rules.filter(|it| it.mode == GitMode::Credential).ok_or(Rejection::Route)?;
     let described = body::read(request, MAX_DESCRIPTION).await?;
@@ -255,14 +255,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_gits_own_requests_are_some() {
+    fn only_requests_of_gits_protocol_are_parsed() {
         let read = |method: &Method, text: &str| {
             let (path, query) = text.split_once('?').map_or((text, None), |it| (it.0, Some(it.1)));
             GitRequest::parse(method, path, query)
         };
-        let asked = read(&Method::GET, "github.com/o/n.git/info/refs?service=git-upload-pack").unwrap();
+        let wanted = read(&Method::GET, "github.com/o/n.git/info/refs?service=git-upload-pack").unwrap();
         assert_eq!(
-            (&*asked.host, &*asked.path, asked.act),
+            (&*wanted.host, &*wanted.path, wanted.act),
             ("github.com", "o/n.git", RepositoryOperation::Refs { push: false })
         );
         assert_eq!(read(&Method::POST, "h/o/n/git-receive-pack").unwrap().act, RepositoryOperation::Push);

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How much may be spent.
+/// The limits of a container's usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Budget {
-    /// Tokens in and out together.
+    /// Input and output tokens together.
     pub tokens: Option<u64>,
-    /// Of what the provider says that it costs.
+    /// Costs as reported by the provider.
     pub cost_usd: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What may be reached by name: the grammar of `egress.allow`, and what it says of a destination.
+//! Destinations that are allowed by name: the grammar of `egress.allow`, and the check of a destination.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use coracle_types::failure::{Code, Failure};
 
-/// The port of a rule that names none.
+/// The default port of a rule.
 const HTTPS: u16 = 443;
 
-/// Names that stand for several.
+/// Presets: names for several rules.
 const PRESETS: &[(&str, &[&str])] = &[
     ("npm", &["registry.npmjs.org"]),
     ("pypi", &["pypi.org", "files.pythonhosted.org"]),
@@ -29,7 +29,7 @@ const PRESETS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The names and addresses that may be reached. Empty, it allows nothing.
+/// The names and addresses that are allowed. An empty policy allows none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressPolicy(Vec<Rule>);
 
@@ -39,7 +39,7 @@ enum Rule {
         name: String,
         ports: BTreeSet<u16>,
     },
-    /// One label more than this.
+    /// Names with exactly one more label.
     Below {
         name: String,
         ports: BTreeSet<u16>,
@@ -47,7 +47,7 @@ enum Rule {
     Address(SocketAddr),
 }
 
-/// Whom a program inside wants to reach.
+/// The destination of a program in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EgressHost {
     /// Lower-case, A-labels, no trailing dot.
@@ -55,7 +55,7 @@ pub(crate) enum EgressHost {
     Address(IpAddr),
 }
 
-/// Why a destination is not reached.
+/// Why a destination is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     Host,
@@ -64,11 +64,11 @@ pub(crate) enum Denial {
 }
 
 impl EgressPolicy {
-    /// Reads rules: `name[:port[,port]]`, `*.name`, `ip:<address>[:port]`, or a preset (`npm`, `pypi`, `crates`, `go`,
+    /// Parses rules: `name[:port[,port]]`, `*.name`, `ip:<address>[:port]`, or a preset (`npm`, `pypi`, `crates`, `go`,
     /// `debian`, `github`).
     ///
     /// # Errors
-    /// `invalid_input`, with the rule that cannot be read. Then nothing is to be allowed.
+    /// `invalid_input`, with the rule that cannot be parsed. The caller then has to allow nothing.
     pub fn parse<T: AsRef<str>>(rules: &[T]) -> Result<Self, Failure> {
         let mut read = Vec::new();
         for rule in rules.iter().map(AsRef::as_ref) {
@@ -80,8 +80,8 @@ impl EgressPolicy {
         Ok(Self(read))
     }
 
-    /// Whether a program may ask for it. A name may still lead to an address that it may not reach.
-    pub(crate) fn judge(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
+    /// Checks a destination. A name that is allowed may still resolve to an address that is not.
+    pub(crate) fn check(&self, host: &EgressHost, port: u16) -> Result<(), Denial> {
         let about: Vec<_> = self.0.iter().filter(|it| it.is_about(host)).collect();
         let allowed = about.iter().any(|it| it.has_port(port));
         match host {
@@ -92,9 +92,9 @@ impl EgressPolicy {
         }
     }
 
-    /// Whether a rule names the address itself: then it may lie anywhere.
+    /// Whether a rule contains the address itself: then it may be a private one.
     pub(crate) fn names(&self, at: SocketAddr) -> bool {
-        self.judge(&EgressHost::Address(at.ip()), at.port()).is_ok()
+        self.check(&EgressHost::Address(at.ip()), at.port()).is_ok()
     }
 }
 
@@ -112,7 +112,7 @@ impl Rule {
         };
         let (below, name) = name.strip_prefix("*.").map_or((false, name), |it| (true, it));
         let EgressHost::Name(name) = EgressHost::parse(name)? else { return None };
-        // `*.com` would be half of the internet.
+        // `*.com` would allow half of the internet.
         if !name.contains('.') && (below || name != "localhost") {
             return None;
         }
@@ -121,11 +121,11 @@ impl Rule {
 
     fn is_about(&self, host: &EgressHost) -> bool {
         match (self, host) {
-            (Self::Name { name, .. }, EgressHost::Name(asked)) => name == asked,
-            (Self::Below { name, .. }, EgressHost::Name(asked)) => {
-                asked.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == name)
+            (Self::Name { name, .. }, EgressHost::Name(host)) => name == host,
+            (Self::Below { name, .. }, EgressHost::Name(host)) => {
+                host.split_once('.').is_some_and(|(label, rest)| !label.is_empty() && rest == name)
             }
-            (Self::Address(at), EgressHost::Address(asked)) => at.ip() == asked.to_canonical(),
+            (Self::Address(at), EgressHost::Address(host)) => at.ip() == host.to_canonical(),
             _ => false,
         }
     }
@@ -139,7 +139,7 @@ impl Rule {
 }
 
 impl EgressHost {
-    /// Reads a name or an address as browsers do, so that no spelling of one is taken for the other.
+    /// Parses a name or an address as browsers do, so that no spelling of an address counts as a name.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let bracketed = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
@@ -185,12 +185,12 @@ mod tests {
 
     use super::*;
 
-    fn judged(rules: &[&str], host: &str, port: u16) -> Result<(), Denial> {
-        EgressPolicy::parse(rules).unwrap().judge(&EgressHost::parse(host).unwrap(), port)
+    fn checked(rules: &[&str], host: &str, port: u16) -> Result<(), Denial> {
+        EgressPolicy::parse(rules).unwrap().check(&EgressHost::parse(host).unwrap(), port)
     }
 
     #[test]
-    fn x61_names_ports_and_addresses_are_allowed_only_as_a_rule_says() {
+    fn x61_names_ports_and_addresses_need_a_rule() {
         let rules = [
             "example.com",
             "deb.example:80,443",
@@ -221,13 +221,13 @@ mod tests {
             ("files.pythonhosted.org", 443, Ok(())),
             ("registry.npmjs.org", 443, Err(Denial::Host)),
         ] {
-            assert_eq!(judged(&rules, host, port), expected, "{host}:{port}");
+            assert_eq!(checked(&rules, host, port), expected, "{host}:{port}");
         }
     }
 
     #[test]
-    fn x62_an_empty_list_allows_nothing_and_one_that_does_not_parse_is_none() {
-        assert_eq!(judged(&[], "example.com", 443), Err(Denial::Host));
+    fn x62_an_empty_list_allows_nothing_and_an_invalid_one_is_an_error() {
+        assert_eq!(checked(&[], "example.com", 443), Err(Denial::Host));
         for odd in [
             "",
             "*",
@@ -258,9 +258,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_allowed_that_the_rule_does_not_name(host in "[a-zA-Z0-9.*_-]{0,30}") {
+        fn only_names_of_the_rule_are_allowed(host in "[a-zA-Z0-9.*_-]{0,30}") {
             let policy = EgressPolicy::parse(&["example.com", "*.below.org"]).unwrap();
-            if let Some(host) = EgressHost::parse(&host) && policy.judge(&host, 443).is_ok() {
+            if let Some(host) = EgressHost::parse(&host) && policy.check(&host, 443).is_ok() {
                 let name = host.to_string();
                 let below = name.strip_suffix(".below.org").is_some_and(|it| !it.is_empty() && !it.contains('.'));
                 prop_assert!(name == "example.com" || below, "{}", name);
@@ -268,7 +268,7 @@ mod tests {
         }
 
         #[test]
-        fn reading_a_name_twice_changes_nothing(text in "\\PC{0,40}") {
+        fn parsing_a_name_is_idempotent(text in "\\PC{0,40}") {
             if let Some(host) = EgressHost::parse(&text) {
                 let again = match &host {
                     EgressHost::Address(IpAddr::V6(it)) => EgressHost::parse(&format!("[{it}]")),

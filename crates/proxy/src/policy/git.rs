@@ -1,4 +1,4 @@
-//! Which repositories a container reaches, and what it may push there.
+//! The repositories that a container may access, and the refs that it may push to.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,42 +14,43 @@ use serde::{Deserialize, Serialize};
 use super::egress::EgressHost;
 use super::patterns::{globs, invalid};
 
-/// Where programs inside find the routes.
+/// The base URL of git's routes in the container.
 const ROUTES: &str = "http://127.0.0.1:3129/proxy/v1/git/http";
 
-/// How git inside gets at its credentials.
+/// How git in the container is authenticated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GitMode {
-    /// Not at all: the proxy adds them on its way out.
+    /// The proxy adds credentials to requests, so the container has none.
     #[default]
     Proxy,
-    /// It is given them, for hosts and repositories that are allowed. What is pushed then cannot be decided here.
+    /// Git in the container gets the credentials of allowed hosts and repositories. The proxy then cannot restrict
+    /// pushes.
     Credential,
     /// There are no git routes.
     Off,
 }
 
-/// What a person set.
+/// The settings of git access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GitSettings {
-    /// How credentials are had.
+    /// How git is authenticated.
     pub mode: GitMode,
-    /// Names of hosts, with a port where it is not the usual one; `http://name` for one without TLS, which needs
+    /// Names of hosts, with a port if it is not the default; `http://name` for one without TLS, which needs
     /// `allow_private`.
     pub hosts: Vec<String>,
     /// Globs of `host/owner/name`.
     pub repos: Vec<String>,
-    /// Globs of full refs that may be pushed to; none is fetch only.
+    /// Globs of full refs that may be pushed to; none means fetch only.
     pub push: Vec<String>,
-    /// Hosts may lie in private networks.
+    /// Hosts may be in private networks.
     pub allow_private: bool,
 }
 
 impl GitSettings {
-    /// With the host and the path of a repository for what nobody set, each by itself. An address that is none of git's over
-    /// http leaves it as it is.
+    /// Fills in hosts and repositories that are not configured, each separately, from the URL of a repository. A URL of
+    /// another protocol than http changes nothing.
     #[must_use]
     pub fn or_own(mut self, url: &str) -> Self {
         let rules = coracle_host::git_url::GitRules { allow_private: self.allow_private, ssh: true };
@@ -66,8 +67,8 @@ impl GitSettings {
     }
 }
 
-/// The host as it is set, and the path without `.git`. Over ssh a repository has the same path as over https, on every
-/// host that serves both; a host with a port of its own for ssh says nothing of https.
+/// Returns the configured form of the host, and the path without `.git`. A repository has the same path over ssh as
+/// over https, on hosts that serve both; a host with its own ssh port may have another https port.
 fn own(url: &GitUrl) -> Option<(String, &str)> {
     let (text, host) = (url.as_str(), url.host());
     let (host, path) = if url.is_ssh() {
@@ -84,11 +85,11 @@ fn own(url: &GitUrl) -> Option<(String, &str)> {
     };
     let path = path.trim_matches('/');
     let path = path.strip_suffix(".git").unwrap_or(path);
-    // Then it is no pattern either.
+    // A plain path contains no pattern characters either.
     is_plain(path).then_some((host, path))
 }
 
-/// What a person set, understood.
+/// The parsed settings.
 #[derive(Clone, Debug)]
 pub struct GitRules {
     pub(crate) mode: GitMode,
@@ -101,21 +102,21 @@ pub struct GitRules {
 
 #[derive(Clone, Debug)]
 pub(crate) struct GitHost {
-    /// With its port, if it has an unusual one.
+    /// With its port, if that is not the default.
     pub(crate) name: String,
     pub(crate) scheme: &'static str,
     pub(crate) address: Option<IpAddr>,
 }
 
-/// Gives the person's credentials for git.
+/// Provides the user's credentials for git.
 #[async_trait]
 pub trait GitCredentials: fmt::Debug + Send + Sync {
-    /// Those for `scheme://host/path`; none when there are none, and then the host is asked without. What is kept for https
-    /// is not for http.
+    /// Returns the credentials for `scheme://host/path`. Without any, the request is sent without. Credentials for
+    /// https are not used for http.
     async fn login(&self, scheme: &str, host: &str, path: &str) -> Option<GitLogin>;
 }
 
-/// A name and its password.
+/// A user name and its password.
 #[derive(Debug)]
 pub struct GitLogin {
     /// The name.
@@ -124,7 +125,7 @@ pub struct GitLogin {
     pub password: Secret,
 }
 
-/// Where there are no credentials.
+/// A source without credentials.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoCredentials;
 
@@ -137,7 +138,7 @@ impl GitCredentials for NoCredentials {
 
 impl GitRules {
     /// # Errors
-    /// `invalid_input` for a host or a pattern that is none.
+    /// `invalid_input` for an invalid host or pattern.
     pub fn new(settings: &GitSettings, credentials: Arc<dyn GitCredentials>) -> Result<Self, Failure> {
         let host = |it: &String| GitHost::parse(it, settings.allow_private);
         Ok(Self {
@@ -154,13 +155,14 @@ impl GitRules {
         self.hosts.iter().find(|it| it.name.eq_ignore_ascii_case(name))
     }
 
-    /// Whether a repository may be reached: its path, with or without `.git`.
+    /// Whether a repository is allowed, by its path with or without `.git`.
     pub(crate) fn has(&self, host: &GitHost, path: &str) -> bool {
         let bare = path.strip_suffix(".git").unwrap_or(path);
         self.repos.is_match(format!("{}/{bare}", host.name)) || self.repos.is_match(format!("{}/{path}", host.name))
     }
 
-    /// The text of git's configuration inside: its addresses lead to the proxy, and so does its question for a credential.
+    /// Renders git's configuration in the container: it rewrites URLs to the proxy and uses the proxy as credential
+    /// helper.
     #[must_use]
     pub fn config(&self) -> String {
         let mut text = String::from("[credential]\n\thelper =\n\thelper = /.coracle/guest git-credential\n");
@@ -201,7 +203,7 @@ impl GitHost {
     }
 }
 
-/// A path of a repository that nobody reads otherwise than we do.
+/// Whether a repository's path has only one possible interpretation.
 pub(crate) fn is_plain(path: &str) -> bool {
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"-._~+@/".contains(&it);
     let part = |it: &str| !it.is_empty() && it != "." && it != "..";
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_set_is_the_repository_of_the_sandbox() {
+    fn the_default_is_the_repository_of_the_sandbox() {
         let of = |settings: GitSettings, url: &str| {
             let it = settings.or_own(url);
             (it.hosts.join(" "), it.repos.join(" "))
@@ -272,15 +274,15 @@ mod tests {
         for url in ["http://127.0.0.1:90/web.git", "/home/me/web", "ssh://git@e.com:2222/a", "https://e.com/a*b", ""] {
             assert_eq!(of(none(), url), pair("", ""), "{url}");
         }
-        // What is set replaces it.
+        // Configured values replace the defaults.
         let set = GitSettings { repos: vec!["github.com/o/*".into()], ..none() };
-        assert_eq!(of(set, "https://github.com/a/b"), pair("github.com", "github.com/o/*"), "each by itself");
+        assert_eq!(of(set, "https://github.com/a/b"), pair("github.com", "github.com/o/*"), "each separately");
         let set = GitSettings { hosts: vec!["e.com".into()], ..none() };
         assert_eq!(of(set, "https://github.com/a/b"), pair("e.com", "github.com/a/b"));
     }
 
     #[test]
-    fn addresses_of_allowed_hosts_lead_to_the_proxy() {
+    fn urls_of_allowed_hosts_are_rewritten_to_the_proxy() {
         let text = rules(&["github.com", "a.com:8443"], &[]).unwrap().config();
         let route = "[url \"http://127.0.0.1:3129/proxy/v1/git/http/github.com/\"]";
         assert!(text.contains(route), "{text}");

@@ -1,4 +1,4 @@
-//! What a container's record allows it. It is replaced as a whole, and looked at for each connection and request.
+//! The permissions of a container. They are replaced as a whole, and checked for each connection and request.
 
 use coracle_types::ProfileName;
 
@@ -8,43 +8,43 @@ use super::git::GitRules;
 use super::provider::ProviderConfig;
 use crate::token::{Scope, TokenHash};
 
-/// Bytes of a request's body, unless something else is said.
+/// The default maximum size of a request's body.
 pub const MAX_BODY: u64 = 10 << 20;
 
-/// What one container may do. A proxy without any denies all.
+/// The permissions of one container. Without them, a proxy refuses everything.
 #[derive(Clone, Debug)]
 pub struct Grants {
     /// The container's tokens.
     pub tokens: Tokens,
-    /// Whose settings these are.
+    /// The profile of the settings.
     pub profile: ProfileName,
-    /// Where models are; none has no model routes.
+    /// The provider of models; without one there are no model routes.
     pub provider: Option<ProviderConfig>,
-    /// The model routes take the token for any connection, too.
+    /// The model routes also accept the token for all connections.
     pub llm_for_agent: bool,
-    /// Repositories; none has no git routes.
+    /// Repositories; none disables the git routes.
     pub git: Option<GitRules>,
-    /// Names outside; none is a policy that is missing, which allows nothing.
+    /// Names outside; none means that the policy is missing, which allows nothing.
     pub egress: Option<EgressPolicy>,
-    /// Which version of the policy it is, for the log.
+    /// The version of the policy, for the log.
     pub generation: u64,
-    /// How much models may be used.
+    /// The limits of model usage.
     pub budget: Budget,
-    /// Bytes of a request's body, at most; pushes have a limit of their own.
+    /// Maximum size of a request's body; pushes have their own limit.
     pub max_body: u64,
 }
 
-/// A container's tokens. One that is missing opens nothing.
+/// A container's tokens. A missing one grants nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// For models: one of each worker.
+    /// For models: one per worker.
     pub llm: Vec<TokenHash>,
     /// For any connection.
     pub net: Option<TokenHash>,
 }
 
 impl Grants {
-    /// Allows nothing but to connect, until more is said.
+    /// Grants nothing except connections.
     #[must_use]
     pub fn new(profile: ProfileName, tokens: Tokens) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Grants {
         }
     }
 
-    /// Whether a token opens that.
+    /// Whether a token is valid for the scope.
     pub(crate) fn knows(&self, scope: Scope, token: &[u8]) -> bool {
         match scope {
             Scope::Llm => self.tokens.llm.iter().any(|it| it.is_of(token)),
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x51_without_a_token_nothing_is_known() {
+    fn x51_without_a_token_none_is_accepted() {
         let grants = Grants::new(ProfileName::parse("p").unwrap(), Tokens::default());
         assert!(!grants.knows(Scope::Net, b"") && !grants.knows(Scope::Llm, b"x"));
     }

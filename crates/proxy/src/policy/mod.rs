@@ -1,4 +1,4 @@
-//! What a container may do: repositories, names outside, models and their budget.
+//! The permissions of a container: repositories, names outside, models and their budget.
 
 mod budget;
 mod egress;

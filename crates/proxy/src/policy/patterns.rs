@@ -1,9 +1,9 @@
-//! Patterns of settings.
+//! Glob patterns in settings.
 
 use coracle_types::failure::{Code, Failure};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
-/// Globs, of which `*` does not cross a `/` in paths.
+/// Builds a set of globs. With `paths`, `*` does not match a `/`.
 pub(crate) fn globs(patterns: &[String], paths: bool) -> Result<GlobSet, Failure> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {

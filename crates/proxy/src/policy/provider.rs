@@ -1,4 +1,4 @@
-//! Providers of models, and who gives their keys.
+//! Providers of models, and the sources of their keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,34 +12,34 @@ use globset::GlobSet;
 
 use super::patterns::{globs, invalid};
 
-/// How a provider of models is spoken to.
+/// The API of a provider of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProviderKind {
-    /// `chat/completions`, `responses`, `embeddings`, `models`; the key is a bearer.
+    /// `chat/completions`, `responses`, `embeddings`, `models`; the key is a bearer token.
     OpenAi,
-    /// `messages`, `models` and `chat/completions`; the key has a header of its own.
+    /// `messages`, `models` and `chat/completions`; the key has its own header.
     Anthropic,
-    /// `models/NAME:generateContent` and what belongs to it; the key has a header of its own.
+    /// `models/NAME:generateContent` and related methods; the key has its own header.
     Google,
 }
 
 /// A provider of models.
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
-    /// How it is spoken to.
+    /// Its API.
     pub kind: ProviderKind,
     pub(crate) base: url::Url,
-    /// Gives its key.
+    /// The source of its key.
     pub key: Arc<dyn KeySource>,
     pub(crate) models: GlobSet,
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-/// Gives a key when it is used, so that a new one counts at once and none is kept.
+/// Provides a key at each use, so that a new key takes effect at once and none is stored.
 #[async_trait]
 pub trait KeySource: fmt::Debug + Send + Sync {
-    /// The key. `None` when there is none; what was wrong is the source's to tell the person.
+    /// Returns the key. `None` if there is none; the source reports the reason to the user.
     async fn key(&self) -> Option<Secret>;
 }
 
@@ -54,16 +54,16 @@ impl KeySource for FixedKey {
     }
 }
 
-/// Headers that the proxy alone decides.
-const OURS: [&str; 7] =
+/// Headers that only the proxy sets.
+const RESERVED_HEADERS: [&str; 7] =
     ["authorization", "x-api-key", "x-goog-api-key", "host", "content-length", "transfer-encoding", "connection"];
 
 impl ProviderConfig {
-    /// A provider at `base_url`, which is https, or http to this machine; what is behind `?` is dropped. `models` are globs
-    /// of the models that may be asked for; without any there is none.
+    /// Creates a provider at `base_url`, which has to be https, or http on this host. Its query is dropped. `models`
+    /// are globs of the allowed models; without globs no model is allowed.
     ///
     /// # Errors
-    /// `invalid_input`, without repeating the address.
+    /// `invalid_input`, without repeating the URL.
     pub fn new(
         kind: ProviderKind,
         base_url: &str,
@@ -87,15 +87,15 @@ impl ProviderConfig {
         Ok(Self { kind, base, key, models: globs(models, false)?, headers: BTreeMap::new() })
     }
 
-    /// Sends these headers, too.
+    /// Adds headers to each request.
     ///
     /// # Errors
-    /// `invalid_input` for one that is none, or that the proxy alone decides.
+    /// `invalid_input` for an invalid header, or one that only the proxy sets.
     pub fn with_headers(mut self, headers: &BTreeMap<String, String>) -> Result<Self, Failure> {
         for (name, value) in headers {
             let lower = name.to_ascii_lowercase();
             let is_name = hyper::header::HeaderName::from_bytes(lower.as_bytes()).is_ok();
-            if !is_name || OURS.contains(&&*lower) || hyper::header::HeaderValue::from_str(value).is_err() {
+            if !is_name || RESERVED_HEADERS.contains(&&*lower) || hyper::header::HeaderValue::from_str(value).is_err() {
                 return Err(invalid("That is no header that a provider can be sent."));
             }
             self.headers.insert(lower, value.clone());
@@ -104,10 +104,10 @@ impl ProviderConfig {
     }
 }
 
-/// Whether a provider's `models` name this one, as its route decides it.
+/// Whether the list `models` contains this model, by the same rule as its route.
 ///
 /// # Errors
-/// `invalid_input` for a pattern that is none.
+/// `invalid_input` for an invalid pattern.
 pub fn is_listed(models: &[String], model: &str) -> Result<bool, Failure> {
     Ok(globs(models, false)?.is_match(model))
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_is_reached_by_https_or_on_this_machine() {
+    fn a_provider_needs_https_or_this_host() {
         for good in ["https://api.example.com/v1", "http://127.0.0.1:8080", "http://[::1]/x", "http://localhost:1/"] {
             assert!(provider(good).is_ok(), "{good}");
         }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_that_the_proxy_decides_are_not_a_setting() {
+    fn reserved_headers_cannot_be_configured() {
         let with = |name: &str, value: &str| {
             provider("https://a.com").unwrap().with_headers(&[(name.to_owned(), value.to_owned())].into())
         };

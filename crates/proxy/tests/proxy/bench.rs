@@ -1,4 +1,4 @@
-//! A proxy that listens, what is behind it, and who speaks with it.
+//! A proxy that listens, servers behind it, and a client.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,11 +32,11 @@ use tokio::task::JoinHandle;
 pub(crate) const KEY: &str = "sk-canary-0123456789";
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
-type Answers = dyn Fn(&Asked) -> Response<Body> + Send + Sync;
+type Answers = dyn Fn(&ReceivedRequest) -> Response<Body> + Send + Sync;
 
-/// What a server behind the proxy was asked.
+/// A request that a server behind the proxy has received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: Bytes,
@@ -45,16 +45,16 @@ pub(crate) struct Asked {
 /// A server on loopback.
 pub(crate) struct Server {
     pub(crate) port: u16,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     listens: JoinHandle<()>,
 }
 
 impl Server {
-    pub(crate) async fn start(answers: impl Fn(&Asked) -> Response<Body> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answers: impl Fn(&ReceivedRequest) -> Response<Body> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (asked, answers): (_, Arc<Answers>) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::new(answers));
-        let seen = asked.clone();
+        let (requests, answers): (_, Arc<Answers>) = (Arc::<Mutex<Vec<ReceivedRequest>>>::default(), Arc::new(answers));
+        let seen = requests.clone();
         let listens = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
@@ -66,9 +66,10 @@ impl Server {
                         let text = |it: &hyper::header::HeaderValue| it.to_str().unwrap().to_owned();
                         let headers = parts.headers.iter().map(|it| (it.0.to_string(), text(it.1))).collect();
                         let body = body.collect().await.unwrap().to_bytes();
-                        let asked = Asked { line: format!("{} {}", parts.method, parts.uri), headers, body };
-                        seen.lock().unwrap().push(asked.clone());
-                        Ok::<_, Infallible>(answers(&asked))
+                        let request =
+                            ReceivedRequest { line: format!("{} {}", parts.method, parts.uri), headers, body };
+                        seen.lock().unwrap().push(request.clone());
+                        Ok::<_, Infallible>(answers(&request))
                     }
                 });
                 let serving =
@@ -76,11 +77,11 @@ impl Server {
                 tokio::spawn(serving);
             }
         });
-        Self { port, asked, listens }
+        Self { port, requests, listens }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -90,12 +91,12 @@ impl Drop for Server {
     }
 }
 
-pub(crate) fn said(status: u16, content_type: &str, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn response(status: u16, content_type: &str, text: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(text.into()).map_err(|never: Infallible| match never {}).boxed_unsync();
     Response::builder().status(status).header("content-type", content_type).body(body).unwrap()
 }
 
-/// Pieces with a pause before each.
+/// Responds with pieces, with a pause before each.
 pub(crate) fn slowly(content_type: &str, pieces: Vec<String>, pause: Duration) -> Response<Body> {
     let pieces = stream::iter(pieces).then(move |it| async move {
         tokio::time::sleep(pause).await;
@@ -104,7 +105,7 @@ pub(crate) fn slowly(content_type: &str, pieces: Vec<String>, pause: Duration) -
     Response::builder().header("content-type", content_type).body(StreamBody::new(pieces).boxed_unsync()).unwrap()
 }
 
-/// Names and what they lead to.
+/// Names and their addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Names(pub(crate) Mutex<BTreeMap<String, Vec<IpAddr>>>);
 
@@ -139,10 +140,10 @@ impl Bench {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         let (names, events) = (Arc::new(Names::default()), Arc::<Mutex<Vec<ProxyEvent>>>::default());
-        let told = events.clone();
+        let received = events.clone();
         let settings = ProxySettings {
             log: Some(dir.path().join("proxy.jsonl")),
-            observer: Some(Arc::new(move |it| told.lock().unwrap().push(it))),
+            observer: Some(Arc::new(move |it| received.lock().unwrap().push(it))),
             resolver: names.clone(),
             pace,
             ..ProxySettings::new("box")
@@ -153,7 +154,7 @@ impl Bench {
         Self { proxy, llm: fresh(), net: fresh(), names, events, dir, _listening: listening }
     }
 
-    /// What the container may do with its tokens, and nothing else yet.
+    /// Returns grants with the container's tokens and nothing else.
     pub(crate) fn grants(&self) -> Grants {
         let hash = |it: &String| Some(TokenHash::from_token(it.as_bytes()));
         Grants::new(
@@ -162,7 +163,7 @@ impl Bench {
         )
     }
 
-    /// The same with a provider at that port.
+    /// Returns the same grants with a provider at that port.
     pub(crate) fn with_provider(&self, kind: ProviderKind, port: u16) -> Grants {
         let key = Arc::new(FixedKey(Arc::new(Secret::from(KEY))));
         let base = format!("http://127.0.0.1:{port}/v1");
@@ -174,17 +175,17 @@ impl Bench {
         UnixStream::connect(self.dir.path().join(socket)).await.unwrap()
     }
 
-    /// All that is answered to these bytes.
+    /// Sends bytes and returns the complete answer.
     pub(crate) async fn raw(&self, socket: &str, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect(socket).await;
-        // A proxy that refuses does not wait for the rest.
+        // A proxy that refuses a request does not read the rest.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer).await;
         answer
     }
 
-    /// One request with both tokens, as a worker makes it.
+    /// Sends one request with both tokens, as a worker does.
     pub(crate) async fn asks(&self, line: &str, headers: &str, body: &str) -> Answer {
         let token = format!("X-Coracle-Token: {}\r\n{headers}", self.llm);
         self.asks_with(&self.net, line, &token, body).await
@@ -201,7 +202,7 @@ impl Bench {
         self.asks("POST /proxy/v1/chat/completions", "", &format!(r#"{{"model":"{model}"}}"#)).await
     }
 
-    /// The log's lines, once there are so many.
+    /// Waits until the log has `count` lines, and returns them.
     pub(crate) async fn log(&self, count: usize) -> Vec<Value> {
         let path = self.dir.path().join("proxy.jsonl");
         for _ in 0..500 {
@@ -219,7 +220,7 @@ impl Bench {
     }
 }
 
-/// What was answered.
+/// An answer of the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -237,14 +238,14 @@ impl Answer {
         Self { status, head: head.to_ascii_lowercase(), body }
     }
 
-    /// Its status, and the code of an answer of the proxy's own.
+    /// Returns the status, and the code of an answer of the proxy itself.
     pub(crate) fn refusal(&self) -> (u16, String) {
         let json: Value = serde_json::from_str(&self.body).unwrap_or_default();
         (self.status, json["error"]["code"].as_str().unwrap_or_default().to_owned())
     }
 }
 
-/// As far as it came.
+/// Decodes the chunks that have arrived.
 fn dechunked(mut rest: &str) -> String {
     let mut body = String::new();
     while let Some((size, after)) = rest.split_once("\r\n") {

@@ -1,5 +1,5 @@
-//! Names outside. The servers of these tests lie on loopback, so a rule has to name their addresses; what has none is seen
-//! to be refused.
+//! Names outside. The servers of these tests are on loopback, so a rule has to contain their addresses. For everything
+//! else, the tests check that it is refused.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 
-use crate::bench::{Answer, Bench, Server, said};
+use crate::bench::{Answer, Bench, Server, response};
 
 impl Bench {
     fn allows(&self, rules: &[&str], generation: u64) {
@@ -22,7 +22,7 @@ impl Bench {
         self.names.0.lock().unwrap().insert(name.to_owned(), addresses);
     }
 
-    /// A connection that asked for a tunnel, and the head of the answer.
+    /// Opens a tunnel, and returns the connection with the head of the answer.
     async fn tunnel(&self, target: &str) -> (UnixStream, String) {
         let mut stream = self.connect("egress.sock").await;
         let ask = format!("CORACLE/1 {}\nCONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n", self.net);
@@ -46,7 +46,7 @@ impl Bench {
     }
 }
 
-/// A server that answers what it hears, byte by byte.
+/// Starts a server that echoes what it receives.
 async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -64,7 +64,7 @@ async fn echo() -> u16 {
 }
 
 #[tokio::test]
-async fn x61_what_no_rule_allows_is_refused_with_its_code_and_an_event() {
+async fn x61_a_destination_without_a_rule_is_refused_with_its_code_and_an_event() {
     let bench = Bench::new();
     bench.allows(&["pypi", "*.below.org", "inside.org", "rebound.org"], 3);
     bench.leads("inside.org", &["10.0.0.1", "169.254.169.254", "fd00::1", "::ffff:127.0.0.1"]);
@@ -90,7 +90,7 @@ async fn x61_what_no_rule_allows_is_refused_with_its_code_and_an_event() {
 }
 
 #[tokio::test]
-async fn an_address_with_a_rule_is_reached_and_half_a_close_is_kept() {
+async fn an_address_with_a_rule_is_reached_and_a_half_closed_connection_stays_open() {
     let (bench, port) = (Bench::new(), echo().await);
     bench.allows(&[&format!("ip:127.0.0.1:{port}"), &format!("local.test:{port}")], 1);
     bench.leads("local.test", &["10.0.0.1", "127.0.0.1"]);
@@ -115,8 +115,8 @@ async fn an_address_with_a_rule_is_reached_and_half_a_close_is_kept() {
 }
 
 #[tokio::test]
-async fn plain_requests_go_on_without_what_belongs_to_the_connection() {
-    let server = Server::start(|_| said(200, "text/plain", "hello")).await;
+async fn plain_requests_are_forwarded_without_the_headers_of_the_connection() {
+    let server = Server::start(|_| response(200, "text/plain", "hello")).await;
     let (bench, port) = (Bench::new(), server.port);
     bench.allows(&[&format!("ip:127.0.0.1:{port}")], 1);
     let ask = |url: &str| {
@@ -127,9 +127,9 @@ async fn plain_requests_go_on_without_what_belongs_to_the_connection() {
     };
     let answer = Answer::of(bench.raw("egress.sock", ask(&format!("http://127.0.0.1:{port}/a?b")).as_bytes()).await);
     assert_eq!((answer.status, &*answer.body), (200, "hello"));
-    let asked = server.asked().remove(0);
-    assert_eq!((asked.line.as_str(), asked.headers["host"].as_str()), ("GET /a?b", &*format!("127.0.0.1:{port}")));
-    assert!(asked.headers.contains_key("x-own") && !asked.headers.contains_key("proxy-authorization"));
+    let request = server.requests().remove(0);
+    assert_eq!((request.line.as_str(), request.headers["host"].as_str()), ("GET /a?b", &*format!("127.0.0.1:{port}")));
+    assert!(request.headers.contains_key("x-own") && !request.headers.contains_key("proxy-authorization"));
     for (url, expected) in [("/path", (400, "bad_request")), ("http://example.com/", (403, "host_not_allowed"))] {
         let answer = Answer::of(bench.raw("egress.sock", ask(url).as_bytes()).await);
         assert_eq!(answer.refusal(), (expected.0, expected.1.to_owned()), "{url}");
@@ -150,7 +150,7 @@ async fn x62_without_a_policy_or_with_an_empty_one_nothing_is_reached() {
 }
 
 #[tokio::test]
-async fn x63_a_policy_that_is_replaced_closes_what_it_no_longer_allows() {
+async fn x63_replacing_a_policy_closes_connections_that_it_no_longer_allows() {
     let (bench, port, other) = (Bench::new(), echo().await, echo().await);
     let (first, second) = (format!("ip:127.0.0.1:{port}"), format!("ip:127.0.0.1:{other}"));
     bench.allows(&[&first, &second], 1);
@@ -166,12 +166,12 @@ async fn x63_a_policy_that_is_replaced_closes_what_it_no_longer_allows() {
     assert_eq!(bench.refused(&format!("127.0.0.1:{port}")).await, "port_not_allowed");
     assert_eq!(bench.codes(), ["policy_changed", "port_not_allowed"]);
     let log = bench.log(2).await;
-    let told: Vec<_> = log.iter().map(|it| (it["policy_generation"].as_u64(), it["code"].as_str())).collect();
-    assert_eq!(told, [(Some(1), Some("policy_changed")), (Some(2), Some("port_not_allowed"))]);
+    let logged: Vec<_> = log.iter().map(|it| (it["policy_generation"].as_u64(), it["code"].as_str())).collect();
+    assert_eq!(logged, [(Some(1), Some("policy_changed")), (Some(2), Some("port_not_allowed"))]);
 }
 
 #[tokio::test]
-async fn a_tunnel_that_nobody_uses_is_closed() {
+async fn an_idle_tunnel_is_closed() {
     let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(200), ..Timeouts::default() });
     let port = echo().await;
     bench.allows(&[&format!("ip:127.0.0.1:{port}")], 1);

@@ -1,6 +1,6 @@
-//! The proxy as a container's relay speaks with it: a real socket, and real servers on loopback behind it.
+//! Tests of the proxy over a real socket, with real servers on loopback behind it.
 
-#![expect(clippy::unwrap_used, reason = "a test ends where its expectation is not met")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bench;
 mod egress;

@@ -1,4 +1,4 @@
-//! What passes between a worker and a provider, and what does not.
+//! What is forwarded between a worker and a provider, and what is not.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use coracle_proxy::policy::{Budget, Grants, ProviderKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::bench::{Answer, Bench, KEY, Server, said, slowly};
+use crate::bench::{Answer, Bench, KEY, Server, response, slowly};
 
 const CHAT: &str = "POST /proxy/v1/chat/completions";
 const USAGE: &str = r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5}}"#;
@@ -18,7 +18,7 @@ fn is(answer: &Answer, expected: (u16, &str)) {
 
 #[tokio::test]
 async fn the_key_is_added_and_only_listed_headers_pass() {
-    let server = Server::start(|_| said(200, "application/json", USAGE)).await;
+    let server = Server::start(|_| response(200, "application/json", USAGE)).await;
     let bench = Bench::new();
     bench.proxy.grant(Some(bench.with_provider(ProviderKind::OpenAi, server.port)));
     let body = r#"{"model":"gpt-x","messages":[{"role":"user","content":"hello"}]}"#;
@@ -26,22 +26,22 @@ async fn the_key_is_added_and_only_listed_headers_pass() {
                    Idempotency-Key: k\r\n";
     let answer = bench.asks(&format!("{CHAT}?key=x"), headers, body).await;
     assert_eq!((answer.status, answer.body.as_str()), (200, USAGE));
-    let asked = server.asked().remove(0);
-    assert_eq!((asked.line.as_str(), &*asked.body), ("POST /v1/chat/completions", body.as_bytes()));
-    let sent = |name: &str| asked.headers.get(name).map(String::as_str);
+    let request = server.requests().remove(0);
+    assert_eq!((request.line.as_str(), &*request.body), ("POST /v1/chat/completions", body.as_bytes()));
+    let sent = |name: &str| request.headers.get(name).map(String::as_str);
     assert_eq!(sent("authorization"), Some(&*format!("Bearer {KEY}")));
     assert_eq!((sent("idempotency-key"), sent("content-type")), (Some("k"), Some("application/json")));
     assert_eq!((sent("cookie"), sent("x-coracle-token"), sent("accept-encoding")), (None, None, Some("identity")));
     bench.proxy.grant(Some(bench.with_provider(ProviderKind::Anthropic, server.port)));
     assert_eq!(bench.asks("POST /proxy/v1/messages", "Anthropic-Version: 1\r\n", body).await.status, 200);
-    let asked = server.asked().remove(1);
-    assert_eq!(asked.headers.get("x-api-key").map(String::as_str), Some(KEY));
-    assert!(!asked.headers.contains_key("authorization") && asked.headers.contains_key("anthropic-version"));
+    let request = server.requests().remove(1);
+    assert_eq!(request.headers.get("x-api-key").map(String::as_str), Some(KEY));
+    assert!(!request.headers.contains_key("authorization") && request.headers.contains_key("anthropic-version"));
 }
 
 #[tokio::test]
-async fn x53_a_body_is_bounded_by_what_it_says_and_by_what_it_is() {
-    let server = Server::start(|_| said(200, "application/json", "{}")).await;
+async fn x53_a_body_is_limited_by_its_declared_and_by_its_real_length() {
+    let server = Server::start(|_| response(200, "application/json", "{}")).await;
     let bench = Bench::new();
     bench.proxy.grant(Some(bench.with_provider(ProviderKind::OpenAi, server.port)));
     let fill = |bytes: usize| format!(r#"{{"model":"gpt-x","fill":"{}"}}"#, "x".repeat(bytes - 27));
@@ -59,11 +59,11 @@ async fn x53_a_body_is_bounded_by_what_it_says_and_by_what_it_is() {
         let answer = Answer::of(bench.raw("api.sock", format!("{head}{odd}\r\n\r\n{{}}").as_bytes()).await);
         assert_eq!(answer.status, 400, "{odd}");
     }
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn x54_an_answer_is_passed_on_as_it_comes() {
+async fn x54_a_response_is_forwarded_as_it_arrives() {
     let pieces = || (0..5).map(|it| format!("data: {{\"n\":{it}}}\n\n")).collect::<Vec<_>>();
     let server = Server::start(move |_| slowly("text/event-stream", pieces(), Duration::from_millis(200))).await;
     let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(600), ..Timeouts::default() });
@@ -77,14 +77,14 @@ async fn x54_an_answer_is_passed_on_as_it_comes() {
         body.len()
     );
     stream.write_all(ask.as_bytes()).await.unwrap();
-    let (begun, mut heard, mut first) = (Instant::now(), Vec::new(), None);
-    while stream.read_buf(&mut heard).await.unwrap() > 0 {
-        if first.is_none() && heard.windows(5).any(|it| it == b"{\"n\":") {
+    let (begun, mut received, mut first) = (Instant::now(), Vec::new(), None);
+    while stream.read_buf(&mut received).await.unwrap() > 0 {
+        if first.is_none() && received.windows(5).any(|it| it == b"{\"n\":") {
             first = Some(begun.elapsed());
         }
     }
-    assert_eq!(Answer::of(heard).body, pieces_text());
-    // Longer in all than silence may be, and the first piece long before the last.
+    assert_eq!(Answer::of(received).body, pieces_text());
+    // The whole takes longer than the silence timeout, and the first piece arrives long before the last.
     assert!(begun.elapsed() >= Duration::from_secs(1) && first.unwrap() < Duration::from_millis(700), "{first:?}");
 }
 
@@ -93,11 +93,11 @@ fn pieces_text() -> String {
 }
 
 #[tokio::test]
-async fn x54_x55_who_is_silent_down_or_elsewhere_is_one_word() {
+async fn x54_x55_a_silent_missing_or_redirecting_provider_is_one_error_code() {
     let bench = Bench::with_pace(Timeouts { silence: Duration::from_millis(300), ..Timeouts::default() });
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let elsewhere = Server::start(|_| {
-        let mut answer = said(302, "text/plain", KEY);
+        let mut answer = response(302, "text/plain", KEY);
         answer.headers_mut().insert("location", format!("http://127.0.0.1:1/{KEY}").parse().unwrap());
         answer
     });
@@ -114,17 +114,17 @@ async fn x54_x55_who_is_silent_down_or_elsewhere_is_one_word() {
         let all = format!("{}{}", answer.head, answer.body);
         assert!(!all.contains(KEY) && !all.contains(&port.to_string()) && !all.contains("127.0.0.1"), "{all}");
     }
-    assert_eq!(elsewhere.asked().len(), 1, "nothing was followed");
+    assert_eq!(elsewhere.requests().len(), 1, "no redirect was followed");
     let log = format!("{:?}", bench.log(3).await);
     assert!(!log.contains(KEY) && !log.contains("127.0.0.1"), "{log}");
 }
 
 #[tokio::test]
-async fn x56_a_key_that_a_provider_shows_does_not_come_back() {
+async fn x56_a_key_that_a_provider_echoes_does_not_come_back() {
     let shows = |status: u16| {
-        move |asked: &crate::bench::Asked| {
-            let shown = format!("you sent {} and {}", asked.headers["authorization"], KEY);
-            let mut answer = said(status, "text/plain", shown);
+        move |request: &crate::bench::ReceivedRequest| {
+            let shown = format!("you sent {} and {}", request.headers["authorization"], KEY);
+            let mut answer = response(status, "text/plain", shown);
             answer.headers_mut().insert("x-echo", format!("key={KEY}").parse().unwrap());
             answer.headers_mut().insert("x-request-id", "42".parse().unwrap());
             answer.headers_mut().insert("set-cookie", "a=b".parse().unwrap());
@@ -145,9 +145,9 @@ async fn x56_a_key_that_a_provider_shows_does_not_come_back() {
 #[tokio::test]
 async fn x69_the_proxys_own_numbers_decide_about_the_budget() {
     let events = format!("data: {{\"choices\":[]}}\n\ndata: {USAGE}\n\ndata: [DONE]\n\n");
-    let server = Server::start(move |asked| match asked.body.windows(6).any(|it| it == b"stream") {
-        true => said(200, "text/event-stream", events.clone()),
-        false => said(200, "application/json", USAGE),
+    let server = Server::start(move |request| match request.body.windows(6).any(|it| it == b"stream") {
+        true => response(200, "text/event-stream", events.clone()),
+        false => response(200, "application/json", USAGE),
     });
     let server = server.await;
     let bench = Bench::new();
@@ -155,7 +155,7 @@ async fn x69_the_proxys_own_numbers_decide_about_the_budget() {
     bench.proxy.grant(Some(Grants { budget: Budget { tokens: Some(45), cost_usd: None }, ..granted }));
     assert_eq!(bench.chats("gpt-x").await.status, 200);
     assert_eq!(bench.asks(CHAT, "", r#"{"model":"gpt-x","stream":true}"#).await.status, 200);
-    // A model that nobody says a price of costs by its length.
+    // Without reported usage, a request counts by its length.
     let log = bench.log(2).await;
     assert_eq!((&log[0]["tokens"], &log[1]["tokens"]), (&15.into(), &15.into()));
     assert_eq!(bench.proxy.metered().tokens(), 30);
@@ -169,7 +169,7 @@ async fn x69_the_proxys_own_numbers_decide_about_the_budget() {
 }
 
 #[tokio::test]
-async fn x69_who_goes_away_before_the_numbers_come_pays_all_the_same() {
+async fn x69_a_client_that_disconnects_before_the_usage_is_charged() {
     let pieces = vec!["data: {}\n\n".repeat(100), format!("data: {USAGE}\n\n")];
     let server = Server::start(move |_| slowly("text/event-stream", pieces.clone(), Duration::from_millis(400))).await;
     let bench = Bench::new();
@@ -183,9 +183,9 @@ async fn x69_who_goes_away_before_the_numbers_come_pays_all_the_same() {
     );
     let mut stream = bench.connect("api.sock").await;
     stream.write_all(ask.as_bytes()).await.unwrap();
-    let mut heard = Vec::new();
-    while !heard.windows(8).any(|it| it == b"data: {}") {
-        assert!(stream.read_buf(&mut heard).await.unwrap() > 0);
+    let mut received = Vec::new();
+    while !received.windows(8).any(|it| it == b"data: {}") {
+        assert!(stream.read_buf(&mut received).await.unwrap() > 0);
     }
     drop(stream);
     let log = bench.log(1).await;

@@ -1,4 +1,4 @@
-//! Who is known, and for what.
+//! Which tokens are accepted, and for what.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use coracle_proxy::policy::{Grants, ProviderKind, Tokens};
 use coracle_proxy::token::TokenHash;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::bench::{Answer, Bench, Server, said};
+use crate::bench::{Answer, Bench, Server, response};
 
 const UNKNOWN: (u16, &str) = (401, "token_invalid");
 
@@ -15,8 +15,8 @@ fn is(answer: &Answer, expected: (u16, &str)) {
 }
 
 #[tokio::test]
-async fn x51_without_the_containers_own_token_nothing_reaches_the_provider() {
-    let (bench, server) = (Bench::new(), Server::start(|_| said(200, "application/json", "{}")).await);
+async fn x51_without_the_containers_own_token_no_request_reaches_the_provider() {
+    let (bench, server) = (Bench::new(), Server::start(|_| response(200, "application/json", "{}")).await);
     let chat = "POST /proxy/v1/chat/completions";
     let body = r#"{"model":"gpt-x"}"#;
     is(&bench.chats("gpt-x").await, UNKNOWN);
@@ -39,16 +39,16 @@ async fn x51_without_the_containers_own_token_nothing_reaches_the_provider() {
     for raw in ["GET /proxy/v1/health HTTP/1.1\r\nHost: x\r\n\r\n", "CORACLE/1 \n", "CORACLE/2 x\n"] {
         is(&Answer::of(bench.raw("api.sock", raw.as_bytes()).await), UNKNOWN);
     }
-    assert_eq!(server.asked().len(), 0);
+    assert_eq!(server.requests().len(), 0);
     assert_eq!(bench.chats("gpt-x").await.status, 200);
     bench.proxy.grant(None);
     is(&bench.chats("gpt-x").await, UNKNOWN);
-    assert_eq!(server.asked().len(), 1);
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[tokio::test]
-async fn x51_a_token_that_is_revoked_ends_its_connections() {
-    let (bench, server) = (Bench::new(), Server::start(|_| said(200, "application/json", "{}")).await);
+async fn x51_revoking_a_token_closes_its_connections() {
+    let (bench, server) = (Bench::new(), Server::start(|_| response(200, "application/json", "{}")).await);
     let granted = bench.with_provider(ProviderKind::OpenAi, server.port);
     bench.proxy.grant(Some(granted.clone()));
     let mut held = bench.connect("api.sock").await;
@@ -73,20 +73,20 @@ async fn x51_twenty_bad_tokens_close_the_listener() {
         is(&bench.asks_with("wrong", health, "", "").await, UNKNOWN);
     }
     let answer = bench.asks_with(&bench.net, health, "", "").await;
-    assert_eq!(answer.status, 0, "nobody is answered: {answer:?}");
+    assert_eq!(answer.status, 0, "there is no answer: {answer:?}");
     assert_eq!(bench.codes(), ["proxy_abuse"]);
 }
 
 #[tokio::test]
-async fn x52_a_token_opens_what_it_is_for_and_only_its_own_profile() {
-    let (bench, server) = (Bench::new(), Server::start(|_| said(200, "application/json", "{}")).await);
+async fn x52_a_token_is_valid_for_its_scope_and_profile_only() {
+    let (bench, server) = (Bench::new(), Server::start(|_| response(200, "application/json", "{}")).await);
     let granted = bench.with_provider(ProviderKind::OpenAi, server.port);
     bench.proxy.grant(Some(granted.clone()));
     let (chat, body) = ("POST /proxy/v1/chat/completions", r#"{"model":"gpt-x"}"#);
     let net = format!("X-Coracle-Token: {}\r\n", bench.net);
     is(&bench.asks_with(&bench.net, chat, &net, body).await, UNKNOWN);
     is(&bench.asks(chat, "X-Coracle-Profile: other\r\n", body).await, (403, "profile_mismatch"));
-    assert_eq!(server.asked().len(), 0);
+    assert_eq!(server.requests().len(), 0);
     assert_eq!(bench.asks(chat, "X-Coracle-Profile: web\r\n", body).await.status, 200);
     bench.proxy.grant(Some(Grants { llm_for_agent: true, ..granted }));
     assert_eq!(bench.asks_with(&bench.net, chat, "", body).await.status, 200);
@@ -94,8 +94,8 @@ async fn x52_a_token_opens_what_it_is_for_and_only_its_own_profile() {
 }
 
 #[tokio::test]
-async fn checks_come_in_their_order() {
-    let (bench, server) = (Bench::new(), Server::start(|_| said(200, "application/json", "{}")).await);
+async fn checks_are_made_in_their_order() {
+    let (bench, server) = (Bench::new(), Server::start(|_| response(200, "application/json", "{}")).await);
     bench.proxy.grant(Some(bench.grants()));
     let chat = "POST /proxy/v1/chat/completions";
     is(&bench.asks(chat, "", "not JSON").await, (404, "profile_unknown"));
@@ -110,7 +110,7 @@ async fn checks_come_in_their_order() {
     ] {
         is(&bench.asks(line, "", body).await, expected);
     }
-    assert_eq!(server.asked().len(), 0);
+    assert_eq!(server.requests().len(), 0);
     let log = bench.log(7).await;
     assert!(log.iter().all(|it| it["container"] == "box" && it["tokens"].is_null()), "{log:?}");
     assert_eq!((&log[6]["model"], &log[6]["code"]), (&"o1".into(), &"model_not_allowed".into()));

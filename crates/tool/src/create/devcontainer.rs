@@ -95,7 +95,7 @@ pub(super) async fn apply(args: &mut Create, cx: &Context) -> Result<Option<Devc
         image: made.reference.to_string(),
         built: made.built,
         features: file.features.iter().map(|it| it.name.clone()).collect(),
-        kept_out: recipe.kept_out.clone(),
+        kept_out: recipe.excluded.clone(),
     };
     let mut warnings = [file.warnings.clone(), recipe.warnings].concat();
     let unforwarded = file.forward_ports.iter().filter(|it| it.parse::<u16>().is_err());

@@ -105,8 +105,8 @@ impl ProvisionRun<'_> {
             Requested::Yes(token) => Some(token.clone()),
             Requested::No(_) => None,
         };
-        let asked = self.request.env.clone();
-        let sources = Sources { before: self.before(), certificates, profile, passthrough, token, asked };
+        let call = self.request.env.clone();
+        let sources = Sources { before: self.before(), certificates, profile, passthrough, token, call };
         let session = SessionEnv::from_sources(sources.clone());
         self.reporting.keep_out(session_env::redactor(&session, &self.request.env, self.person));
         let mut step = session.send(&self.place.link).await;
@@ -115,7 +115,7 @@ impl ProvisionRun<'_> {
         }
         self.reporting.add(step.clone()).await;
         let run = self.place.link.run_id().await?;
-        let (keys, plain, held) = session_env::kept(&session, &sources, run, self.person)?;
+        let (keys, plain, held) = session_env::to_record(&session, &sources, run, self.person)?;
         for env in [&mut self.place.user_env, &mut self.place.root_env] {
             env.retain(|name, _| !keys.contains(name));
         }

@@ -294,7 +294,7 @@ fn warnings(cx: &Context, guest: bool, request: &Request, ready: &Ready) -> Vec<
     }
     let engine = ready.runtime.kind();
     let is_ignored = |limit: &&str| ready.ignored_limits.iter().any(|ignored| ignored == limit);
-    let ignored = names(&request.asked_limits).filter(is_ignored);
+    let ignored = names(&request.requested_limits).filter(is_ignored);
     let is_new = |limit: &&str| cx.is_first_report(&format!("limit-{engine}-{limit}"));
     warnings.extend(ignored.filter(is_new).map(|limit| {
         let message = format!(

@@ -313,8 +313,8 @@ fn moved(ports: &[ReassignedPort], services: &[Service]) -> Vec<Warning> {
         of_service.flat_map(|it| &it.ports).find(|port| port.container == it.container && port.protocol == it.protocol)
     };
     let one = |it: &ReassignedPort| match got(it) {
-        Some(port) => format!("{} of `{}` is {}:{}", it.asked, it.service, port.address, port.host),
-        None => format!("{} of `{}` is another one", it.asked, it.service),
+        Some(port) => format!("{} of `{}` is {}:{}", it.requested, it.service, port.address, port.host),
+        None => format!("{} of `{}` is another one", it.requested, it.service),
     };
     let moved: Vec<_> = ports.iter().map(one).collect();
     vec![Warning::new("ports_moved", format!("host ports were moved: {}", moved.join(", ")))]

@@ -50,7 +50,8 @@ impl Operation for CacheClear {
         let dry_run = self.dry_run.unwrap_or(false);
         let own_names = vec![cx.config.run_code.image.clone()];
         let clear = Clear { purpose: self.purpose.clone(), dry_run, own_names };
-        let CacheClearReport { images, cleared, kept } = cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
+        let CacheClearReport { images, cleared, retained: kept } =
+            cache(cx, &cx.store()?)?.clear(&*runtime, &clear).await?;
         let freed: u64 = images.iter().filter(|it| cleared.contains(&it.image)).map(|it| it.size_bytes).sum();
         let count = cleared.len();
         let detail = match (count, dry_run) {

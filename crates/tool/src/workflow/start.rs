@@ -4,7 +4,7 @@ use coracle_context::context::Context;
 use coracle_context::failure::{Code, Failure};
 use coracle_context::progress::Progress;
 use coracle_prepare::process::Process;
-use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, chosen, discard_stale};
 use coracle_prepare::sandbox::run::{RunTarget, Task, begin, drive, model};
 use coracle_prepare::sandbox::source::source;
 use coracle_prepare::sandbox::{apply_devcontainer, ensure_key, open, usual_profile};
@@ -72,7 +72,7 @@ impl Operation<Process> for WorkflowStart {
         let uncommitted = uncommitted(cx, None, &ask.source, self.base.as_deref())?;
         let beginning =
             WorkflowOrigin { profile: &profile, workflow: &id, source: &ask.source, base: self.base.as_deref() };
-        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let sandbox = discard_stale(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, &ask.source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;

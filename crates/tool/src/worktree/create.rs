@@ -6,7 +6,7 @@ use coracle_context::failure::Failure;
 use coracle_context::strict;
 use coracle_devcontainer::hooks::CommandRan;
 use coracle_prepare::process::Process;
-use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, afresh, chosen};
+use coracle_prepare::sandbox::devcontainer::{WorkflowOrigin, chosen, discard_stale};
 use coracle_prepare::sandbox::{apply_devcontainer, expire, open, usual_profile};
 use coracle_sandbox::{DevcontainerReport, SandboxHandle, SandboxLiveness};
 use coracle_types::{ProfileName, SandboxWarning, WorkflowId, random_hex};
@@ -68,7 +68,7 @@ impl Operation<Process> for Create {
         let sandbox = process.sandboxes().of_workflow(&profile, &workflow.0).await?;
         sandbox.worktrees.expect_source(source)?;
         let beginning = WorkflowOrigin { profile: &profile, workflow: &workflow.0, source, base };
-        let sandbox = afresh(process.sandboxes(), sandbox, &profile).await?;
+        let sandbox = discard_stale(process.sandboxes(), sandbox, &profile).await?;
         let claim = sandbox.begin().await?;
         let sandbox = process.sandboxes().with_repository(sandbox, &profile, source).await?;
         let sandbox = chosen(process.sandboxes(), sandbox, beginning).await?;

@@ -73,9 +73,9 @@ pub(crate) fn uncommitted(
     let dir = Path::new(source).canonicalize().unwrap_or_else(|_| source.into());
     let written_inside = dir.is_absolute() && cx.store()?.is_written_inside(&dir)?;
     match (written_inside, taken) {
-        (false, true) => return Ok(SourceChanges::Taken),
-        (false, false) => return Ok(SourceChanges::Told),
-        (true, false) => return Ok(SourceChanges::Unseen),
+        (false, true) => return Ok(SourceChanges::Included),
+        (false, false) => return Ok(SourceChanges::Reported),
+        (true, false) => return Ok(SourceChanges::Ignored),
         (true, true) => {}
     }
     // It could put a link in the way while files are read, and get what that leads to.

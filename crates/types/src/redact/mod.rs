@@ -1,4 +1,4 @@
-//! Takes secrets out of what we write: errors, reports, logs, audit.
+//! Redacts secrets in Coracle's own output: errors, reports, logs, audit.
 
 mod stream_redactor;
 mod tokens;
@@ -13,22 +13,22 @@ use coracle_protocol::secret_encodings::{self, MIN_BYTES};
 pub use self::stream_redactor::StreamRedactor;
 use crate::Secret;
 
-/// Takes live secrets out of a text, in the forms that programs write them in.
+/// Redacts live secrets in a text, in the forms that programs write them in.
 ///
-/// Cut a text after it was cleaned, not before: half a secret is not found.
+/// Truncate a text after it was redacted, not before: half a secret is not found.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// Finds the forms of all values; `None` when there is nothing to find.
+    /// Finds the forms of all values; `None` if there are none.
     finder: Option<AhoCorasick>,
-    /// The name of the value that each of the finder's patterns stands for.
+    /// The name of the value for each of the finder's patterns.
     names: Arc<[Arc<str>]>,
-    /// The values themselves, for cut ones, which the finder does not match.
+    /// The values themselves, for truncated ones, which the finder does not match.
     patterns: Arc<[Vec<u8>]>,
 }
 
 impl Redactor {
-    /// Looks for these values from now on, by the name that is put in their place. Values of less than 8 bytes, blanks
-    /// around them not counted, are not looked for.
+    /// Adds values with the names that replace them. Ignores values of less than 8 bytes, not counting blanks around
+    /// them.
     #[must_use]
     pub fn new(secrets: Vec<(String, Secret)>) -> Self {
         let (mut patterns, mut names) = (vec![], vec![]);
@@ -44,7 +44,7 @@ impl Redactor {
         if patterns.is_empty() {
             return Self::default();
         }
-        // The form that is made fastest: it is made for each call, and sees a few KiB.
+        // The automaton that is built fastest, since one is built per call, for a few KiB.
         let mut builder = AhoCorasick::builder();
         let builder = builder.kind(Some(AhoCorasickKind::NoncontiguousNFA));
         let finder = builder.build(&patterns).expect("an environment is far smaller than 2 GiB");
@@ -57,31 +57,31 @@ impl Redactor {
         without_url_users(&self.without_values(text))
     }
 
-    /// As [`clean`](Self::clean), and with `[redacted:token]` for any text that looks like a credential, known to us or
-    /// not. For our own texts: in a command's output it would remove harmless text.
+    /// Like [`clean`](Self::clean), and replaces any text that looks like a credential by `[redacted:token]`. For
+    /// Coracle's own texts: in a command's output it would remove harmless text.
     #[must_use]
     pub fn clean_strictly(&self, text: &str) -> String {
         tokens::without(&self.clean(text))
     }
 
     fn without_values(&self, text: &str) -> String {
-        let mut kept = String::with_capacity(text.len());
+        let mut cleaned = String::with_capacity(text.len());
         let mut rest = 0;
         for (range, name) in self.found(text) {
-            kept.push_str(&text[rest..range.start]);
-            kept.push_str("[redacted:");
-            kept.push_str(&name);
-            kept.push(']');
+            cleaned.push_str(&text[rest..range.start]);
+            cleaned.push_str("[redacted:");
+            cleaned.push_str(&name);
+            cleaned.push(']');
             rest = range.end;
         }
-        kept.push_str(&text[rest..]);
-        kept
+        cleaned.push_str(&text[rest..]);
+        cleaned
     }
 
     /// Positions of values, in order. Overlapping ones are merged under the name of the longest: no part of one
     /// remains.
     fn found(&self, text: &str) -> Vec<(Range<usize>, Arc<str>)> {
-        // A value that is no text may begin or end within a character.
+        // A value that is not UTF-8 may begin or end within a character.
         self.found_in(text.as_bytes(), |it| text.floor_char_boundary(it.start)..text.ceil_char_boundary(it.end))
     }
 
@@ -115,20 +115,20 @@ impl fmt::Debug for Redactor {
 }
 
 fn without_url_users(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
+    let mut cleaned = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
-        kept.push_str(before);
+        cleaned.push_str(before);
         let ends = |it: char| it.is_whitespace() || it.is_control() || "/?#\"<>\\`".contains(it);
         let authority = &after[..after.find(ends).unwrap_or(after.len())];
         let user = authority.rfind('@').unwrap_or(0);
         if user > 0 {
-            kept.push_str("[redacted]");
+            cleaned.push_str("[redacted]");
         }
         rest = &after[user..];
     }
-    kept + rest
+    cleaned + rest
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! Values in bytes that come in pieces, or were cut.
+//! Redacts values in bytes that arrive in pieces, or were truncated.
 
 use super::Redactor;
 
-/// A cut value that shows less is not looked for: a few bytes alike are chance.
+/// Minimum length of a truncated value: shorter matches are coincidental.
 const LEAST: usize = 4;
 
 impl Redactor {
-    /// Whether there is nothing to look for.
+    /// Whether it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.finder.is_none()
     }
 
-    /// Bytes of the longest form that is looked for.
+    /// Length of the longest form of a value.
     #[must_use]
     pub fn longest(&self) -> usize {
         self.patterns.iter().map(Vec::len).max().unwrap_or(0)
     }
 
-    /// The bytes with `[redacted:NAME]` for every value. `before` and `after` is what stands around them, of which nothing is
-    /// given: a value that begins or ends there is one.
+    /// Replaces every value by `[redacted:NAME]`. `before` and `after` are the bytes around them, which are not
+    /// returned: they are used to find values that begin or end there.
     #[must_use]
     pub fn clean_between(&self, before: &[u8], bytes: &[u8], after: &[u8]) -> Vec<u8> {
         if self.is_empty() {
@@ -27,20 +27,20 @@ impl Redactor {
         }
         let (begin, end) = (before.len(), before.len() + bytes.len());
         let all = [before, bytes, after].concat();
-        let (mut kept, mut rest) = (Vec::with_capacity(bytes.len()), begin);
+        let (mut cleaned, mut rest) = (Vec::with_capacity(bytes.len()), begin);
         for (range, name) in self.found_in(&all, |it| it) {
             if range.end <= begin || range.start >= end {
                 continue;
             }
-            kept.extend_from_slice(&all[rest..range.start.max(begin)]);
-            kept.extend_from_slice(format!("[redacted:{name}]").as_bytes());
+            cleaned.extend_from_slice(&all[rest..range.start.max(begin)]);
+            cleaned.extend_from_slice(format!("[redacted:{name}]").as_bytes());
             rest = range.end.min(end);
         }
-        kept.extend_from_slice(&all[rest..end]);
-        kept
+        cleaned.extend_from_slice(&all[rest..end]);
+        cleaned
     }
 
-    /// Bytes at the end that may be the beginning of a value, with a value that they begin in.
+    /// Number of bytes at the end that may be the start of a value, including a value that they overlap.
     #[must_use]
     pub fn unfinished(&self, bytes: &[u8]) -> usize {
         self.unfinished_of(bytes, LEAST)
@@ -49,12 +49,12 @@ impl Redactor {
     fn unfinished_of(&self, bytes: &[u8], least: usize) -> usize {
         let part = |it: &[u8]| (least..it.len()).rev().find(|length| bytes.ends_with(&it[..*length]));
         let end = bytes.len() - self.patterns.iter().filter_map(|it| part(it)).max().unwrap_or(0);
-        // A value is not parted from one that it overlaps with.
+        // A value is not separated from one that it overlaps.
         let parted = self.found_in(bytes, |it| it).into_iter().find(|(it, _)| it.start < end && it.end > end);
         bytes.len() - parted.map_or(end, |(it, _)| it.start)
     }
 
-    /// Bytes at the start that may be the end of a value, with a value that they end in.
+    /// Number of bytes at the start that may be the end of a value, including a value that they overlap.
     #[must_use]
     pub fn left_over(&self, bytes: &[u8]) -> usize {
         let part = |it: &[u8]| (LEAST..it.len()).rev().find(|length| bytes.starts_with(&it[it.len() - length..]));
@@ -70,7 +70,7 @@ impl Redactor {
     }
 }
 
-/// Cleans a stream piece by piece: what may be the beginning of a value is held back until more comes.
+/// Redacts a stream piece by piece: bytes that may be the start of a value are held back until more arrives.
 #[derive(Debug)]
 pub struct StreamRedactor {
     redactor: Redactor,
@@ -78,7 +78,7 @@ pub struct StreamRedactor {
 }
 
 impl StreamRedactor {
-    /// Adds a piece, and returns the text that can be passed on.
+    /// Adds a piece, and returns the text that can be forwarded.
     pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);
         let safe = self.held.len() - self.redactor.unfinished_of(&self.held, 1);

@@ -1,4 +1,4 @@
-//! No value is left in a text, and nothing else is taken from it.
+//! No value remains in a text, and no other text is changed.
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
@@ -33,7 +33,7 @@ fn a_value_becomes_its_name_in_every_form() {
 }
 
 #[test]
-fn values_that_overlap_leave_no_end_behind() {
+fn overlapping_values_are_removed_completely() {
     let it =
         redactor(&[("LONG", "abcdefghijkl"), ("SHORT", "cdefghij"), ("NEXT", "ijklmnop"), ("AGAIN", "abcdefghijkl")]);
     assert_eq!(it.clean("xabcdefghijklx"), "x[redacted:LONG]x");
@@ -43,14 +43,14 @@ fn values_that_overlap_leave_no_end_behind() {
 }
 
 #[test]
-fn short_values_and_blanks_are_not_looked_for() {
+fn short_values_and_blanks_are_ignored() {
     let it = redactor(&[("SHORT", "1234567"), ("BLANK", "  yes   \n"), ("EMPTY", "")]);
     assert_eq!(it.clean("1234567 yes"), "1234567 yes");
     assert_eq!(redactor(&[("LINE", "12345678\n")]).clean("'12345678'"), "'[redacted:LINE]'");
 }
 
 #[test]
-fn a_key_is_found_line_by_line_and_its_frame_is_none() {
+fn a_key_is_found_line_by_line_without_its_frame() {
     let key = format!("-----BEGIN KEY-----\n{}\n{}\n-----END KEY-----\n", "Ab1/".repeat(16), "Cd2+".repeat(16));
     let shown = key.lines().enumerate().map(|(n, line)| format!("{n}:   {line}\n")).collect::<String>();
     let cleaned = redactor(&[("KEY", &key)]).clean(&shown);
@@ -58,7 +58,7 @@ fn a_key_is_found_line_by_line_and_its_frame_is_none() {
 }
 
 #[test]
-fn user_parts_of_urls_go_without_any_value_known() {
+fn user_parts_of_urls_are_removed_without_any_known_value() {
     let it = Redactor::default();
     for (text, expected) in [
         ("clone https://me:hunter2@e.com/x failed", "clone https://[redacted]@e.com/x failed"),
@@ -77,7 +77,7 @@ fn user_parts_of_urls_go_without_any_value_known() {
 }
 
 #[test]
-fn what_looks_like_a_token_goes_when_asked() {
+fn text_like_a_token_is_removed_on_request() {
     let it = Redactor::default();
     let long = "aB3dE6gH9j".repeat(6);
     for (before, token) in [
@@ -111,14 +111,14 @@ fn debug_shows_names_only() {
     assert_eq!(format!("{it:?}"), "Redactor([\"TOKEN\"])");
 }
 
-/// Letters that a placeholder does not hold, so that a value is never a part of one.
+/// Letters that a placeholder does not contain, so that a value is never a part of one.
 fn value() -> impl Strategy<Value = String> {
     "[A-Z0-9/+=\"\\\\ %ö€\u{1}\n]{1,6}[A-Z0-9]{8,20}[A-Z0-9/+=\"\\\\ %ö€\u{1}\n]{0,6}Z"
 }
 
 proptest! {
     #[test]
-    fn no_form_of_a_value_is_left(
+    fn no_form_of_a_value_remains(
         values in proptest::collection::vec(value(), 1..4),
         (before, after) in ("[a-z .]{0,9}", "[a-z .]{0,9}"),
     ) {
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_text_without_values_stays_as_it_is(text in "[^:]{0,60}", value in "[0-9]{8,20}") {
+    fn a_text_without_values_is_not_changed(text in "[^:]{0,60}", value in "[0-9]{8,20}") {
         let it = Redactor::new(vec![("n".to_owned(), Secret::from(value.as_str()))]);
         prop_assume!(!text.contains(|it: char| it.is_ascii_digit()) && !text.contains(&value));
         prop_assert_eq!(it.clean(&text), text);
@@ -188,7 +188,7 @@ mod edges {
     }
 
     #[test]
-    fn a_value_is_found_across_what_was_cut() {
+    fn a_value_is_found_across_pieces() {
         let it = redactor();
         let text = b"the key is hunter2hunter2, twice: hunter2hunter2.";
         for cut in 0..text.len() {
@@ -206,7 +206,7 @@ mod edges {
 
     proptest! {
         #[test]
-        fn a_stream_is_the_same_however_it_comes(
+        fn the_result_does_not_depend_on_how_a_stream_is_split(
             parts in proptest::collection::vec(prop_oneof!["hunter2hunter2", "hunter2", "[a-z ]{0,9}", "hunt"], 0..12),
             cuts in proptest::collection::vec(0usize..200, 0..8),
         ) {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-/// The group `keep` stays.
+/// The group `keep` is not removed.
 const PATTERNS: &[&str] = &[
     // GitHub, GitLab, npm, PyPI, Docker, Hugging Face
     r"gh[pousr]_[A-Za-z0-9]{30,}",

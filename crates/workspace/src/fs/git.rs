@@ -72,7 +72,7 @@ impl<'a> IndexGit<'a> {
         let content = Input::Bytes(ATTRIBUTES.into());
         let at = it.file("info/attributes");
         fs.link.put(WriteFile { at, mode: Some(0o644), exact: true, parents: true, replace: true, content }).await?;
-        let filters = it.run("", git::ASK_FILTERS).await?;
+        let filters = it.run("", git::LIST_FILTERS).await?;
         it.env = git::without_filters(&filters.stdout);
         Ok(it)
     }

@@ -1,7 +1,7 @@
-//! Whether all that git reads of a repository lies where the repository lies.
+//! Checks that everything that git reads of a repository is in its own directory.
 //!
-//! Git follows links in references and objects. A container that can write in a directory can place one there, so that a
-//! clone by the host would bring another repository of the person's.
+//! Git follows links in references and objects. A container that can write to a directory can create one there, so that
+//! a clone on the host would include another repository of the user.
 
 use std::path::{Path, PathBuf};
 
@@ -11,25 +11,26 @@ use coracle_types::failure::{Code, Failure, Result};
 
 use super::{RepositoryDirs, beneath, small_file};
 
-/// What git reads of a repository that it clones, but for objects.
+/// What git reads of a repository that it clones, besides objects.
 const READ: [&str; 5] = ["HEAD", "packed-refs", "refs", "reftable", "shallow"];
 
-/// Entries that are looked at, of all directories together.
+/// Maximum number of checked entries in all directories.
 const MAX_ENTRIES: usize = 500_000;
 
-/// Directories of references or objects within each other.
+/// Maximum depth of directories with references or objects.
 const MAX_DEPTH: usize = 32;
 
-/// A list of directories with more objects is no longer.
+/// Maximum size of the list of alternate object directories.
 const MAX_ALTERNATES: u64 = 64 << 10;
 
-/// Directories of objects that stand in for each other: git follows five.
+/// Maximum number of nested alternate object directories; git follows five.
 const MAX_OBJECT_DIRS: usize = 6;
 
-/// The common directory of a directory's repository, if all that git reads of it lies where the person allows.
+/// Returns the common directory of a directory's repository, if everything that git reads of it is in an allowed
+/// directory.
 ///
 /// # Errors
-/// `policy_denied` for a link, and for what lies outside of the allowed directories; `fetch_failed` for no repository.
+/// `policy_denied` for a link, and for paths outside of the allowed directories; `fetch_failed` without a repository.
 pub(crate) fn checked_repository(dir: &Path, roots: &[PathBuf]) -> Result<PathBuf> {
     beneath(dir, roots)?;
     let common = match RepositoryDirs::find(dir, roots)? {
@@ -38,7 +39,7 @@ pub(crate) fn checked_repository(dir: &Path, roots: &[PathBuf]) -> Result<PathBu
         None if [".git", "commondir"].iter().any(|it| dir.join(it).symlink_metadata().is_ok()) => {
             return Err(refused(dir, "has a `.git` or a `commondir` that cannot be read"));
         }
-        // One without a work tree.
+        // A bare repository.
         None => dir.to_owned(),
     };
     lies_in_place(&common, roots)?;
@@ -70,7 +71,7 @@ fn lies_in_place(common: &Path, roots: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Directories whose objects these are borrowed from.
+/// Returns the alternate object directories.
 fn alternates(objects: &Path) -> Result<Vec<PathBuf>> {
     let list = objects.join("info/alternates");
     if list.symlink_metadata().is_err() {
@@ -88,11 +89,11 @@ fn tree(dir: &Path) -> Result<DirHandle> {
     HostPath::open(dir).ok().and_then(|it| DirHandle::from_path(&it).ok()).ok_or_else(|| no_repository(dir))
 }
 
-/// Checks that a path, whose last part lies in `above`, is a file, or a directory with nothing else below it.
+/// Checks that a path, whose last part is in `above`, is a file, or a directory that contains nothing else.
 fn check(above: &DirHandle, path: &Path, left: &mut usize, depth: usize) -> Result<()> {
     let name = path.file_name().unwrap_or_default();
-    let unreadable = |_| refused(path, "cannot be looked at");
-    *left = left.checked_sub(1).ok_or_else(|| refused(path, "is one file too many to be looked at"))?;
+    let unreadable = |_| refused(path, "cannot be read");
+    *left = left.checked_sub(1).ok_or_else(|| refused(path, "is one file too many"))?;
     match above.entry_kind(name).map_err(unreadable)? {
         None | Some(Node::File) => Ok(()),
         Some(Node::Dir) if depth == 0 => Err(refused(path, "lies too deep")),
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_repository_and_one_that_borrows_within_the_roots_are_taken() {
+    fn a_plain_repository_and_alternates_within_the_roots_are_accepted() {
         let it = Repositories::new();
         assert!(it.check().is_none());
         let other = it.root.join("work/other/objects");
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_and_no_borrowed_object_leads_out_of_the_roots() {
+    fn links_and_alternates_outside_of_the_roots_are_refused() {
         for name in ["HEAD", "packed-refs", "refs/heads/x", "reftable", "objects/pack/x.pack", "objects/ab"] {
             let it = Repositories::new();
             let at = it.root.join("work/mine").join(name);
@@ -173,7 +174,7 @@ mod tests {
         let private = it.root.join("private/objects").display().to_string();
         for line in [private.clone(), format!("\"{private}\""), "../../other/objects".to_owned()] {
             fs::write(it.root.join("work/mine/objects/info/alternates"), &line).unwrap();
-            // One that is borrowed from borrows in turn.
+            // An alternate that has an alternate itself.
             fs::write(it.root.join("work/other/objects/info/alternates"), &private).unwrap();
             assert_eq!(it.check().map(|it| it.code), Some(Code::PolicyDenied), "{line}");
         }

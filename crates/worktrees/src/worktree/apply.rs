@@ -1,4 +1,4 @@
-//! Work of a workflow onto a checkout of the person's.
+//! Applies the work of a workflow to a checkout of the user.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -23,50 +23,50 @@ use crate::patch::{Checkout, apply_conflict, check_patch, patched_names};
 use crate::repository_source::beneath;
 use crate::stray_commits::no_commits;
 
-/// A patch that is held in memory.
+/// Maximum size of a patch, which is held in memory.
 const MAX_PATCH: u64 = 64 << 20;
 
 /// The name of the patch in the repository that git uses.
 const PATCH: &str = "it.patch";
 
-/// Bytes of names and numbers of a patch's files.
+/// Maximum size of names and numbers of a patch's files.
 const MAX_NAMES: usize = 16 << 20;
 
-/// A git that was killed may still end its last write.
+/// How long a killed git may take to finish its last write.
 const SETTLES: Duration = Duration::from_secs(1);
 
-/// How it is put there.
+/// How the work is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApplyMode {
-    /// Files change; nothing of the repository there does.
+    /// Files are changed; the repository there is not.
     #[default]
     Files,
-    /// The commits become a branch; no file changes.
+    /// The commits become a branch; no file is changed.
     Branch,
 }
 
-/// Where it goes.
+/// The target of the work.
 #[derive(Clone, Debug)]
 pub struct ApplyRequest {
-    /// A checkout beneath an allow-root.
+    /// A checkout below an allowed directory.
     pub to: PathBuf,
-    /// How.
+    /// How it is applied.
     pub mode: ApplyMode,
-    /// Names that decide what the person's programs run may change, too: the person says so.
+    /// Allows changes to names that control the user's programs. Set only by the user.
     pub protected: bool,
     /// Absolute paths that git on the host runs or reads its configuration from.
     pub programs: Vec<String>,
-    /// A container of ours has that checkout bound, and could write what git on the host reads.
+    /// A container has that checkout mounted, and could write what git on the host reads.
     pub bound: bool,
 }
 
-/// What was put there.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApplyReport {
     /// The checkout.
     pub to: PathBuf,
-    /// Names that changed; none for a branch.
+    /// Changed names; none for a branch.
     pub files: Vec<String>,
     /// The branch.
     pub branch: Option<String>,
@@ -76,17 +76,18 @@ pub struct ApplyReport {
 }
 
 impl WorktreeManager {
-    /// Puts the work of a workflow onto a checkout: all of it, or nothing.
+    /// Applies the work of a workflow to a checkout: all of it, or nothing.
     ///
     /// # Errors
     /// `apply_conflict` (`details.files`); `apply_failed` if it cannot be written, with `details.written` and
-    /// `details.copies` if what was written cannot be taken back; `policy_denied` for a directory that may not be used,
-    /// for protected names without leave (`details.files`), and for a branch where a container has the repository bound;
-    /// `no_commits` for a branch if all commits are on another one; `worktree_missing` if that branch does not exist.
+    /// `details.copies` if the written files cannot be restored; `policy_denied` for a directory that may not be used,
+    /// for protected names without permission (`details.files`), and for a branch if a container has the repository
+    /// mounted; `no_commits` for a branch if all commits are on another one; `worktree_missing` if that branch does not
+    /// exist.
     pub async fn apply(&self, at: &Workdir, id: &WorkflowId, ask: &ApplyRequest) -> Result<ApplyReport> {
         let to = HostPath::open(&ask.to).map_err(|err| Failure::new(Code::InvalidInput, err.to_string()))?;
         if !to.is_dir() {
-            return Err(Failure::new(Code::InvalidInput, "what a patch goes to is a directory"));
+            return Err(Failure::new(Code::InvalidInput, "the target of a patch has to be a directory"));
         }
         beneath(to.real(), &self.settings.allow_roots)?;
         match ask.mode {
@@ -107,7 +108,7 @@ impl WorktreeManager {
         if patch.is_empty() {
             return Ok(done(vec![]));
         }
-        // So that git opens none that lies there.
+        // So that git does not search for a repository there.
         let empty = self.quarantine(None).await?;
         std::fs::write(empty.path().join(PATCH), &patch).map_err(Failure::internal)?;
         let checkout = DirHandle::from_path(to).map_err(Failure::internal)?;
@@ -125,9 +126,9 @@ impl WorktreeManager {
             return Err(apply_conflict(&checked));
         }
         let copies = self.settings.state.join("apply").join(random_hex::<8>());
-        // Git removes all of these files first, and leaves a checkout half-written if it then fails.
+        // Git removes all of these files first, and leaves the checkout incomplete if it then fails.
         let backup = TreeBackup::create(checkout, paths, copies).map_err(|err| not_copied(&err))?;
-        // In a task of its own: a call that is cancelled leaves no half of a patch.
+        // A separate task, so that a cancelled call leaves no partial patch.
         tokio::spawn(run.write(backup)).await.map_err(Failure::internal)??;
         Ok(done(files))
     }
@@ -145,7 +146,7 @@ impl WorktreeManager {
         let from = out.quarantine.path().display().to_string();
         let words =
             ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules", "--"];
-        // The person's own repository, found as git finds it there.
+        // The user's own repository, found by git itself.
         let fetch = git_command("git fetch", to, words.into_iter().chain([&*from, &*spec]), self.settings.git_timeout);
         let fetched =
             self.git.run(GitCommand { keep_bytes: 64 << 10, ..fetch }, Peer::Dir).await.map_err(super::host)?;
@@ -157,7 +158,7 @@ impl WorktreeManager {
     }
 }
 
-/// A patch in a repository of its own, and the checkout that it is for.
+/// A patch in its own repository, and the target checkout.
 struct PatchRun {
     git: IsolatedGit,
     git_dir: TempDir,
@@ -166,8 +167,8 @@ struct PatchRun {
 }
 
 impl PatchRun {
-    /// Git reads the patch from a file: it outlives this process if that is killed, and would take the part of a patch that
-    /// came by a pipe for all of it.
+    /// Runs git with the patch in a file: git outlives this process if that is killed, and would apply the first part
+    /// of a patch from a pipe as if it were complete.
     async fn apply(&self, words: &[&str]) -> Result<ProgramOutput> {
         let mut place = OsString::from("--git-dir=");
         place.push(self.git_dir.path());
@@ -178,21 +179,21 @@ impl PatchRun {
         let stdin = Stdin::File(File::open(self.git_dir.path().join(PATCH)).map_err(Failure::internal)?);
         let apply = git_command("git apply", &self.to, all, self.deadline);
         let apply = GitCommand { stdin, keep_bytes: MAX_NAMES, ..apply };
-        self.git.run(apply, Peer::Nobody).await.map_err(super::host)
+        self.git.run(apply, Peer::None).await.map_err(super::host)
     }
 
-    /// Writes a patch that was checked: whether a file can be written is not part of git's check.
+    /// Writes a patch that was checked: git's check does not include whether files can be written.
     async fn write(self, backup: TreeBackup) -> Result<()> {
         let why = match self.apply(&[]).await {
             Ok(written) => {
-                let said = written.stderr.bytes();
+                let stderr = written.stderr.bytes();
                 // Git only warns of a file that it cannot remove.
-                let stays = String::from_utf8_lossy(&said).contains("warning: unable to unlink");
+                let stays = String::from_utf8_lossy(&stderr).contains("warning: unable to unlink");
                 if written.ok() && !stays {
                     backup.discard();
                     return Ok(());
                 }
-                Excerpt::from_bytes(&said).to_string()
+                Excerpt::from_bytes(&stderr).to_string()
             }
             Err(failure) => {
                 tokio::time::sleep(SETTLES).await;

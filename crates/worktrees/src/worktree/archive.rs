@@ -1,4 +1,4 @@
-//! Packs a directory of a container into an archive, through its guest: it needs no program of the image.
+//! Packs a directory of a container into an archive with its guest: it needs no program of the image.
 
 use std::path::Path;
 
@@ -9,22 +9,22 @@ use coracle_types::failure::{Code, Failure, Result};
 
 use super::git_in_container::{Workdir, lost};
 
-/// Files, links and directories of one tree.
+/// Maximum number of files, links and directories in one tree.
 const MAX_ENTRIES: u64 = 200_000;
 
-const OMITTED: &str = "it is no file, or leads out of the tree";
+const OMITTED: &str = "it is not a regular file, or a link out of the tree";
 
-/// A directory to be packed.
+/// A directory to pack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackSource<'a> {
-    /// Below the root.
+    /// Its path below the root.
     pub(super) dir: &'a str,
     /// Its name in the archive.
     pub(super) top: &'a str,
 }
 
-/// Packs everything in a directory of the root. A file that cannot be packed is an error; links that lead out of the
-/// directory, and special files, are left out.
+/// Packs a directory below the root. A file that cannot be packed is an error; links that lead out of the directory,
+/// and special files, are left out.
 pub(super) async fn pack(
     at: &Workdir,
     source: PackSource<'_>,
@@ -45,9 +45,9 @@ pub(super) async fn pack(
         for (entry, twice) in entries.into_iter().zip(marked) {
             let name = name_of(&below, &entry)?;
             let (packed, inside) = (format!("{top}/{name}"), format!("{dir}/{name}"));
-            // A file whose name really has this mark can be opened by it, but not if another one is listed as the same.
+            // A name that contains the mark itself can be opened, unless another entry is listed with the same name.
             if entry.name.contains(MARK) && (twice || at.stat(&inside).await?.is_none()) {
-                return Err(unkept(&name));
+                return Err(unrepresentable(&name));
             }
             match entry.kind {
                 FileKind::Dir => {
@@ -78,20 +78,20 @@ async fn add(at: &Workdir, writer: &mut Writer, packed: &str, inside: &str) -> R
     growing.end().map(drop).map_err(save_failed)
 }
 
-/// Below the directory.
+/// Returns the path below the directory.
 fn name_of(below: &str, entry: &FileEntry) -> Result<String> {
     let name = if below.is_empty() { entry.name.clone() } else { format!("{below}/{}", entry.name) };
     match plain_name(Path::new(&entry.name)) {
         Some(plain) if plain == entry.name && !plain.contains('/') => Ok(name),
-        _ => Err(unkept(&name)),
+        _ => Err(unrepresentable(&name)),
     }
 }
 
-/// Stands for bytes that are not UTF-8 in a listed name, by which the file cannot be opened.
+/// Replaces bytes that are not UTF-8 in a listed name, so the file cannot be opened by that name.
 const MARK: char = '\u{fffd}';
 
-fn unkept(name: &str) -> Failure {
-    let failure = Failure::new(Code::SaveFailed, format!("`{}` has a name that cannot be kept", name.escape_debug()));
+fn unrepresentable(name: &str) -> Failure {
+    let failure = Failure::new(Code::SaveFailed, format!("`{}` has a name that cannot be saved", name.escape_debug()));
     failure.hint("rename it inside: its name is no UTF-8").detail("path", name)
 }
 

@@ -1,4 +1,4 @@
-//! A worktree for a workflow.
+//! Creates the worktree of a workflow.
 
 use std::collections::BTreeMap;
 
@@ -18,69 +18,69 @@ use crate::shared_dir::ORPHANS;
 use crate::workflow_records::{Records, Workflow, compose_project};
 use crate::worktree::source_changes::SourceChanges;
 
-/// What a worktree is made of.
+/// The options of a new worktree.
 #[derive(Clone, Debug)]
 pub struct CreateRequest {
-    /// Which workflow.
+    /// The workflow.
     pub id: WorkflowId,
-    /// A branch of the remote, a tag inside or a commit; else the remote's HEAD.
+    /// A branch of the remote, a tag inside or a commit; default: the remote's HEAD.
     pub base: Option<String>,
-    /// Its branch; else the prefix and the id.
+    /// Its branch; default: the prefix and the id.
     pub branch: Option<String>,
-    /// What is done about what is not committed in a directory of this host. Not taken with a base.
+    /// How uncommitted changes of a source directory are handled. Ignored with a base.
     pub uncommitted: SourceChanges,
 }
 
 impl CreateRequest {
-    /// From the remote's HEAD, on the usual branch.
+    /// Creates options with the remote's HEAD and the default branch.
     #[must_use]
     pub fn new(id: WorkflowId) -> Self {
-        Self { id, base: None, branch: None, uncommitted: SourceChanges::Told }
+        Self { id, base: None, branch: None, uncommitted: SourceChanges::Reported }
     }
 }
 
-/// A workflow's place.
+/// The worktree of a workflow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worktree {
-    /// Which workflow.
+    /// The workflow.
     pub id: WorkflowId,
-    /// Its directory inside.
+    /// Its directory in the container.
     pub path: String,
-    /// Its directory on the host; none where files are in the container alone.
+    /// Its directory on the host; none if the files are only in the container.
     pub host_path: Option<String>,
     /// Its branch.
     pub branch: String,
-    /// What it began from, as it was named.
+    /// Its base, as requested.
     pub base: String,
-    /// The commit that this was.
+    /// The commit of the base.
     pub base_commit: String,
-    /// It was not there before.
+    /// Whether it was created now.
     pub created: bool,
-    /// Its branch was there before.
+    /// Whether its branch existed before.
     pub resumed: bool,
     /// First and last of its 20 ports.
     pub ports: (u16, u16),
-    /// For its services.
+    /// The Compose project for its services.
     pub compose_project: String,
-    /// `orphan_moved`, `uncommitted_not_included`, and what else was found.
+    /// `orphan_moved`, `uncommitted_not_included`, and others.
     pub warnings: Vec<SandboxWarning>,
 }
 
 impl Worktree {
-    /// What its commands find in their environment.
+    /// The environment of its commands.
     #[must_use]
     pub fn env(&self) -> BTreeMap<String, String> {
         let (base, project) = (self.ports.0.to_string(), self.compose_project.clone());
         let id = self.id.to_string();
         let pairs = [("CORACLE_WORKFLOW", id), ("CORACLE_PORT_BASE", base.clone()), ("PORT", base)];
-        // Bytecode beside the sources would be committed where no `.gitignore` names it.
+        // Bytecode beside the sources would be committed unless `.gitignore` lists it.
         let pairs =
             pairs.into_iter().chain([("COMPOSE_PROJECT_NAME", project), ("PYTHONDONTWRITEBYTECODE", "1".into())]);
         pairs.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
-/// A workflow to be recorded.
+/// A workflow to record.
 #[derive(Clone, Copy)]
 struct NewWorkflow<'a> {
     ask: &'a CreateRequest,
@@ -89,27 +89,27 @@ struct NewWorkflow<'a> {
     uncommitted: Option<&'a UncommittedChanges>,
 }
 
-/// What there is of a workflow inside.
+/// The existing parts of a workflow inside.
 struct ExistingWorktree<'a> {
     /// In the repository.
     git: Git<'a>,
-    /// Its directory.
+    /// Its directory exists.
     dir: bool,
-    /// What the repository has of it.
+    /// The repository lists it.
     registered: bool,
-    /// Its branch, and the worktree that it is checked out in.
+    /// Its branch, and the worktree in which it is checked out.
     branch: Option<String>,
 }
 
 impl WorktreeManager {
-    /// Makes a worktree on a branch of its own, or finds the one that there is. The repository was set up before.
+    /// Creates a worktree on its own branch, or returns the existing one. The repository was set up before.
     ///
     /// # Errors
     /// `invalid_input`, `invalid_branch`, `base_not_found`, `branch_conflict`, `limit_reached`, `repo_corrupt`.
     pub async fn create(&self, at: &Workdir, ask: &CreateRequest) -> Result<Worktree> {
         let branch = branch_of(&self.settings.branch_prefix, &ask.id, ask.branch.as_deref())?;
-        if ask.uncommitted == SourceChanges::Taken && ask.base.is_some() {
-            let message = "What is not committed is based on the commit that is checked out.";
+        if ask.uncommitted == SourceChanges::Included && ask.base.is_some() {
+            let message = "Uncommitted changes are based on the commit that is checked out.";
             return Err(Failure::new(Code::InvalidInput, message).hint("leave out `base` or `include_uncommitted`"));
         }
         let records = self.records(at)?;
@@ -126,7 +126,7 @@ impl WorktreeManager {
             }
             _ => None,
         };
-        // Git that lists worktrees fails where one is just being made or removed.
+        // Git fails to list worktrees while one is being created or removed.
         let listing = records.lock("worktrees").await?;
         let (found, mirror) =
             tokio::join!(self.find(at, &ask.id, &branch), self.read_mirror(self.mirror_dir(&source), vec![]));
@@ -141,11 +141,11 @@ impl WorktreeManager {
         let made = self.fill_place(at, &records, &workflow, &found, listing).await;
         match made {
             Ok((created, mut warnings)) => {
-                warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Told).map(|it| it.warning()));
+                warnings.extend(state.filter(|_| ask.uncommitted == SourceChanges::Reported).map(|it| it.warning()));
                 Ok(worktree_report(at, workflow, created, found.branch.is_some(), warnings))
             }
             Err(err) => {
-                // A workflow without anything inside holds no ports.
+                // A workflow without files and branch inside needs no ports.
                 if !found.dir && !found.registered && found.branch.is_none() {
                     let _ = records.forget(&ask.id);
                 }
@@ -154,7 +154,7 @@ impl WorktreeManager {
         }
     }
 
-    /// Looks whether a repository may be taken from there, before anything is made for it.
+    /// Checks whether a source may be used, before anything is created for it.
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`.
@@ -176,7 +176,7 @@ impl WorktreeManager {
         RepositorySource::parse(text, self.settings.allow_private, &self.settings.allow_roots)
     }
 
-    /// All of it at once, since each is a way there and back.
+    /// Finds all parts at once, since each request is a round trip.
     async fn find<'a>(&self, at: &'a Workdir, id: &WorkflowId, branch: &BranchName) -> Result<ExistingWorktree<'a>> {
         let repo = at.repo();
         let name = format!("refs/heads/{branch}");
@@ -204,10 +204,10 @@ impl WorktreeManager {
         })
     }
 
-    /// Resolves the base, and remembers the workflow with a namespace of its own.
+    /// Resolves the base, and records the workflow with its own namespace.
     async fn begin(&self, at: &Workdir, records: &Records, new: NewWorkflow<'_>) -> Result<Workflow> {
         let NewWorkflow { ask, branch, mirror, uncommitted } = new;
-        let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Taken) {
+        let (base, base_commit) = match uncommitted.filter(|_| ask.uncommitted == SourceChanges::Included) {
             Some(state) => self.uncommitted_base(at, mirror, state).await?,
             None => self.base(at, ask.base.as_deref(), mirror).await?,
         };
@@ -225,7 +225,8 @@ impl WorktreeManager {
             .await
     }
 
-    /// The commit goes in with what the repository there lacks, and is nowhere else.
+    /// Creates a commit of the uncommitted files, and sends it with objects that the repository there lacks. It is
+    /// stored nowhere else.
     async fn uncommitted_base(
         &self,
         at: &Workdir,
@@ -240,7 +241,7 @@ impl WorktreeManager {
 
     async fn base(&self, at: &Workdir, given: Option<&str>, mirror: &Mirror) -> Result<(String, String)> {
         let name = given.or(mirror.head.as_deref()).unwrap_or("main");
-        // As the host fetched it, not as code inside changed it.
+        // The branch as fetched by the host, which code inside cannot change.
         if let Some(id) = mirror.branches.get(name) {
             return Ok((name.to_owned(), id.clone()));
         }
@@ -284,7 +285,7 @@ impl WorktreeManager {
         }
         if !there {
             let path = format!("worktrees/{}", workflow.id);
-            // Twice: also where a stale entry is locked, which ours are.
+            // Twice, for stale entries that are locked, as Coracle's are.
             let force: &[&str] = if found.registered { &["--force", "--force"] } else { &[] };
             let begins: &[&str] = match &found.branch {
                 Some(_) => &["--lock", "--", &path, &workflow.branch],
@@ -294,7 +295,7 @@ impl WorktreeManager {
             found.git.printed(&words).await?;
         }
         drop(listing);
-        // Here git would do the same in a process of its own, with everybody else waiting.
+        // Git would do the same here in one process, while all other calls wait.
         let mut tree = at.tree(&workflow.id);
         tree.env.clone_from(&found.git.env);
         let fills = ["reset", "--hard", "--quiet", "--no-recurse-submodules"];
@@ -305,8 +306,8 @@ impl WorktreeManager {
         Ok((true, warnings))
     }
 
-    /// The link from the worktree is relative, so that it is right wherever the root is mounted, and the worktree is
-    /// locked, since the link back is not.
+    /// Makes the link from the worktree relative, so that it is valid wherever the root is mounted, and locks the
+    /// worktree, since the link back is absolute.
     async fn seal(&self, at: &Workdir, id: &WorkflowId) -> Result<()> {
         let (dot_git, locked) = (format!("worktrees/{id}/.git"), format!("repo.git/worktrees/{id}/locked"));
         let link = link_of(id);
@@ -314,14 +315,15 @@ impl WorktreeManager {
         linked.and(locked)
     }
 
-    /// A directory that the repository knows nothing of stays, under another name.
+    /// Renames a directory that the repository does not list.
     async fn move_orphan(&self, at: &Workdir, id: &WorkflowId) -> Result<SandboxWarning> {
         let to = format!("{ORPHANS}/{id}-{}", jiff::Timestamp::now().as_millisecond());
         let made = at.link.make_dir(at.file(ORPHANS), 0o755, true).await;
         made.map_err(super::git_in_container::lost)?;
         let from = format!("worktrees/{id}");
         at.run(&["mv", "--", &from, &to]).await?.good()?;
-        let message = format!("a directory was in the way that belongs to no worktree; it is `{}/{to}` now", at.root);
+        let message =
+            format!("moved a directory that belongs to no worktree out of the way: it is now `{}/{to}`", at.root);
         Ok(SandboxWarning::new("orphan_moved", message))
     }
 }

@@ -1,4 +1,4 @@
-//! What a workflow changed, committed or not.
+//! Shows the changes of a workflow, committed or not.
 
 use coracle_types::failure::{Code, Failure, Result};
 use coracle_types::{WorkflowId, random_hex};
@@ -9,7 +9,7 @@ use super::parse::{FileChange, changes, whole_files};
 use super::{WorktreeManager, no_worktree};
 use crate::nested_repository::without_commit;
 
-/// How comparisons are printed: nothing of the repository's decides it.
+/// Options that make the output independent of the repository's configuration.
 pub(super) const PLAIN: &[&str] = &[
     "diff-index",
     "--cached",
@@ -20,16 +20,16 @@ pub(super) const PLAIN: &[&str] = &[
     "--ignore-submodules=all",
 ];
 
-/// What is compared.
+/// The options of a comparison.
 #[derive(Clone, Debug)]
 pub struct DiffOptions {
-    /// A commit, branch or tag inside; else the commit that the workflow began from.
+    /// A commit, branch or tag inside; default: the workflow's base commit.
     pub against: Option<String>,
-    /// Bytes of the patch.
+    /// Maximum size of the patch.
     pub max_bytes: usize,
-    /// No patch, only names and numbers.
+    /// Only names and numbers.
     pub stat_only: bool,
-    /// Only this file, or what is beneath this directory, from the root of the worktree.
+    /// Only this file, or the content of this directory, relative to the root of the worktree.
     pub path: Option<String>,
 }
 
@@ -39,23 +39,23 @@ impl Default for DiffOptions {
     }
 }
 
-/// What changed.
+/// The changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
-    /// The commit that it is compared with.
+    /// The commit that the worktree is compared with.
     pub against: String,
-    /// Each file.
+    /// All changed files.
     pub files: Vec<FileChange>,
-    /// Whole files of it, as many as fit.
+    /// The patch of as many complete files as fit.
     pub patch: String,
-    /// Some do not.
+    /// Whether some files do not fit.
     pub truncated: bool,
-    /// Which.
+    /// Files that do not fit.
     pub omitted_files: Vec<String>,
 }
 
 impl WorktreeManager {
-    /// Compares all that is in a worktree, ignored files apart, with a commit. Its index stays as it is.
+    /// Compares the worktree, except for ignored files, with a commit. Does not change its index.
     ///
     /// # Errors
     /// `worktree_missing`, `base_not_found`.
@@ -68,7 +68,7 @@ impl WorktreeManager {
         with_index(at, id, async |git| {
             let mut words = [PLAIN, &["-z", "--raw", "--numstat", &against, "--"]].concat();
             let mut patch = [PLAIN, &["--patch", "--full-index", &against, "--"]].concat();
-            // Our git takes it as it is, without patterns.
+            // Literal: Coracle's git does not interpret patterns.
             words.extend(ask.path.as_deref());
             patch.extend(ask.path.as_deref());
             let patches =
@@ -81,13 +81,13 @@ impl WorktreeManager {
             if !patch.ok() {
                 return Err(patch.failure());
             }
-            // The head and tail that were kept may be more than was asked for.
+            // The captured head and tail may be longer than requested.
             diff.truncated = !patch.whole || patch.stdout.len() > ask.max_bytes;
-            let (kept, count) = whole_files(&patch.stdout[..patch.stdout.len().min(ask.max_bytes)], diff.truncated);
+            let (complete, count) = whole_files(&patch.stdout[..patch.stdout.len().min(ask.max_bytes)], diff.truncated);
             if diff.truncated {
                 diff.omitted_files = diff.files.iter().skip(count).map(|it| it.path.clone()).collect();
             }
-            diff.patch = String::from_utf8_lossy(kept).into_owned();
+            diff.patch = String::from_utf8_lossy(complete).into_owned();
             Ok(diff)
         })
         .await
@@ -99,7 +99,7 @@ async fn named(at: &Workdir, id: &WorkflowId, text: &str) -> Result<String> {
     found.ok_or_else(|| Failure::new(Code::BaseNotFound, format!("There is no commit `{}`.", text.escape_debug())))
 }
 
-/// Git with an index of all that is in a worktree, which is gone afterwards.
+/// Runs git with a temporary index of the whole worktree.
 pub(super) async fn with_index<T>(
     at: &Workdir,
     id: &WorkflowId,

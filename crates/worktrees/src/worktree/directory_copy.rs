@@ -1,8 +1,8 @@
-//! A repository of a directory, copied whole for a container that clones it: bare, with its branches, its tags, what is
-//! checked out, and objects of the same format.
+//! Copies the repository of a directory for a container that clones it: bare, with branches, tags, the checked-out
+//! commit, and objects of the same format.
 //!
-//! Git reads it as a clone would, with a repository of ours around it: nothing that it configures runs, and neither its
-//! repository nor its objects lie where the person does not allow.
+//! Git reads it as for a clone, from within a repository of Coracle: it runs nothing from its configuration, and its
+//! directories and alternates have to be allowed by the user.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use crate::local_repository::LocalRepository;
 use crate::repository_source::small_file;
 use crate::worktree::source_changes::SourceChanges;
 
-/// Fetches into one pack, and does not stop at commits that a shallow clone has no parents of.
+/// Fetches into one pack, including commits whose parents a shallow clone lacks.
 const FETCH: [&str; 8] = [
     "-c",
     "fetch.unpackLimit=1",
@@ -30,19 +30,19 @@ const FETCH: [&str; 8] = [
     "--update-shallow",
 ];
 
-/// Branches and tags, as they are there.
+/// Branches and tags under the same names.
 const REFSPECS: [&str; 2] = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"];
 
-/// Where a commit is fetched to that is checked out without a branch.
+/// The ref for a commit that is checked out without a branch.
 const DETACHED: &str = "refs/coracle/head";
 
-/// A repository in a temporary directory, which goes with this.
+/// A copy in a temporary directory, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct DirectoryCopy {
     repository: TempDir,
-    /// Where the repository itself came from, if that address has no credential in it.
+    /// The origin of the repository itself, if its URL contains no credential.
     pub origin: Option<GitUrl>,
-    /// Files that are not committed, and so not in it.
+    /// Number of uncommitted files, which the copy does not contain.
     pub uncommitted: usize,
     /// It has no commit yet.
     pub is_empty: bool,
@@ -57,12 +57,12 @@ impl DirectoryCopy {
 }
 
 impl WorktreeManager {
-    /// Copies the branches, the tags and the history of a directory's repository. With `looks` files that are not
-    /// committed are counted.
+    /// Copies the branches, the tags and the history of a directory's repository. With `looks`, uncommitted files are
+    /// counted.
     ///
     /// # Errors
-    /// `policy_denied` outside of what the person allows, and for a foreign owner; `fetch_failed` for what is no repository,
-    /// and for one that git cannot read.
+    /// `policy_denied` for directories that are not allowed, and for a foreign owner; `fetch_failed` without a
+    /// repository, and for one that git cannot read.
     pub async fn copy_directory(&self, dir: &Path, looks: bool) -> Result<DirectoryCopy> {
         let source = self.local_source(dir).await?;
         let repository = self.quarantine_of(source.object_format(), None).await?;
@@ -79,9 +79,9 @@ impl WorktreeManager {
         } else if let Some(branch) = unborn_branch(&source) {
             self.own_printed(here, &["symbolic-ref", "HEAD", &format!("refs/heads/{branch}")]).await?;
         }
-        let how = if looks && !is_empty { SourceChanges::Told } else { SourceChanges::Unseen };
+        let how = if looks && !is_empty { SourceChanges::Reported } else { SourceChanges::Ignored };
         let uncommitted = self.changes(dir, here, how).await?.map_or(0, |it| it.count());
-        // One with a user and a password is refused as a URL.
+        // A URL with user and password is refused.
         let rules = GitRules { allow_private: true, ssh: true };
         let origin = source.origin().and_then(|it| GitUrl::parse(it, rules).ok());
         Ok(DirectoryCopy { repository, origin, uncommitted, is_empty })
@@ -104,15 +104,15 @@ impl WorktreeManager {
         } else if is_detached {
             self.own_printed(here, &["update-ref", "--no-deref", "HEAD", DETACHED]).await?;
         }
-        // Each reference would be a file of its own on the way in.
+        // Otherwise each reference would be a separate file when it is copied.
         self.own_printed(here, &["pack-refs", "--all"]).await.map(drop)
     }
 }
 
-/// The branch that the next commit creates.
+/// Returns the branch that the first commit would create.
 fn unborn_branch(source: &LocalRepository) -> Option<String> {
     let head = small_file(&source.git_dir.join("HEAD"), 4096)?;
     let name = head.strip_prefix("ref: refs/heads/")?.trim_end();
-    // With another store of references the file names none.
+    // With another format of references, the file contains an invalid name.
     BranchName::parse(name).ok().map(|it| it.as_str().to_owned()).filter(|it| it != ".invalid")
 }

@@ -1,7 +1,7 @@
-//! What is not committed in a directory of the person's, as a commit of ours.
+//! Builds a commit from the uncommitted files of a user's directory.
 //!
-//! The directory is looked at with a repository of ours and a copy of its index: the person's index, files and
-//! references stay as they are, nothing that their repository configures runs, and git enters no repository within it.
+//! The directory is read with a repository of Coracle and a copy of its index: the user's index, files and references
+//! are not changed, nothing from their repository's configuration runs, and git enters no nested repository.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,37 +15,37 @@ use coracle_types::failure::{Failure, Result};
 use coracle_types::{Input, SandboxWarning};
 use tempfile::TempDir;
 
-use super::{MAX_TOLD, WorktreeManager, git_command, host, parse, succeeded};
+use super::{MAX_OUTPUT, WorktreeManager, git_command, host, parse, succeeded};
 use crate::repository_source::{RepositoryDirs, small_file};
 use crate::worktree::source_changes::SourceChanges;
 
-/// An index is no longer.
+/// Maximum size of an index.
 const MAX_INDEX: u64 = 256 << 20;
 
-/// Patterns of files that the person leaves out.
+/// Maximum size of the user's ignore patterns.
 const MAX_PATTERNS: u64 = 1 << 20;
 
-/// What there is beside the commit that is checked out.
+/// Differences from the checked-out commit.
 #[derive(Debug)]
 pub(super) struct UncommittedChanges {
-    /// Files that differ from it.
+    /// Files that differ.
     files: BTreeSet<Vec<u8>>,
-    /// The commit that is checked out.
+    /// The checked-out commit.
     head: String,
     checkout: Checkout,
 }
 
-/// A repository of ours with the objects of the person's, and an index of its own.
+/// A repository of Coracle with the user's objects as alternates, and its own index.
 #[derive(Debug)]
 struct Checkout {
     dir: PathBuf,
     repository: TempDir,
     index: PathBuf,
-    /// Files of the tree whose content is not that of the index.
+    /// Files whose content differs from the index.
     touched: Vec<Vec<u8>>,
 }
 
-/// The commit that a checkout is compared with, and the mirror that has it.
+/// The commit that a checkout is compared with, and the mirror that contains it.
 #[derive(Clone, Copy)]
 struct MirrorHead<'a> {
     mirror: &'a Path,
@@ -53,7 +53,7 @@ struct MirrorHead<'a> {
 }
 
 impl WorktreeManager {
-    /// Uncommitted changes of a checkout, as far as they are needed: a failure to find them matters only if they are taken.
+    /// Finds uncommitted changes of a checkout, if they are needed: an error only matters if they are included.
     pub(super) async fn changes(
         &self,
         dir: &Path,
@@ -61,24 +61,24 @@ impl WorktreeManager {
         how: SourceChanges,
     ) -> Result<Option<UncommittedChanges>> {
         match how {
-            SourceChanges::Unseen => Ok(None),
-            SourceChanges::Taken => self.left_out(dir, mirror).await,
-            SourceChanges::Told => Ok(self.left_out(dir, mirror).await.unwrap_or_else(|err| {
-                tracing::warn!(dir = %dir.display(), %err, "what is not committed cannot be told");
+            SourceChanges::Ignored => Ok(None),
+            SourceChanges::Included => self.left_out(dir, mirror).await,
+            SourceChanges::Reported => Ok(self.left_out(dir, mirror).await.unwrap_or_else(|err| {
+                tracing::warn!(dir = %dir.display(), %err, "cannot find uncommitted files");
                 None
             })),
         }
     }
 
-    /// What is not committed in a checkout; `None` where all is, or nothing is checked out.
+    /// Finds uncommitted files of a checkout; `None` without any, or if nothing is checked out.
     pub(super) async fn left_out(&self, dir: &Path, mirror: &Path) -> Result<Option<UncommittedChanges>> {
         let Some(place) = RepositoryDirs::find(dir, &self.settings.allow_roots)? else { return Ok(None) };
-        let asks = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
-        let asked = self.own_with(mirror, &asks, Stdin::Empty, Peer::Dir, self.settings.git_timeout);
-        let (told, patterns) = tokio::join!(asked, self.persons_patterns());
-        let told = told.map_err(host)?;
-        let text = told.stdout.text();
-        let Some(head) = text.split_whitespace().next().and_then(parse::oid).filter(|_| told.ok()) else {
+        let arguments = ["ls-remote", "--", &dir.display().to_string(), "HEAD"];
+        let remote_head = self.own_with(mirror, &arguments, Stdin::Empty, Peer::Dir, self.settings.git_timeout);
+        let (output, patterns) = tokio::join!(remote_head, self.user_patterns());
+        let output = output.map_err(host)?;
+        let text = output.stdout.text();
+        let Some(head) = text.split_whitespace().next().and_then(parse::oid).filter(|_| output.ok()) else {
             return Ok(None);
         };
         let head = head.to_owned();
@@ -93,7 +93,7 @@ impl WorktreeManager {
             self.git_output(&checkout, &new, Stdin::Empty),
         )?;
         let staged = names(&staged);
-        // A directory is a repository of its own, which a commit holds nothing of.
+        // A directory here is a nested repository, whose content cannot be committed.
         let mut touched: BTreeSet<Vec<u8>> = names(&tracked);
         touched.extend(names(&new).into_iter().filter(|it| !it.ends_with(b"/")));
         let filtered = self.filtered(&checkout, &touched).await?;
@@ -103,12 +103,12 @@ impl WorktreeManager {
         Ok((!files.is_empty()).then_some(UncommittedChanges { files, head, checkout }))
     }
 
-    /// A commit of all of it on top of the one that is checked out, and the repository that has it.
+    /// Commits all of it on top of the checked-out commit, and returns the repository with the commit.
     pub(super) async fn commit_of<'a>(&self, state: &'a UncommittedChanges) -> Result<(String, &'a Path)> {
         let checkout = &state.checkout;
         let touched = Stdin::Input(Input::Bytes(checkout.touched.join(&0)));
         self.git_output(checkout, &["update-index", "-z", "--add", "--remove", "--stdin"], touched).await?;
-        let text = |told: Vec<u8>| String::from_utf8_lossy(&told).trim().to_owned();
+        let text = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
         let tree = text(self.git_output(checkout, &["write-tree"], Stdin::Empty).await?);
         let message = format!("Uncommitted changes of {}", checkout.dir.display());
         let words = ["commit-tree", "-p", &state.head, "-m", &message, &tree];
@@ -143,10 +143,10 @@ impl WorktreeManager {
         let index = repository.path().join("index");
         let copied = copy(&place.git_dir.join("index"), &index);
         let checkout = Checkout { dir: dir.to_owned(), repository, index, touched: Vec::new() };
-        // It ends with 1 where a file differs, and that is asked for next.
+        // It exits with 1 if a file differs, which the next command finds.
         let refresh = ["update-index", "-q", "--ignore-submodules", "--refresh"];
         let refreshed = self.run_git(&checkout, &refresh, Stdin::Empty).await?;
-        // One that is split over files, or damaged: then all files are read.
+        // The index is split over files, or damaged: then all files are read.
         if !copied || refreshed.exit > 1 {
             let _ = std::fs::remove_file(&checkout.index);
             self.git_output(&checkout, &["read-tree", base.head], Stdin::Empty).await?;
@@ -155,37 +155,37 @@ impl WorktreeManager {
         Ok(checkout)
     }
 
-    /// Those whose content a program of the person's would have to make: they are taken as they were committed.
+    /// Finds files that need a filter program of the user: their committed content is used.
     async fn filtered(&self, checkout: &Checkout, names: &BTreeSet<Vec<u8>>) -> Result<BTreeSet<Vec<u8>>> {
         if names.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let asked: Vec<_> = names.iter().cloned().collect();
-        let stdin = Stdin::Input(Input::Bytes(asked.join(&0)));
-        let told = self.git_output(checkout, &["check-attr", "-z", "--stdin", "filter"], stdin).await?;
-        let fields: Vec<&[u8]> = told.split(|it| *it == 0).collect();
+        let paths: Vec<_> = names.iter().cloned().collect();
+        let stdin = Stdin::Input(Input::Bytes(paths.join(&0)));
+        let output = self.git_output(checkout, &["check-attr", "-z", "--stdin", "filter"], stdin).await?;
+        let fields: Vec<&[u8]> = output.split(|it| *it == 0).collect();
         let has = |it: &&[&[u8]]| !matches!(it[2], b"unspecified" | b"unset");
         Ok(fields.chunks_exact(3).filter(has).map(|it| it[0].to_vec()).collect())
     }
 
-    /// What the person leaves out everywhere.
-    async fn persons_patterns(&self) -> String {
-        let path = |name: &str| self.settings.person.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
+    /// Returns the user's global ignore patterns.
+    async fn user_patterns(&self) -> String {
+        let path = |name: &str| self.settings.user_env.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let Some(home) = path("HOME") else { return String::new() };
-        let (xdg, told) = (path("XDG_CONFIG_HOME"), self.user_config().await);
-        let said = told.rsplit('\0').find_map(|it| it.strip_prefix("core.excludesfile\n"));
-        let file = match said {
-            Some(said) => said.strip_prefix("~/").map_or_else(|| PathBuf::from(said), |it| home.join(it)),
+        let (xdg, config) = (path("XDG_CONFIG_HOME"), self.user_config().await);
+        let configured = config.rsplit('\0').find_map(|it| it.strip_prefix("core.excludesfile\n"));
+        let file = match configured {
+            Some(path) => path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |it| home.join(it)),
             None => xdg.unwrap_or_else(|| home.join(".config")).join("git/ignore"),
         };
         if file.is_absolute() { small_file(&file, MAX_PATTERNS).unwrap_or_default() } else { String::new() }
     }
 
-    /// What git prints of the checkout; it has to end well.
+    /// Returns git's output about the checkout. Fails if git does.
     async fn git_output(&self, checkout: &Checkout, words: &[&str], stdin: Stdin) -> Result<Vec<u8>> {
         let ended = self.run_git(checkout, words, stdin).await?;
         if ended.stdout.left_out() > 0 {
-            let message = "There are more files in the directory than can be looked at.";
+            let message = "There are too many files in the directory.";
             return Err(Failure::over_limit(message));
         }
         Ok(succeeded(ended)?.stdout.bytes())
@@ -203,30 +203,30 @@ impl WorktreeManager {
         );
         let ours = coracle_host::hardened::as_ourselves().map(|(name, value)| (name, OsString::from(value)));
         let env = [("GIT_INDEX_FILE", checkout.index.clone().into_os_string())].into_iter().chain(ours).collect();
-        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, Peer::Nobody).await.map_err(host)
+        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_OUTPUT, ..command }, Peer::None).await.map_err(host)
     }
 }
 
 impl UncommittedChanges {
-    /// How many files.
+    /// The number of files.
     pub(super) fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// They stay where they are.
+    /// The warning that they are not included.
     pub(super) fn warning(&self) -> SandboxWarning {
         let count = self.files.len();
         let (files, are) = if count == 1 { ("file", "is") } else { ("files", "are") };
         let message = format!(
-            "{count} {files} of `{}` {are} not committed, and not in the worktree; `include_uncommitted` takes them in",
+            "{count} {files} of `{}` {are} not committed, and not in the worktree; `include_uncommitted` includes them",
             self.checkout.dir.display()
         );
         SandboxWarning::new("uncommitted_not_included", message)
     }
 }
 
-fn names(told: &[u8]) -> BTreeSet<Vec<u8>> {
-    told.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
+fn names(output: &[u8]) -> BTreeSet<Vec<u8>> {
+    output.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 fn copy(from: &Path, to: &Path) -> bool {

@@ -1,4 +1,4 @@
-//! Work of a workflow as something to take along.
+//! Exports the work of a workflow.
 
 use coracle_lifecycle::RepoStatus;
 use coracle_types::failure::Result;
@@ -11,36 +11,36 @@ use super::diff::{PLAIN, with_index};
 use super::git_in_container::{Sink, Workdir};
 use crate::stray_commits::no_commits;
 
-/// Forms of it.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PatchFormat {
-    /// All that changed, committed or not, for `git apply`.
+    /// All changes, committed or not, for `git apply`.
     Diff,
     /// The commits, for `git am`.
     Mbox,
-    /// The commits, for `git fetch` where the commit is that it began from.
+    /// The commits, for `git fetch` into a repository that has the base commit.
     Bundle,
 }
 
-/// What was written.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportReport {
     /// Its form.
     pub format: PatchFormat,
-    /// Its length.
+    /// Its size.
     pub bytes: u64,
-    /// The commit that it goes on.
+    /// The commit that it applies to.
     pub base_commit: String,
     /// `uncommitted_not_included`, `other_branch`.
     pub warnings: Vec<SandboxWarning>,
 }
 
 impl WorktreeManager {
-    /// Writes the work of a workflow, as it comes.
+    /// Writes the work of a workflow as a stream.
     ///
     /// # Errors
-    /// `worktree_missing`; `no_commits` for commits where there are none; `limit_reached`.
+    /// `worktree_missing`; `no_commits` for a format of commits without commits; `limit_reached`.
     pub async fn export_patch(
         &self,
         at: &Workdir,
@@ -75,7 +75,7 @@ impl WorktreeManager {
                 Some(&self.status(at, id).await?),
             ));
         }
-        let told = match format {
+        let output = match format {
             PatchFormat::Diff => {
                 let words = [PLAIN, &["--patch", "--binary", "--full-index", base, "--"]].concat();
                 with_index(at, id, async |git| git.run_into(&words, sink).await).await?
@@ -94,8 +94,8 @@ impl WorktreeManager {
                 at.repo().run_into(&["bundle", "create", "--quiet", "-", &branch, &format!("^{base}")], sink).await?
             }
         };
-        let bytes = told.bytes;
-        told.done()?;
+        let bytes = output.bytes;
+        output.done()?;
         Ok(ExportReport { format, bytes, base_commit: workflow.base_commit, warnings })
     }
 
@@ -106,10 +106,10 @@ impl WorktreeManager {
 
     async fn uncommitted(&self, at: &Workdir, id: &WorkflowId) -> Result<Option<SandboxWarning>> {
         let some = self.status(at, id).await?.uncommitted() > 0;
-        Ok(some.then(|| SandboxWarning::new("uncommitted_not_included", "what is not committed is not in it")))
+        Ok(some.then(|| SandboxWarning::new("uncommitted_not_included", "uncommitted changes are not included")))
     }
 
-    /// Files of a worktree that are in no commit.
+    /// Counts uncommitted files of a worktree.
     ///
     /// # Errors
     /// `worktree_missing`, `sandbox_lost`.

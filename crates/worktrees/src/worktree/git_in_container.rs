@@ -1,7 +1,7 @@
-//! Git in a container: as the agent, over the link, in a repository that the agent can write.
+//! Runs git in a container: as the agent, over the link, in a repository that the agent can write to.
 //!
-//! Git has no more rights here than the agent has. Settings of the repository are still overruled, so that reading it starts
-//! no hook, filter or helper.
+//! Git has only the agent's rights here. Settings of the repository are still overridden, so that reading it starts no
+//! hook, filter or helper.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,34 +17,34 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::leftover::Author;
 
-/// Bytes of names and numbers that are read.
-const MAX_TOLD: usize = 16 << 20;
+/// Maximum size of names and numbers in git's output.
+const MAX_OUTPUT: usize = 16 << 20;
 
-/// The directory of a sandbox that has its repository and its worktrees.
+/// The directory of a sandbox that contains its repository and its worktrees.
 #[derive(Clone, Debug)]
 pub struct Workdir {
     /// The sandbox's key, which names its records.
     pub key: String,
-    /// The profile that its settings are from.
+    /// The profile of its settings.
     pub profile: ProfileName,
-    /// To its guest.
+    /// The link to its guest.
     pub link: Link,
-    /// Owns the files, and runs git.
+    /// The owner of the files, who runs git.
     pub agent: Ids,
-    /// What repository and worktrees lie in: `/workspace`.
+    /// The parent of repository and worktrees: `/workspace`.
     pub root: ContainerPath,
-    /// The same directory on this host, where it is one.
+    /// The same directory on the host, if it is shared.
     pub shared: Option<PathBuf>,
-    /// The limit of one git.
+    /// Timeout of a git command.
     pub git_timeout: Duration,
 }
 
-/// Which repository a command of git's is about. Names are relative, so that no link above them matters.
+/// The repository of a git command. Names are relative, so that links above them do not matter.
 #[derive(Clone, Debug)]
 pub(super) enum GitDir {
     /// A bare repository below the root.
     Bare(String),
-    /// A worktree, by its own directory in the repository: what its `.git` file says does not matter.
+    /// A worktree, by its own directory in the repository, independent of its `.git` file.
     Tree(WorkflowId),
 }
 
@@ -53,24 +53,24 @@ pub(super) enum GitDir {
 pub(super) struct GitOutput {
     pub(super) exit: Exit,
     pub(super) stdout: Vec<u8>,
-    /// Nothing of the output is missing.
+    /// Whether the output is complete.
     pub(super) whole: bool,
-    /// Its length.
+    /// Its size.
     pub(super) bytes: u64,
     pub(super) stderr: String,
 }
 
-/// Git at a place.
+/// Git in a repository.
 #[derive(Clone, Debug)]
 pub(super) struct Git<'a> {
     at: &'a Workdir,
     place: GitDir,
-    /// More of its environment.
+    /// Further variables of its environment.
     pub(super) env: BTreeMap<String, String>,
 }
 
 impl Workdir {
-    /// Where a workflow's worktree is.
+    /// The path of a workflow's worktree.
     ///
     /// # Panics
     /// Never: an id is a plain name.
@@ -90,10 +90,10 @@ impl Workdir {
         self.root.join(below).map_err(|err| Failure::new(Code::SaveFailed, err.to_string()))
     }
 
-    /// A file below the root by any name: the guest accepts more names than a [`ContainerPath`].
+    /// A file below the root with any name: the guest accepts more names than a [`ContainerPath`].
     pub(super) fn file(&self, below: &str) -> FileRef {
         let user = UserSpec::Ids { uid: self.agent.uid, gid: Some(self.agent.gid) };
-        // Behind a last `/` a link would be followed.
+        // With a trailing `/` a link would be followed.
         let parts = below.split('/').filter(|it| !it.is_empty() && *it != ".");
         let path =
             parts.fold(self.root.as_str().trim_end_matches('/').to_owned(), |path, part| format!("{path}/{part}"));
@@ -163,11 +163,11 @@ impl Workdir {
     }
 }
 
-/// Where output goes, and how much of it.
+/// The destination of output, with its maximum size.
 pub(super) struct Sink<'a> {
     pub(super) to: &'a mut (dyn AsyncWrite + Send + Unpin),
     pub(super) max_bytes: u64,
-    /// Bytes that it took.
+    /// Bytes written so far.
     pub(super) bytes: u64,
 }
 
@@ -195,7 +195,7 @@ impl Git<'_> {
         let mut exec = GitPlace { user: self.at.agent, workdir, options: place }.exec(words);
         exec.env.extend(git::as_ourselves().map(|(name, value)| (name.to_owned(), value.to_owned())));
         exec.env.extend(self.env.clone());
-        exec.keep_bytes = 2 * MAX_TOLD;
+        exec.keep_bytes = 2 * MAX_OUTPUT;
         exec
     }
 
@@ -204,7 +204,7 @@ impl Git<'_> {
         known(self.at.ended(self.exec(words)).await?)
     }
 
-    /// As [`run`](Self::run), keeping at most so many bytes of what it prints.
+    /// As [`run`](Self::run), with a limit of the captured output.
     pub(super) async fn run_keeping(&self, words: &[&str], keep_bytes: usize) -> Result<GitOutput> {
         let exec = Exec { keep_bytes: 2 * keep_bytes, ..self.exec(words) };
         known(self.at.ended(exec).await?)
@@ -219,23 +219,23 @@ impl Git<'_> {
         known(self.at.ended(exec).await?)
     }
 
-    /// What it printed; it has to end well.
+    /// Returns its output. Fails if git does.
     pub(super) async fn printed(&self, words: &[&str]) -> Result<Vec<u8>> {
         self.run(words).await?.good()
     }
 
-    /// The commit that a revision names. `None` if there is none: a git that fails or is killed may hide one.
+    /// Resolves a revision to a commit. `None` if there is none; an error if git fails or is killed.
     pub(super) async fn commit(&self, text: &str) -> Result<Option<String>> {
         let what = format!("{text}^{{commit}}");
-        let told = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
-        match told.exit {
-            Exit::Code(0) => Ok(super::parse::oid(&String::from_utf8_lossy(&told.stdout)).map(str::to_owned)),
+        let result = self.run(&["rev-parse", "--verify", "--quiet", "--end-of-options", &what]).await?;
+        match result.exit {
+            Exit::Code(0) => Ok(super::parse::oid(&String::from_utf8_lossy(&result.stdout)).map(str::to_owned)),
             Exit::Code(1) => Ok(None),
-            _ => Err(told.failure()),
+            _ => Err(result.failure()),
         }
     }
 
-    /// As [`commit`](Self::commit), for a revision that a caller wrote, or a repository that the agent may have broken:
+    /// As [`commit`](Self::commit), for a revision from a caller, or a repository that the agent may have broken:
     /// `None` also if git cannot read it.
     pub(super) async fn find_commit(&self, text: &str) -> Result<Option<String>> {
         match self.commit(text).await {
@@ -244,7 +244,7 @@ impl Git<'_> {
         }
     }
 
-    /// With an author for commits.
+    /// Sets the author of commits.
     pub(super) fn authored(mut self, author: &Author) -> Self {
         let Author { name, email } = author;
         let own = [("GIT_AUTHOR_NAME", name), ("GIT_AUTHOR_EMAIL", email)];
@@ -252,10 +252,10 @@ impl Git<'_> {
         self
     }
 
-    /// With the repository's filters disabled.
+    /// Disables the repository's filters.
     pub(super) async fn without_filters(mut self) -> Result<Self> {
-        let told = self.run(git::ASK_FILTERS).await?;
-        self.env.extend(git::without_filters(&told.stdout));
+        let result = self.run(git::LIST_FILTERS).await?;
+        self.env.extend(git::without_filters(&result.stdout));
         Ok(self)
     }
 }
@@ -278,7 +278,7 @@ impl GitOutput {
         self.exit == Exit::Code(0)
     }
 
-    /// Its output, of which nothing is missing.
+    /// Returns its complete output.
     pub(super) fn good(self) -> Result<Vec<u8>> {
         match self.exit {
             Exit::Code(0) if self.whole => Ok(self.stdout),
@@ -287,24 +287,24 @@ impl GitOutput {
         }
     }
 
-    /// It ended well; its output went elsewhere.
+    /// Fails unless it succeeded; its output was written elsewhere.
     pub(super) fn done(self) -> Result<()> {
         if self.ok() { Ok(()) } else { Err(self.failure()) }
     }
 
     pub(super) fn failure(&self) -> Failure {
-        let said = coracle_types::Excerpt::from_bytes(self.stderr.as_bytes()).to_string();
+        let stderr = coracle_types::Excerpt::from_bytes(self.stderr.as_bytes()).to_string();
         match self.exit {
             Exit::TimedOut(_) => Failure::new(Code::CommandTimedOut, "git inside took too long"),
-            Exit::Code(code) => Failure::new(Code::CommandFailed, format!("git inside failed: {said}"))
+            Exit::Code(code) => Failure::new(Code::CommandFailed, format!("git inside failed: {stderr}"))
                 .detail("exit_code", code)
-                .detail("stderr", said),
-            _ => Failure::new(Code::CommandFailed, format!("git inside was ended: {said}")),
+                .detail("stderr", stderr),
+            _ => Failure::new(Code::CommandFailed, format!("git inside was ended: {stderr}")),
         }
     }
 }
 
-/// The failure that a broken link means.
+/// Converts the error of a broken link.
 pub(super) fn lost(err: Error) -> Failure {
     match err {
         Error::Refused(fault) if fault.code == ErrorCode::NoProgram => no_git(),
@@ -315,7 +315,7 @@ pub(super) fn lost(err: Error) -> Failure {
     }
 }
 
-/// Whether git inside ended by itself with an error: it was not killed, and the link did not break.
+/// Whether git inside exited with an error: it was not killed, and the link did not break.
 pub(super) fn is_git_error(failure: &Failure) -> bool {
     failure.code == Code::CommandFailed && failure.details.contains_key("exit_code")
 }
@@ -329,6 +329,6 @@ fn missing(path: &ContainerPath) -> Failure {
 }
 
 /// Exit status 127 means that the program is missing, as in a shell.
-fn known(told: GitOutput) -> Result<GitOutput> {
-    if told.exit == Exit::Code(127) { Err(no_git()) } else { Ok(told) }
+fn known(result: GitOutput) -> Result<GitOutput> {
+    if result.exit == Exit::Code(127) { Err(no_git()) } else { Ok(result) }
 }

@@ -1,4 +1,4 @@
-//! The bare repository inside, filled from the mirror.
+//! Creates the bare repository inside, filled from the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,35 +16,35 @@ use super::{INIT_BARE, WorktreeManager, git_command, parse, succeeded};
 use crate::shared_dir::config_of;
 use crate::workflow_records::Repository;
 
-/// Names of repositories that are not finished.
+/// Name prefix of incomplete repositories.
 const UNFINISHED: &str = ".repo.git.";
 
-/// Entries of the root that are looked at.
+/// Maximum number of entries of the root that are read.
 pub(super) const MAX_ENTRIES: u64 = 10_000;
 
-/// Which repository a sandbox works on.
+/// The repository of a sandbox.
 #[derive(Clone, Debug)]
 pub struct SetupRequest {
     /// A URL, or a directory of this host.
     pub source: String,
-    /// Another repository may take the place of the one there is, which is moved aside.
+    /// Another repository may replace the existing one, which is renamed.
     pub replace: bool,
 }
 
 /// The repository of a sandbox.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RepositoryInfo {
-    /// Where it comes from.
+    /// Its source.
     pub url: String,
-    /// The branch that is the remote's HEAD.
+    /// The branch of the remote's HEAD.
     pub head: Option<String>,
-    /// How many branches the remote has.
+    /// The number of branches of the remote.
     pub branches: usize,
     /// `fetch_stale`, `repo_corrupt`.
     pub warnings: Vec<SandboxWarning>,
 }
 
-/// What the repository inside has of the remote.
+/// References of the remote in the repository inside.
 #[derive(Debug, Default)]
 struct RemoteRefs {
     refs: BTreeMap<String, String>,
@@ -52,10 +52,10 @@ struct RemoteRefs {
 }
 
 impl WorktreeManager {
-    /// Fetches a repository, and makes the one inside have all its branches.
+    /// Fetches a repository, and updates all its branches in the one inside.
     ///
     /// # Errors
-    /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` for another repository than the one there is.
+    /// `invalid_url`, `policy_denied`, `fetch_failed`; `branch_conflict` if another repository is in use.
     pub async fn setup_repo(&self, at: &Workdir, ask: &SetupRequest) -> Result<RepositoryInfo> {
         let source = self.source(&ask.source)?;
         let records = self.records(at)?;
@@ -75,7 +75,7 @@ impl WorktreeManager {
         let (mut mirror, have) = (mirror?, have?);
         let fits = have.is_some() && other.is_none();
         if let Some(dir) = &at.shared {
-            // It was made before the container, and cannot be exchanged while that is there.
+            // It was created before the container, and cannot be replaced while that exists.
             let have = have.ok_or_else(|| unreadable(dir))?;
             crate::shared_dir::write_origin(dir, &url)?;
             self.fill(at, "repo.git", &mirror, &have).await?;
@@ -91,27 +91,27 @@ impl WorktreeManager {
         Ok(RepositoryInfo { url, head: mirror.head, branches: mirror.branches.len(), warnings: mirror.warnings })
     }
 
-    /// `None` when there is no repository, or none that git can read. Removes what was never finished.
+    /// `None` without a repository, or with one that git cannot read. Removes incomplete ones.
     async fn have(&self, at: &Workdir) -> Result<Option<RemoteRefs>> {
         let repo = at.repo();
         let words = ["for-each-ref", parse::WITH_SYMREF, ORIGIN];
-        let (told, entries) = tokio::join!(repo.run(&words), entries(at, MAX_ENTRIES));
+        let (output, entries) = tokio::join!(repo.run(&words), entries(at, MAX_ENTRIES));
         for entry in entries?.0.iter().filter(|it| it.name.starts_with(UNFINISHED)) {
             at.remove(&entry.name).await?;
         }
-        let told = told?;
-        if !told.ok() {
+        let output = output?;
+        if !output.ok() {
             return Ok(None);
         }
-        let (refs, head) = parse::refs_and_head(&told.good()?);
+        let (refs, head) = parse::refs_and_head(&output.good()?);
         Ok(Some(RemoteRefs { refs, head }))
     }
 
-    /// It lies beside the new one until the volume goes.
+    /// Renames it. It stays beside the new one until the volume is removed.
     async fn move_repo_aside(&self, at: &Workdir, broken: bool) -> Result<Option<SandboxWarning>> {
         let name = format!("repo.git.old-{}", jiff::Timestamp::now().as_millisecond());
         at.link.rename(at.file("repo.git"), &name).await.map_err(lost)?;
-        let message = format!("the repository inside could not be read and is made anew; the old one is `{name}`");
+        let message = format!("the repository inside could not be read and was created again; the old one is `{name}`");
         Ok(broken.then(|| SandboxWarning::new("repo_corrupt", message)))
     }
 
@@ -124,7 +124,8 @@ impl WorktreeManager {
         at.link.rename(at.file(&temp), "repo.git").await.map(drop).map_err(lost)
     }
 
-    /// Sends missing objects, then updates the branches: a call that is killed in between leaves unreferenced objects only.
+    /// Sends missing objects, then updates the branches: a call that is killed in between leaves only unreferenced
+    /// objects.
     async fn fill(&self, at: &Workdir, name: &str, mirror: &Mirror, have: &RemoteRefs) -> Result<()> {
         let git = at.git(GitDir::Bare(name.to_owned()));
         let wanted: BTreeMap<String, &String> =
@@ -136,7 +137,7 @@ impl WorktreeManager {
         let gone = have.refs.keys().filter(|it| !wanted.contains_key(*it));
         let gone: String = gone.map(|name| format!("delete {name}\n")).collect();
         let new: String = changed.iter().map(|(name, id)| format!("update {name} {id}\n")).collect();
-        // First what goes: `a` may have to make room for `a/b`.
+        // Deletions first: `a` may have to be deleted before `a/b` is created.
         for lines in [gone, new].into_iter().filter(|it| !it.is_empty()) {
             git.fed(&["update-ref", "--stdin"], Input::Bytes(lines.into_bytes())).await?.good()?;
         }
@@ -148,7 +149,7 @@ impl WorktreeManager {
         Ok(())
     }
 
-    /// A pack from one git to the other, as it is made: no file in between, on neither side.
+    /// Streams a pack from one git to the other, without a file on either side.
     async fn send(&self, at: &Workdir, name: &str, mirror: &Mirror, have: &RemoteRefs) -> Result<()> {
         let known = self.known(mirror, have).await?;
         let wants = mirror.branches.values().map(|id| format!("{id}\n"));
@@ -157,7 +158,7 @@ impl WorktreeManager {
         self.send_pack(at, name, &mirror.dir, revisions).await
     }
 
-    /// What the revisions name of a repository of ours.
+    /// Sends objects of a repository on the host.
     pub(super) async fn send_pack(&self, at: &Workdir, name: &str, dir: &Path, revisions: String) -> Result<()> {
         let words = ["--git-dir=.", "pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--quiet"];
         let stdin = Stdin::Input(Input::Bytes(revisions.into_bytes()));
@@ -174,21 +175,21 @@ impl WorktreeManager {
         taken.good().map(drop)
     }
 
-    /// Of what the repository inside says that it has, what the mirror knows too.
+    /// Returns the commits that the repository inside claims to have and that the mirror has too.
     async fn known(&self, mirror: &Mirror, have: &RemoteRefs) -> Result<BTreeSet<String>> {
         let here: BTreeSet<&String> = mirror.branches.values().collect();
-        let (mut known, asked): (BTreeSet<_>, BTreeSet<_>) =
+        let (mut known, candidates): (BTreeSet<_>, BTreeSet<_>) =
             have.refs.values().cloned().partition(|it| here.contains(it));
-        if asked.is_empty() {
+        if candidates.is_empty() {
             return Ok(known);
         }
-        let lines: String = asked.iter().map(|it| format!("{it}\n")).collect();
+        let lines: String = candidates.iter().map(|it| format!("{it}\n")).collect();
         let words = ["cat-file", "--batch-check=%(objectname) %(objecttype)"];
-        let told = self
+        let output = self
             .own(&mirror.dir, &words, Stdin::Input(Input::Bytes(lines.into_bytes())), self.settings.git_timeout)
             .await?;
         known.extend(
-            parse::refs(&told.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
+            parse::refs(&output.stdout.bytes()).into_iter().filter(|(_, kind)| kind == "commit").map(|(id, _)| id),
         );
         Ok(known)
     }
@@ -196,10 +197,10 @@ impl WorktreeManager {
 
 fn unreadable(dir: &Path) -> Failure {
     let message = format!("The repository in `{}` cannot be read.", dir.display());
-    Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; what is there is saved")
+    Failure::new(Code::RepoCorrupt, message).hint("remove the workflow; its work is saved")
 }
 
-/// The entries of the root, and whether there are more; empty if it is missing.
+/// Lists the entries of the root, and whether there are more; empty if it is missing.
 pub(super) async fn entries(at: &Workdir, limit: u64) -> Result<(Vec<FileEntry>, bool)> {
     match at.link.list(at.file(""), limit).await {
         Ok(entries) => Ok(entries),

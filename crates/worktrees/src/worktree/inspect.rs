@@ -1,4 +1,4 @@
-//! Reads files of a repository from its mirror, before there is a container.
+//! Reads files of a repository from its mirror, before a container exists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,17 +14,17 @@ use super::{SOON, WorktreeManager, git_command, parse, succeeded};
 use crate::git_output::{CommitFile, CommitFileKind};
 use crate::repository_source::RepositorySource;
 
-/// Names of files that are read.
+/// Maximum number of listed files.
 const MAX_FILES: usize = 100_000;
 
-/// One file that goes into an image.
+/// Maximum size of one file for an image.
 const MAX_FILE: u64 = 256 << 20;
 
 /// A commit of a repository, in its mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoCommit {
     mirror: PathBuf,
-    /// Where the repository comes from, as people see it.
+    /// The source of the repository, for messages.
     pub url: String,
     /// It is a directory of this host.
     pub local: bool,
@@ -33,7 +33,7 @@ pub struct RepoCommit {
 }
 
 impl RepoCommit {
-    /// The repository's name, without what comes before and behind it.
+    /// The repository's name, without its path and suffix.
     #[must_use]
     pub fn name(&self) -> &str {
         let last = self.url.trim_end_matches('/').rsplit(['/', ':']).next().unwrap_or_default();
@@ -41,18 +41,18 @@ impl RepoCommit {
     }
 }
 
-/// Where packed files lie in the repository, and in the archive.
+/// Where packed files are in the repository, and in the archive.
 #[derive(Clone, Copy, Debug)]
 pub struct PackPaths<'a> {
-    /// The part of their paths that is dropped.
+    /// The prefix of their paths that is removed.
     pub below: &'a str,
     /// The directory in the archive.
     pub into: &'a str,
 }
 
 impl WorktreeManager {
-    /// Fetches a repository, and looks at what a worktree would begin from. `None` for a base that only a sandbox could
-    /// know.
+    /// Fetches a repository, and returns the commit that a worktree would start from. `None` for a base that only a
+    /// sandbox could know.
     ///
     /// # Errors
     /// `invalid_url`, `policy_denied`, `fetch_failed`.
@@ -76,10 +76,10 @@ impl WorktreeManager {
         Ok(parse::oid(&found.stdout.text()).filter(|_| found.ok()).map(str::to_owned))
     }
 
-    /// A commit that was seen before. Nothing is fetched.
+    /// Returns a commit that was inspected before, without fetching.
     ///
     /// # Errors
-    /// `invalid_url`, `policy_denied`; `base_not_found` when the mirror does not have it any more.
+    /// `invalid_url`, `policy_denied`; `base_not_found` if the mirror no longer has it.
     pub async fn see_again(&self, source: &str, commit: &str) -> Result<RepoCommit> {
         let from = self.source(source)?;
         let mirror = self.mirror_dir(&from);
@@ -93,10 +93,10 @@ impl WorktreeManager {
         Ok(RepoCommit { mirror, url: from.text(), local, commit })
     }
 
-    /// The files at or beneath a path; an empty path means all. Submodules are left out.
+    /// Lists the files at or below a path; an empty path means all. Submodules are left out.
     ///
     /// # Errors
-    /// `limit_reached` when there are too many.
+    /// `limit_reached` if there are too many.
     pub async fn seen_files(&self, seen: &RepoCommit, below: &str) -> Result<Vec<CommitFile>> {
         let mut words = vec!["ls-tree", "-r", "-z", "--long", "--full-tree", &seen.commit];
         if !below.is_empty() {
@@ -111,7 +111,7 @@ impl WorktreeManager {
         Ok(files)
     }
 
-    /// A file's content, if it is no longer than that.
+    /// Reads a file, if it is not longer than `max_bytes`.
     ///
     /// # Errors
     /// `limit_reached`.
@@ -167,10 +167,10 @@ impl WorktreeManager {
     }
 }
 
-/// Packs a file, and the directories above it that are not there yet. A link that leads out of the tree is left out.
+/// Packs a file with its missing parent directories. A link that leads out of the tree is left out.
 ///
 /// # Errors
-/// When a bound is reached or the archive cannot be written.
+/// If a limit is reached or the archive cannot be written.
 pub fn pack_file(
     tar: &mut Writer,
     made: &mut BTreeSet<String>,

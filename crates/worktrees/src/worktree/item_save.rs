@@ -1,4 +1,4 @@
-//! Saves of worktrees and of what lies beside them, written by `lifecycle` as those of containers are.
+//! Saves worktrees and other parts of a sandbox with `lifecycle`, like those of containers.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use serde::Serialize;
 use super::WorktreeManager;
 use super::git_in_container::Workdir;
 
-/// Work that was saved.
+/// Saved work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SavedWork {
     /// Its directory on the host.
     pub location: PathBuf,
-    /// `git`: a bundle; `tree`: an archive of the files as they lay there.
+    /// `git`: a bundle; `tree`: an archive of the files.
     pub kind: SavedKind,
-    /// Bytes of it.
+    /// Its size.
     pub bytes: u64,
-    /// Files that were not committed, or all of an archive's directory.
+    /// Number of uncommitted files, or of all files in an archive.
     pub files: u64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct ItemSave<'a> {
 /// References that are saved as a bundle.
 pub(super) struct BundleSave<'a> {
     pub(super) to: &'a SaveDestination,
-    /// With the state by which the save is found again.
+    /// Contains the state by which the save is found again.
     pub(super) item: SavedItem,
     pub(super) refs: &'a [&'a str],
     /// The file's name.
@@ -47,7 +47,7 @@ pub(super) struct BundleSave<'a> {
 }
 
 impl WorktreeManager {
-    /// The save moves to its place when it is finished, so that no cleanup removes it before.
+    /// Begins a save. It is moved to its final place when it is complete, so that no cleanup removes it before.
     pub(super) fn begin_save<'a>(&self, to: &'a SaveDestination, item: SavedItem) -> Result<ItemSave<'a>> {
         let max_bytes = self.settings.save_max;
         let writer = SaveWriter::staged(to.clone(), &self.mirrors, max_bytes).map_err(no_place)?;
@@ -68,7 +68,7 @@ impl WorktreeManager {
 }
 
 impl ItemSave<'_> {
-    /// If the same was saved before, the result is that save.
+    /// Finishes the save. If the same was saved before, the result is that save.
     pub(super) fn finish(mut self) -> Result<SavedWork> {
         let Self { item, max_bytes, .. } = &self;
         if item.bytes > *max_bytes {

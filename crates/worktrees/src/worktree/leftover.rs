@@ -1,4 +1,4 @@
-//! What an agent left uncommitted at the end of a run, as a commit on the branch of its workflow.
+//! Commits what an agent left uncommitted at the end of a run, on the branch of its workflow.
 
 use coracle_lifecycle::RepoStatus;
 use coracle_types::WorkflowId;
@@ -12,8 +12,8 @@ use crate::leftover::{Author, Leftover};
 const MESSAGE: &str = "Commit what the agent left uncommitted";
 
 impl WorktreeManager {
-    /// Commits everything that git does not ignore. A branch other than the workflow's own is left alone, and so are files
-    /// in conflict: only the one who made them knows what is meant.
+    /// Commits everything that git does not ignore. Does nothing on a branch other than the workflow's own, and with
+    /// files in conflict, which only their author can resolve.
     ///
     /// # Errors
     /// `worktree_missing`, `sandbox_lost`.
@@ -27,7 +27,7 @@ impl WorktreeManager {
         if let Some(reason) = obstacle(&status, &workflow.branch) {
             return Ok(Leftover::Kept { reason, files });
         }
-        let kept = |err: Failure| Leftover::Kept { reason: err.message, files };
+        let uncommitted = |err: Failure| Leftover::Kept { reason: err.message, files };
         let tree = at.tree(id).authored(author);
         let add = tree.printed(&["add", "--all"]).await;
         let commit = ["commit", "--quiet", "--no-verify", "--no-gpg-sign", "--message", MESSAGE];
@@ -35,14 +35,14 @@ impl WorktreeManager {
             Ok(_) => tree.printed(&commit).await,
             err => err,
         } {
-            return Ok(kept(err));
+            return Ok(uncommitted(err));
         }
         let commit = at.tree(id).commit("HEAD").await?.unwrap_or_default();
         Ok(Leftover::Committed { commit, files, branch: workflow.branch })
     }
 }
 
-/// Why nothing can be committed.
+/// Returns why nothing can be committed.
 fn obstacle(status: &RepoStatus, branch: &str) -> Option<String> {
     if status.unmerged > 0 {
         return Some(format!("{} of them are in conflict", status.unmerged));

@@ -1,4 +1,4 @@
-//! How the worktrees of a sandbox stand.
+//! Lists the worktrees of a sandbox with their states.
 
 use coracle_lifecycle::RepoStatus;
 use coracle_types::failure::{Code, Result};
@@ -11,25 +11,25 @@ use super::git_in_container::Workdir;
 use super::mirror::ORIGIN;
 use crate::workflow_records::Workflow;
 
-/// Worktrees that are looked at at once.
-const AT_ONCE: usize = 4;
+/// Maximum number of worktrees that are inspected concurrently.
+const MAX_CONCURRENT: usize = 4;
 
-/// A worktree as it stands.
+/// The state of a worktree.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorktreeStatus {
-    /// Which workflow.
+    /// The workflow.
     pub id: WorkflowId,
     /// Its directory inside.
     pub path: String,
-    /// The branch that is checked out; none where a commit is. Of one that is missing: its own.
+    /// The checked-out branch; none for a detached HEAD. Of a missing worktree: its own.
     pub branch: Option<String>,
-    /// What it began from.
+    /// Its base.
     pub base: String,
-    /// The commit that is checked out.
+    /// The checked-out commit.
     pub head: Option<String>,
-    /// Commits that the base's branch has not.
+    /// Commits that the base's branch lacks.
     pub ahead: u64,
-    /// Commits of the base's branch that it has not.
+    /// Commits of the base's branch that it lacks.
     pub behind: u64,
     /// Tracked files differ from the commit.
     pub dirty: bool,
@@ -37,13 +37,13 @@ pub struct WorktreeStatus {
     pub untracked: u64,
     /// Commits that no branch of the remote has.
     pub unpushed: u64,
-    /// Its directory is gone, or git cannot read it.
+    /// Its directory is missing, or git cannot read it.
     pub missing: bool,
     /// Seconds since 1970.
     pub last_commit_at: Option<i64>,
     /// First and last of its 20 ports.
     pub ports: (u16, u16),
-    /// For its services.
+    /// The Compose project for its services.
     pub compose_project: String,
 }
 
@@ -57,7 +57,7 @@ pub struct WorktreeListing {
 }
 
 impl WorktreeManager {
-    /// All worktrees of a sandbox, by id.
+    /// Lists all worktrees of a sandbox, by id.
     ///
     /// # Errors
     /// `git_missing`, `sandbox_lost`.
@@ -71,7 +71,7 @@ impl WorktreeManager {
                 Err(failure) => warnings.push(SandboxWarning::new(&failure.code.word(), failure.message.clone())),
             }
         }
-        let inspections = stream::iter(workflows).map(|it| inspect_worktree(at, it)).buffered(AT_ONCE);
+        let inspections = stream::iter(workflows).map(|it| inspect_worktree(at, it)).buffered(MAX_CONCURRENT);
         let listed = inspections.collect::<Vec<_>>().await.into_iter().collect::<Result<_>>()?;
         Ok(WorktreeListing { listed, warnings })
     }
@@ -104,8 +104,8 @@ async fn inspect_worktree(at: &Workdir, it: Workflow) -> Result<WorktreeStatus> 
     };
     // A base that is a tag or a commit has no branch to fall behind.
     let counts = Some(counts?).filter(super::git_in_container::GitOutput::ok).map_or(from_commit, Ok)?;
-    let numbers = |told: &[u8]| -> Vec<i64> {
-        String::from_utf8_lossy(told).split_whitespace().filter_map(|it| it.parse().ok()).collect()
+    let numbers = |output: &[u8]| -> Vec<i64> {
+        String::from_utf8_lossy(output).split_whitespace().filter_map(|it| it.parse().ok()).collect()
     };
     let (counts, unpushed, last) = (numbers(&counts.stdout), numbers(&unpushed?.stdout), numbers(&last?.stdout));
     let count = |of: &[i64], at: usize| of.get(at).map_or(0, |it| it.unsigned_abs());

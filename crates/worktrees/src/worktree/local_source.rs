@@ -1,4 +1,4 @@
-//! Looks at a repository in a directory of this host before git reads it, and says why git cannot.
+//! Checks a repository in a host directory before git reads it, and explains why git cannot.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,21 @@ use super::{SOON, WorktreeManager};
 use crate::local_repository::{LocalRepository, foreign_owner, is_named, reason};
 use crate::repository_source::{RepositoryDirs, checked_repository};
 
-/// Lets git read a directory of any owner: [`WorktreeManager::local_source`] compares the owner before.
+/// Lets git read a directory of any owner: [`WorktreeManager::local_source`] checked the owner before.
 const ANY_OWNER: &str = "[safe]\n\tdirectory = *\n";
 
 impl WorktreeManager {
-    /// Checks a repository: that all that git reads of it lies where it may, and that the user trusts its owner.
+    /// Checks that everything that git reads of a repository is in an allowed place, and that the user trusts its
+    /// owner.
     ///
     /// # Errors
-    /// `policy_denied` outside of what the user allows, and for a foreign owner; `fetch_failed` for what is no repository.
+    /// `policy_denied` for directories that are not allowed, and for a foreign owner; `fetch_failed` without a
+    /// repository.
     pub(super) async fn local_source(&self, dir: &Path) -> Result<LocalRepository> {
         let roots = &self.settings.allow_roots;
         let common_dir = checked_repository(dir, roots)?;
         let git_dir = RepositoryDirs::find(dir, roots)?.map_or_else(|| common_dir.clone(), |place| place.git_dir);
-        let sudo_uid = self.settings.person.get("SUDO_UID").map(OsString::as_os_str);
+        let sudo_uid = self.settings.user_env.get("SUDO_UID").map(OsString::as_os_str);
         let foreign = [dir, &git_dir].into_iter().find(|place| !is_own(place, sudo_uid)).map(Path::to_owned);
         if let Some(foreign) = foreign
             && !self.trusts(dir).await
@@ -40,7 +42,7 @@ impl WorktreeManager {
         let printed = self.user_config().await;
         let mut trusted = false;
         for value in printed.split('\0').filter_map(|entry| entry.strip_prefix("safe.directory\n")) {
-            // An empty value forgets those before.
+            // An empty value clears the previous ones.
             trusted = !value.is_empty() && (trusted || is_named(dir, value));
         }
         trusted
@@ -48,7 +50,7 @@ impl WorktreeManager {
 
     /// The user's own configuration of git, as `git config --list -z` prints it.
     pub(super) async fn user_config(&self) -> String {
-        let path = |name: &str| self.settings.person.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
+        let path = |name: &str| self.settings.user_env.get(name).map(PathBuf::from).filter(|it| it.is_absolute());
         let Some(home) = path("HOME") else { return String::new() };
         let git = GitProgram::with_program(self.git.program().await.ok().map(Path::to_owned));
         let printed = git.global_config(&home, path("XDG_CONFIG_HOME").as_deref()).await.unwrap_or_default();
@@ -76,9 +78,9 @@ impl WorktreeManager {
         coracle_host::fs::replace(&file, ANY_OWNER.as_bytes()).map_err(Failure::internal)
     }
 
-    /// Why git cannot read a repository that was checked.
+    /// Explains why git cannot read a repository that was checked.
     pub(super) async fn unreadable(&self, source: &LocalRepository, ended: &ProgramOutput) -> Failure {
-        let said = ended.stderr.bytes();
+        let stderr = ended.stderr.bytes();
         let (dir, word) = (source.dir.display(), shell_word(&source.dir.display().to_string()));
         let failed = |message: String| Failure::new(Code::FetchFailed, message);
         if source.is_partial() {
@@ -86,7 +88,7 @@ impl WorktreeManager {
             let hint = format!("run `git -C {word} fetch --refetch --no-filter` on the host, or clone it by its URL");
             return failed(message).hint(hint);
         }
-        let text = String::from_utf8_lossy(&said);
+        let text = String::from_utf8_lossy(&stderr);
         if text.contains("unknown repository extension") || text.contains("repo version") {
             let version = match self.git.program().await {
                 Ok(program) => version_of(program).await.ok().flatten(),
@@ -96,9 +98,9 @@ impl WorktreeManager {
             let message = format!("git{version} of this host cannot read `{dir}`, which uses {}", source.extensions());
             return failed(message).hint("install a newer git on this host; one in your `PATH` is used if it is newer");
         }
-        let message = format!("git cannot read the repository in `{dir}`: {}", reason(&said));
+        let message = format!("git cannot read the repository in `{dir}`: {}", reason(&stderr));
         let hint = match text.contains("fsck") {
-            true => "set `sandbox.worktree.fsck = false` to take objects that break git's rules".to_owned(),
+            true => "set `sandbox.worktree.fsck = false` to accept objects that violate git's rules".to_owned(),
             false => format!("`git -C {word} fsck` on the host names what is wrong with it"),
         };
         failed(message).hint(hint)

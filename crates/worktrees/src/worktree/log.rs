@@ -1,4 +1,4 @@
-//! Commits of a workflow, newest first, and those that its branch lacks.
+//! Lists commits of a workflow, newest first, and those that its branch lacks.
 
 use coracle_types::WorkflowId;
 use coracle_types::failure::{Failure, Result};
@@ -8,10 +8,10 @@ use super::git_in_container::Workdir;
 use super::{WorktreeManager, parse};
 use crate::stray_commits::StrayCommits;
 
-/// Commits that are read.
+/// Maximum number of commits.
 const MAX_COMMITS: &str = "--max-count=1000";
 
-/// Fields of a commit, each ended by a zero byte, as no field can hold one.
+/// Fields of a commit, each terminated by a NUL, which no field contains.
 const FORMAT: &str = "--format=tformat:%H%x00%aN%x00%aE%x00%at%x00%s%x00";
 
 /// A commit that a workflow made.
@@ -30,7 +30,7 @@ pub struct Commit {
 }
 
 impl WorktreeManager {
-    /// The commits of a worktree since the one that it began from, newest first; 1,000 at most.
+    /// Lists the commits of a worktree since its base, newest first; 1,000 at most.
     ///
     /// # Errors
     /// `worktree_missing`, `git_missing`, `sandbox_lost`.
@@ -40,7 +40,7 @@ impl WorktreeManager {
         Ok(commits(&at.tree(id).printed(&words).await?))
     }
 
-    /// Compares what is checked out with the workflow's branch. Commits of the remote do not count.
+    /// Compares what is checked out with the workflow's branch. Ignores commits of the remote.
     ///
     /// # Errors
     /// `worktree_missing`, `sandbox_lost`.
@@ -74,13 +74,13 @@ impl WorktreeManager {
     }
 }
 
-/// What git prints for [`FORMAT`]; a line that is no commit is left out.
-fn commits(told: &[u8]) -> Vec<Commit> {
+/// Parses git's output for [`FORMAT`]; leaves out invalid lines.
+fn commits(output: &[u8]) -> Vec<Commit> {
     let text = |field: &[u8]| String::from_utf8_lossy(field).into_owned();
     let read = |fields: &[&[u8]]| {
         let &[commit, author, email, at, subject] = fields else { return None };
         Some(Commit {
-            // The line before ends with a line feed behind the last zero byte.
+            // The previous line ends with a line feed after the last NUL.
             commit: parse::oid(text(commit).trim())?.to_owned(),
             author: text(author),
             email: text(email),
@@ -88,7 +88,7 @@ fn commits(told: &[u8]) -> Vec<Commit> {
             subject: text(subject),
         })
     };
-    let fields: Vec<_> = told.split(|it| *it == 0).collect();
+    let fields: Vec<_> = output.split(|it| *it == 0).collect();
     fields.chunks(5).filter_map(read).collect()
 }
 
@@ -97,10 +97,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commits_are_read_as_git_prints_them() {
+    fn commits_are_parsed_as_git_prints_them() {
         let (first, second) = ("a".repeat(40), "b".repeat(40));
-        let told = format!("{first}\0Ada\0ada@example.com\x0017\0One\0\n{second}\0Bob\0b@example.com\0soon\0Two\0\n");
-        let read = commits(told.as_bytes());
+        let output = format!("{first}\0Ada\0ada@example.com\x0017\0One\0\n{second}\0Bob\0b@example.com\0soon\0Two\0\n");
+        let read = commits(output.as_bytes());
         let ada = Commit {
             commit: first,
             author: "Ada".into(),

@@ -1,4 +1,4 @@
-//! The mirror of a repository on the host: bare, ours alone, in no container.
+//! The mirror of a repository on the host: bare, private, in no container.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,29 +16,29 @@ use coracle_types::{Error, SandboxWarning, random_hex};
 use super::{SOON, WorktreeManager, parse};
 use crate::local_repository::{LocalRepository, reason};
 use crate::repository_source::{RepositorySource, checked_repository};
-use crate::workflow_records::PATIENCE;
+use crate::workflow_records::LOCK_TIMEOUT;
 
 const REFSPEC: &str = "+refs/heads/*:refs/remotes/origin/*";
 
-/// Where the remote's branches are, here and inside.
+/// Ref prefix of the remote's branches, in the mirror and inside.
 pub(super) const ORIGIN: &str = "refs/remotes/origin/";
 
-/// Directories of single calls, none of which takes this long.
+/// Name prefixes of directories of single calls, none of which takes this long.
 const TEMPORARY: &[&str] = &["quarantine-", STAGING_PREFIX, "coracle-ask-", "coracle-pipe-"];
 const LEFT_BEHIND: Duration = Duration::from_secs(86_400);
 
-/// What is in a mirror.
+/// The content of a mirror.
 #[derive(Debug)]
 pub(super) struct Mirror {
     pub(super) dir: PathBuf,
-    /// Commits by the remote's branches.
+    /// Commits of the remote's branches.
     pub(super) branches: BTreeMap<String, String>,
-    /// The branch that the remote's HEAD is.
+    /// The branch of the remote's HEAD.
     pub(super) head: Option<String>,
     pub(super) warnings: Vec<SandboxWarning>,
 }
 
-/// Where a mirror is fetched from, and what is known of it if it is a directory.
+/// The source of a mirror, with facts about a directory.
 #[derive(Clone, Copy)]
 struct FetchSource<'a> {
     source: &'a RepositorySource,
@@ -51,10 +51,10 @@ impl WorktreeManager {
     }
 
     pub(super) async fn mirror_lock(&self, source: &RepositorySource) -> Result<Lock> {
-        lock(&self.mirrors.join(format!("{}.lock", source.key())), PATIENCE).await
+        lock(&self.mirrors.join(format!("{}.lock", source.key())), LOCK_TIMEOUT).await
     }
 
-    /// The mirror as the remote is now, or as it last was where that cannot be reached.
+    /// Updates the mirror. If the remote is unreachable, returns the last state.
     pub(super) async fn fresh_mirror(&self, source: &RepositorySource) -> Result<Mirror> {
         let _lock = self.mirror_lock(source).await?;
         let local = match source {
@@ -76,7 +76,7 @@ impl WorktreeManager {
                     if !self.settings.offline_ok || !matches!(err.code, Code::FetchFailed | Code::HostUnresolved) {
                         return Err(err);
                     }
-                    let message = format!("{err}; what was fetched before is used");
+                    let message = format!("{err}; using what was fetched before");
                     warnings.push(SandboxWarning::new("fetch_stale", message));
                     return self.read_mirror(dir, warnings).await;
                 }
@@ -87,25 +87,25 @@ impl WorktreeManager {
         self.read_mirror(dir, warnings).await
     }
 
-    /// What was there when it was last fetched.
+    /// Reads the mirror as it was last fetched.
     pub(super) async fn read_mirror(&self, dir: PathBuf, warnings: Vec<SandboxWarning>) -> Result<Mirror> {
-        let told = self.own_printed(&dir, &["for-each-ref", parse::WITH_SYMREF, ORIGIN]).await?;
-        Ok(mirror(dir, &told, warnings))
+        let output = self.own_printed(&dir, &["for-each-ref", parse::WITH_SYMREF, ORIGIN]).await?;
+        Ok(mirror(dir, &output, warnings))
     }
 
-    /// The mirror, if it has what the remote has: to ask takes a fraction of a fetch. What fails here, fails there again
-    /// with its reason.
+    /// Returns the mirror if it is up to date: comparing refs takes a fraction of a fetch. An error here is ignored,
+    /// since the fetch reports it.
     async fn current(&self, source: &RepositorySource, dir: &Path) -> Option<Mirror> {
         let url = source.text();
-        let asks = ["ls-remote", "--symref", "--", &url, "HEAD", "refs/heads/*"];
-        let asked = self.own_with(dir, &asks, Stdin::Empty, source.peer(), SOON);
-        // To sort by their kind git has to read the commits: one that is missing is no mirror.
+        let arguments = ["ls-remote", "--symref", "--", &url, "HEAD", "refs/heads/*"];
+        let remote = self.own_with(dir, &arguments, Stdin::Empty, source.peer(), SOON);
+        // Sorting by type makes git read the commits: a mirror with missing ones is not used.
         let own = ["for-each-ref", "--sort=objecttype", parse::WITH_SYMREF, ORIGIN];
-        let (told, own) = tokio::join!(asked, self.own_printed(dir, &own));
-        let told = told.ok().filter(|it| it.ok() && it.stdout.left_out() == 0)?.stdout.bytes();
+        let (output, own) = tokio::join!(remote, self.own_printed(dir, &own));
+        let output = output.ok().filter(|it| it.ok() && it.stdout.left_out() == 0)?.stdout.bytes();
         let mirror = mirror(dir.to_owned(), &own.ok()?, Vec::new());
-        let head = parse::head_branch(&told);
-        (mirror.branches == parse::heads(&told) && (head.is_none() || head == mirror.head)).then_some(mirror)
+        let head = parse::head_branch(&output);
+        (mirror.branches == parse::heads(&output) && (head.is_none() || head == mirror.head)).then_some(mirror)
     }
 
     async fn create_mirror(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
@@ -117,7 +117,7 @@ impl WorktreeManager {
             Err(err) => Err(err),
         };
         if placed.is_err() {
-            // The next one removes what stays.
+            // The next call removes the rest.
             let _ = std::fs::remove_dir_all(&temp);
         }
         placed
@@ -136,7 +136,7 @@ impl WorktreeManager {
         }
     }
 
-    /// Fetches all branches, and which of them is the remote's HEAD. Tried once more when it fails.
+    /// Fetches all branches, and the remote's HEAD. Retries once.
     async fn fetch(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
         let first = self.fetch_once(from, dir).await;
         if first.as_ref().is_err_and(|it| matches!(it.code, Code::FetchFailed | Code::HostUnresolved)) {
@@ -148,7 +148,7 @@ impl WorktreeManager {
     async fn fetch_once(&self, from: FetchSource<'_>, dir: &Path) -> Result<()> {
         let FetchSource { source, local } = from;
         if let Some(local) = local {
-            // Code that can write there had time since it was checked first.
+            // Code that can write to it may have changed it since the first check.
             checked_repository(&local.dir, &self.settings.allow_roots)?;
         }
         let url = source.text();
@@ -169,7 +169,7 @@ impl WorktreeManager {
             return Err(failure.hint(format!("use `coracle create --repo {}`", shell_word(&url))));
         }
         good(fetched)?;
-        // A remote without a HEAD is one, too.
+        // A remote without a HEAD is valid.
         let head = head.ok().filter(ProgramOutput::ok).and_then(|it| parse::head_branch(&it.stdout.bytes()));
         if let Some(head) = head {
             let target = format!("{ORIGIN}{head}");
@@ -183,7 +183,7 @@ impl WorktreeManager {
         self.own(dir, &words, Stdin::Empty, self.settings.git_timeout).await.is_ok_and(|it| it.ok())
     }
 
-    /// What a setup of this repository left that was killed, and what any other call left long ago. The caller holds the
+    /// Removes what a killed setup of this repository left, and what any other call left long ago. The caller holds the
     /// lock.
     fn clear_unfinished(&self, source: &RepositorySource) -> Result<()> {
         let prefix = format!("{}.tmp-", source.key());
@@ -199,9 +199,9 @@ impl WorktreeManager {
     }
 }
 
-/// Reads what `for-each-ref` printed of a mirror.
-fn mirror(dir: PathBuf, told: &[u8], warnings: Vec<SandboxWarning>) -> Mirror {
-    let (found, head) = parse::refs_and_head(told);
+/// Parses the output of `for-each-ref` for a mirror.
+fn mirror(dir: PathBuf, output: &[u8], warnings: Vec<SandboxWarning>) -> Mirror {
+    let (found, head) = parse::refs_and_head(output);
     let branch = |name: &String| name.strip_prefix(ORIGIN).map(str::to_owned);
     let head = head.as_ref().and_then(branch);
     let branches = found.into_iter().filter_map(|(name, id)| Some((branch(&name)?, id))).collect();
@@ -225,6 +225,6 @@ fn move_aside(dir: &Path) -> Result<SandboxWarning> {
     let at = jiff::Timestamp::now().as_millisecond();
     let aside = dir.with_extension(format!("git.broken-{at}"));
     std::fs::rename(dir, &aside).map_err(Failure::internal)?;
-    let message = format!("the mirror was broken and is made anew; the old one is `{}`", aside.display());
+    let message = format!("the mirror was damaged and was created again; the old one is `{}`", aside.display());
     Ok(SandboxWarning::new("repo_corrupt", message))
 }

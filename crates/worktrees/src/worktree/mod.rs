@@ -43,20 +43,20 @@ use crate::workflow_records::{Records, Repository, Workflow};
 #[derive(Debug)]
 pub struct WorktreeManager {
     settings: WorktreeSettings,
-    /// Mirrors lie here.
+    /// The directory of mirrors.
     mirrors: PathBuf,
     git: IsolatedGit,
 }
 
 impl WorktreeManager {
-    /// Looks for the host's git.
+    /// Finds the host's git.
     ///
     /// # Errors
     /// `git_missing`.
     pub fn new(settings: WorktreeSettings) -> Result<Self> {
         let mirrors = settings.state.join("git");
         coracle_host::state_file::own_directory(&mirrors)?;
-        let git = IsolatedGit::of_this_host(settings.programs.clone(), mirrors.clone(), settings.person.clone())
+        let git = IsolatedGit::of_this_host(settings.programs.clone(), mirrors.clone(), settings.user_env.clone())
             .map_err(|_| Failure::new(Code::GitMissing, "There is no git on this host.").hint("install git"))?;
         let git = git.with(settings.allow_private, settings.fsck);
         let manager = Self { settings, mirrors, git };
@@ -64,7 +64,7 @@ impl WorktreeManager {
         Ok(manager)
     }
 
-    /// The limit of one git that reads or writes a whole repository.
+    /// Timeout of a git command that reads or writes a whole repository.
     #[must_use]
     pub fn git_timeout(&self) -> Duration {
         self.settings.git_timeout
@@ -74,38 +74,38 @@ impl WorktreeManager {
         Records::open(&self.settings.state, &at.key)
     }
 
-    /// The workflows of a sandbox that are remembered, whether it runs or not.
+    /// Lists the recorded workflows of a sandbox, whether it runs or not.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn remembered(&self, key: &str) -> Result<Vec<WorkflowId>> {
         Records::open(&self.settings.state, key)?.ids()
     }
 
-    /// The repository of a sandbox as it is known before anything runs there: the one that it has, else the one that it
+    /// Returns the repository of a sandbox before the container is accessed: the one that it has, else the one that it
     /// is to get.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn repository(&self, key: &str) -> Result<Option<String>> {
         let records = Records::open(&self.settings.state, key)?;
         let known = records.repository()?.map_or_else(|| records.wanted(), |it| Ok(Some(it)))?;
         Ok(known.map(|it| it.url))
     }
 
-    /// Whether a sandbox has a repository, or had one and its removal was cut short.
+    /// Whether a sandbox has a repository, or had one and its removal was interrupted.
     ///
     /// # Errors
-    /// When the state directory cannot be read.
+    /// If the state directory cannot be read.
     pub fn has_repository(&self, key: &str) -> Result<bool> {
         Ok(Records::open(&self.settings.state, key)?.repository()?.is_some())
     }
 
-    /// A sandbox that has no repository yet is to get that one, if it is `new`. The first who says so decides: what the
-    /// sandbox may reach follows from it.
+    /// Records the repository of a sandbox without one, if the sandbox is `new`. The first call decides, since the
+    /// sandbox's grants depend on it.
     ///
     /// # Errors
-    /// `invalid_url`, `policy_denied`; `branch_conflict` while it is to get another one; when the state directory cannot be
+    /// `invalid_url`, `policy_denied`; `branch_conflict` if another one is recorded; if the state directory cannot be
     /// written.
     pub async fn want_repository(&self, key: &str, source: &str, new: bool) -> Result<()> {
         let url = self.source(source)?.text();
@@ -116,31 +116,31 @@ impl WorktreeManager {
         }
         match records.wanted()? {
             Some(other) if other.url != url => {
-                let message = format!("Somebody else begins this sandbox with `{}`.", other.url);
+                let message = format!("This sandbox is about to get the repository `{}`.", other.url);
                 let failure = Failure::new(Code::BranchConflict, message);
-                Err(failure.hint("work on that repository, or remove the sandbox if nobody does"))
+                Err(failure.hint("work on that repository, or remove the sandbox if it is not in use"))
             }
             None if new => records.want(&Repository { url }),
             _ => Ok(()),
         }
     }
 
-    /// The sandbox is gone: the next one of that key may work on another repository.
+    /// Deletes the record after the sandbox was removed: the next one of that key may use another repository.
     ///
     /// # Errors
-    /// Whatever the file system says.
+    /// Errors of the file system.
     pub fn forget_repository(&self, key: &str) -> Result<()> {
         Records::open(&self.settings.state, key)?.forget_repository()
     }
 
-    /// What is remembered of a workflow.
+    /// Reads the record of a workflow.
     fn workflow(&self, at: &Workdir, id: &WorkflowId) -> Result<Workflow> {
         self.records(at)?.workflow(id)?.ok_or_else(|| no_worktree(id))
     }
 
-    /// Runs git in a bare repository of ours.
+    /// Runs git in a bare repository of Coracle.
     async fn own(&self, dir: &Path, words: &[&str], stdin: Stdin, deadline: Duration) -> Result<ProgramOutput> {
-        self.own_with(dir, words, stdin, Peer::Nobody, deadline).await.map_err(host)
+        self.own_with(dir, words, stdin, Peer::None, deadline).await.map_err(host)
     }
 
     async fn own_with(
@@ -154,20 +154,20 @@ impl WorktreeManager {
         let command = git_command("git", dir, ["--git-dir=."].iter().chain(words), deadline);
         let any_owner = (peer == Peer::Dir).then(|| ("GIT_CONFIG_GLOBAL", self.any_owner().into_os_string()));
         let env = any_owner.into_iter().collect();
-        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_TOLD, ..command }, peer).await
+        self.git.run(GitCommand { env, stdin, keep_bytes: 2 * MAX_OUTPUT, ..command }, peer).await
     }
 
-    /// What git prints in a bare repository of ours; it has to end well.
+    /// Returns git's output in a bare repository of Coracle. Fails if git does.
     async fn own_printed(&self, dir: &Path, words: &[&str]) -> Result<Vec<u8>> {
         Ok(succeeded(self.own(dir, words, Stdin::Empty, SOON).await?)?.stdout.bytes())
     }
 
-    /// A fresh bare repository in a temporary directory, which sees the objects of `mirror`.
+    /// Creates a bare repository in a temporary directory, with the objects of `mirror` as alternates.
     async fn quarantine(&self, mirror: Option<&Path>) -> Result<tempfile::TempDir> {
         self.quarantine_of("sha1", mirror).await
     }
 
-    /// The same with objects of another format.
+    /// Creates one with another object format.
     async fn quarantine_of(&self, format: &str, mirror: Option<&Path>) -> Result<tempfile::TempDir> {
         let dir =
             tempfile::Builder::new().prefix("quarantine-").tempdir_in(&self.mirrors).map_err(Failure::internal)?;
@@ -183,17 +183,17 @@ impl WorktreeManager {
 
     async fn own_init(&self, dir: &Path, format: &str) -> Result<()> {
         let format = format!("--object-format={format}");
-        // Git before 2.29 does not know the option, and has one format.
+        // Git before 2.29 does not support the option, and has one format.
         let format = (format != "--object-format=sha1").then_some(&*format);
         let init = git_command("git init", dir, INIT_BARE.into_iter().chain(format), SOON);
-        succeeded(self.git.run(init, Peer::Nobody).await.map_err(host)?).map(drop)
+        succeeded(self.git.run(init, Peer::None).await.map_err(host)?).map(drop)
     }
 }
 
 /// Creates a bare repository without hooks.
 const INIT_BARE: [&str; 5] = ["init", "--quiet", "--bare", "--template=", "--initial-branch=main"];
 
-/// A git of this host without input.
+/// Builds a git command without input.
 fn git_command<'a>(
     verb: &'static str,
     dir: &'a Path,
@@ -204,24 +204,24 @@ fn git_command<'a>(
     GitCommand { verb, dir, words, env: Vec::new(), stdin: Stdin::Empty, deadline, keep_bytes: 8192 }
 }
 
-/// A git of this host has to end well.
+/// Fails unless git succeeded.
 fn succeeded(ended: ProgramOutput) -> Result<ProgramOutput> {
     if ended.ok() { Ok(ended) } else { Err(Failure::internal(Excerpt::from_bytes(&ended.stderr.bytes()))) }
 }
 
-/// For what is done in a moment.
+/// Timeout of quick commands.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Bytes of what git prints that are read.
-const MAX_TOLD: usize = 32 << 20;
+/// Maximum size of git's output.
+const MAX_OUTPUT: usize = 32 << 20;
 
-/// This host's git did not run to its end.
+/// Converts an error of the host's git.
 fn host(err: InspectError) -> Failure {
     match err {
         InspectError::Address(err @ ResolveError::Private { .. }) => {
             Failure::new(Code::PolicyDenied, err.to_string()).detail("rule", "repo.private")
         }
-        // No rule refuses it: the name server does not know it, or does not answer.
+        // Not a refusal: the name server does not know the host, or does not answer.
         InspectError::Address(err) => Failure::new(Code::HostUnresolved, err.to_string()),
         InspectError::Host(Error::TimedOut { .. }) => Failure::new(Code::CommandTimedOut, err.to_string()),
         err => Failure::internal(err),
@@ -229,7 +229,7 @@ fn host(err: InspectError) -> Failure {
 }
 
 fn no_worktree(id: &WorkflowId) -> Failure {
-    Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`.")).hint("`list` shows those there are")
+    Failure::new(Code::WorktreeMissing, format!("There is no worktree `{id}`.")).hint("`list` shows them")
 }
 
 #[cfg(test)]
@@ -237,12 +237,12 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_first_who_begins_a_sandbox_decides_its_repository() {
+    async fn the_first_call_decides_the_repository_of_a_sandbox() {
         let state = tempfile::tempdir().unwrap();
         let manager = WorktreeManager::new(WorktreeSettings::new(state.path().to_owned())).unwrap();
         let [x, y] = ["https://example.com/x.git", "https://example.com/y.git"];
         manager.want_repository("k", x, false).await.unwrap();
-        assert_eq!(manager.repository("k").unwrap(), None, "one that is there stays as it is");
+        assert_eq!(manager.repository("k").unwrap(), None, "an existing sandbox does not change");
         manager.want_repository("k", x, true).await.unwrap();
         for new in [true, false] {
             manager.want_repository("k", x, new).await.unwrap();
@@ -250,7 +250,7 @@ mod tests {
             assert_eq!(refused.code, Code::BranchConflict);
         }
         assert_eq!(manager.repository("k").unwrap().as_deref(), Some(x));
-        assert!(!manager.has_repository("k").unwrap(), "it is only wanted");
+        assert!(!manager.has_repository("k").unwrap(), "it is only recorded");
         manager.forget_repository("k").unwrap();
         manager.want_repository("k", y, true).await.unwrap();
         assert_eq!(manager.repository("k").unwrap().as_deref(), Some(y));

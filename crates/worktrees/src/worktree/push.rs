@@ -1,4 +1,4 @@
-//! Pushes commits of a sandbox: into a quarantine repository of the host, and from there to the remote.
+//! Pushes commits of a sandbox: into a quarantine repository on the host, and from there to the remote.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -18,38 +18,38 @@ use super::{SOON, WorktreeManager, parse};
 use crate::stray_commits::no_commits;
 use crate::workflow_records::Workflow;
 
-/// The head of a bundle names each commit that it builds on.
+/// Maximum size of a bundle's header, which names each commit that it builds on.
 const MAX_HEAD: u64 = 16 << 20;
 
-/// What is pushed.
+/// The options of a push.
 #[derive(Clone, Debug, Default)]
 pub struct PushRequest {
-    /// The workflow's own branch, and nothing else; else that.
+    /// Must be the workflow's own branch, which is the default.
     pub branch: Option<String>,
-    /// What the remote's branch was when it was last seen may be given up: the person says so.
+    /// Whether the last known commit of the remote's branch may be overwritten. Set only by the user.
     pub force_with_lease: bool,
 }
 
-/// What a push did.
+/// The result of a push.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PushReport {
     /// The remote's reference.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// The commit that it was, as far as was known.
+    /// Its previous commit, as far as it was known.
     pub old: Option<String>,
-    /// The commit that it is.
+    /// Its new commit.
     pub new: String,
-    /// Where.
+    /// The URL of the remote.
     pub url: String,
-    /// There is more in the worktree than was pushed.
+    /// The worktree has changes that were not pushed.
     pub uncommitted: bool,
     /// `other_branch`: commits that were not pushed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<SandboxWarning>,
 }
 
-/// Commits of a workflow in a repository of ours.
+/// Commits of a workflow in a quarantine repository.
 #[derive(Debug)]
 pub(super) struct TakenOut {
     pub(super) quarantine: TempDir,
@@ -57,10 +57,11 @@ pub(super) struct TakenOut {
 }
 
 impl WorktreeManager {
-    /// Pushes the branch of a workflow to where its repository came from.
+    /// Pushes the branch of a workflow to the source of its repository.
     ///
     /// # Errors
-    /// `no_commits` when there is nothing to push; `push_refused` (`details.rule`) when it may not be; `push_rejected` with what the remote says;
+    /// `no_commits` if there is nothing to push; `push_refused` (`details.rule`) if it is not allowed; `push_rejected`
+    /// with the remote's reason;
     /// `worktree_missing`.
     pub async fn push(&self, at: &Workdir, id: &WorkflowId, ask: &PushRequest) -> Result<PushReport> {
         let workflow = self.workflow(at, id)?;
@@ -90,11 +91,10 @@ impl WorktreeManager {
         let pushed = pushed.map_err(super::host)?;
         let result = parse::pushed(&pushed.stdout.bytes());
         if !pushed.ok() || result.as_ref().is_none_or(|(flag, _)| *flag == '!') {
-            let said = Excerpt::from_bytes(&pushed.stderr.bytes()).to_string();
-            let why = result.map_or_else(|| said.clone(), |(_, summary)| summary);
-            return Err(
-                Failure::new(Code::PushRejected, format!("The remote did not take it: {why}")).detail("remote", said)
-            );
+            let stderr = Excerpt::from_bytes(&pushed.stderr.bytes()).to_string();
+            let why = result.map_or_else(|| stderr.clone(), |(_, summary)| summary);
+            return Err(Failure::new(Code::PushRejected, format!("The remote refused the push: {why}"))
+                .detail("remote", stderr));
         }
         self.remember_pushed(at, &out, &dir, branch.as_str()).await?;
         // An unknown status may hide some.
@@ -118,7 +118,7 @@ impl WorktreeManager {
         }
     }
 
-    /// Brings the commits of a workflow's branch out, and checks each object on the way.
+    /// Exports the commits of a workflow's branch, and checks each object.
     pub(super) async fn take_out(&self, at: &Workdir, workflow: &Workflow, mirror: &Path) -> Result<TakenOut> {
         let reference = format!("refs/heads/{}", workflow.branch);
         let repo = at.repo();
@@ -128,29 +128,29 @@ impl WorktreeManager {
             return Err(Box::pin(self.no_branch(at, workflow)).await);
         };
         let file = quarantine.path().join("it.bundle");
-        let told =
+        let has_bundle =
             self.bundle_into(at, &[&reference, "--not", "--remotes=origin"], &file, self.settings.bundle_max).await?;
-        if told {
+        if has_bundle {
             let bundle = bundle(&file)?;
             if bundle.name != reference {
                 return Err(refused("push.refs", "Something else came out of the container than its branch."));
             }
-            // What is there now is what is pushed, whatever became of the branch inside meanwhile.
+            // The exported commit is pushed, even if the branch inside has changed meanwhile.
             oid = bundle.oid;
             self.unpack(quarantine.path(), bundle.pack).await?;
         }
-        // Nothing new may be in it, and then the mirror has all of it.
+        // Without a bundle the branch has no new objects, and the mirror has all of them.
         let words = ["rev-list", "--objects", "--quiet", &oid, "--not", "--alternate-refs"];
         let known = self.own(quarantine.path(), &words, Stdin::Empty, self.settings.git_timeout).await?;
         if !known.ok() {
-            let said = Excerpt::from_bytes(&known.stderr.bytes());
-            return Err(refused("push.objects", &format!("What came out of the container is not whole: {said}")));
+            let stderr = Excerpt::from_bytes(&known.stderr.bytes());
+            return Err(refused("push.objects", &format!("What came out of the container is not whole: {stderr}")));
         }
         self.own_printed(quarantine.path(), &["update-ref", &reference, &oid]).await?;
         Ok(TakenOut { quarantine, oid })
     }
 
-    /// The failure for a workflow whose branch does not exist, such as after `git branch -m`.
+    /// The failure for a workflow whose branch does not exist, for instance after `git branch -m`.
     pub(super) async fn no_branch(&self, at: &Workdir, workflow: &Workflow) -> Failure {
         let Workflow { id, branch, .. } = workflow;
         if let Ok(Some(stray)) = self.stray_commits(at, id).await {
@@ -161,7 +161,7 @@ impl WorktreeManager {
             .hint(format!("`coracle worktree exec {arguments} -- git switch -c {word}` creates it"))
     }
 
-    /// By git's own reader of packs: older ones fetch from a bundle without a look at its objects.
+    /// Unpacks with git's own pack reader: older versions fetch from a bundle without checking its objects.
     async fn unpack(&self, quarantine: &Path, pack: File) -> Result<()> {
         let mut words = vec!["index-pack", "--stdin", "--fix-thin"];
         words.extend(self.settings.fsck.then_some("--strict"));
@@ -169,19 +169,19 @@ impl WorktreeManager {
         if taken.ok() {
             return Ok(());
         }
-        let said = Excerpt::from_bytes(&taken.stderr.bytes());
-        Err(refused("push.objects", &format!("What came out of the container is not sound: {said}")))
+        let stderr = Excerpt::from_bytes(&taken.stderr.bytes());
+        Err(refused("push.objects", &format!("What came out of the container is not sound: {stderr}")))
     }
 
-    /// Whether git inside made a bundle, which is on the host then.
+    /// Writes a bundle of git inside to a file on the host. Returns whether it contains anything.
     pub(super) async fn bundle_into(&self, at: &Workdir, what: &[&str], file: &Path, max_bytes: u64) -> Result<bool> {
         let mut to = tokio::fs::File::create(file).await.map_err(Failure::internal)?;
         let words = [&["bundle", "create", "--quiet", "-"], what].concat();
-        let told = at.repo().run_into(&words, Sink { to: &mut to, max_bytes, bytes: 0 }).await?;
-        Ok(told.ok())
+        let result = at.repo().run_into(&words, Sink { to: &mut to, max_bytes, bytes: 0 }).await?;
+        Ok(result.ok())
     }
 
-    /// So that the next look knows that the remote has it, here and inside.
+    /// Records the pushed commit as the remote's, on the host and inside.
     async fn remember_pushed(&self, at: &Workdir, out: &TakenOut, mirror: &Path, branch: &str) -> Result<()> {
         let name = format!("{ORIGIN}{branch}");
         let from = out.quarantine.path().display().to_string();
@@ -198,20 +198,20 @@ impl WorktreeManager {
         {
             return Ok(());
         }
-        // The push is done; the next setup fetches the same.
-        tracing::warn!("what was pushed is not yet known as the remote's");
+        // The push succeeded; the next setup fetches the same.
+        tracing::warn!("cannot record the pushed commit as the remote's");
         Ok(())
     }
 }
 
-/// The head of a bundle, and its pack.
+/// The header of a bundle, and its pack.
 struct Bundle {
     oid: String,
     name: String,
     pack: File,
 }
 
-/// Reads the head of a bundle of one reference.
+/// Reads the header of a bundle with one reference.
 fn bundle(path: &Path) -> Result<Bundle> {
     let odd = || refused("push.refs", "What came out of the container is no bundle of one branch.");
     let mut file = File::open(path).map_err(Failure::internal)?;

@@ -13,32 +13,32 @@ use crate::repository_source::branch_of;
 use crate::workflow_records::Workflow;
 use crate::worktree::remove_request::RemoveRequest;
 
-/// Times that the work is saved, if something is started in the worktree meanwhile.
+/// How often the work is saved, if processes are started in the worktree meanwhile.
 const MAX_SAVES: u32 = 3;
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RemovalReport {
-    /// Which workflow.
+    /// The workflow.
     pub id: WorkflowId,
-    /// It was there.
+    /// Whether it existed.
     pub removed: bool,
-    /// What was saved of it.
+    /// Its saved work.
     pub saved: Option<SavedWork>,
-    /// The branch that was checked out, if it stays in the repository inside because git could not save its commits.
+    /// The checked-out branch, if it stays in the repository inside because git could not save its commits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_branch: Option<String>,
-    /// Its commits, where they are saved apart from its files. The caller reports them with what else was saved.
+    /// Its commits, if they are saved separately from its files. The caller reports them with other saves.
     #[serde(skip)]
     pub also_saved: Vec<SavedWork>,
 }
 
 impl WorktreeManager {
-    /// Ends what runs in a worktree, saves its unsaved work, then removes it with its branch, and frees its ports. A missing
-    /// worktree is no failure.
+    /// Ends processes in a worktree, saves its unsaved work, then removes it with its branch, and frees its ports. A
+    /// missing worktree is no failure.
     ///
     /// # Errors
-    /// `save_failed` and `busy`: nothing was removed; `policy_denied` for `discard` without leave.
+    /// `save_failed` and `busy`: nothing was removed; `policy_denied` for `discard` without permission.
     pub async fn remove(&self, at: &Workdir, id: &WorkflowId, ask: &RemoveRequest) -> Result<RemovalReport> {
         self.may_discard(ask)?;
         let records = self.records(at)?;
@@ -62,7 +62,7 @@ impl WorktreeManager {
         Ok(RemovalReport { id: id.clone(), removed: true, saved, kept_branch, also_saved })
     }
 
-    /// Ends what runs in a worktree and saves its work, until nothing was started there meanwhile.
+    /// Ends processes in a worktree and saves its work, until none was started meanwhile.
     async fn save_at_rest(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<WorktreeSave> {
         let (link, tree) = (&at.link, at.tree_path(&workflow.id));
         let processes = WorktreeProcesses { link, agent: at.agent, tree, workflow: &workflow.id };
@@ -72,7 +72,7 @@ impl WorktreeManager {
                 return Ok(WorktreeSave::default());
             }
             let save = self.save(at, workflow, ask).await.map_err(not_saved)?;
-            // What is the same is not saved twice.
+            // An unchanged state is not saved twice.
             if !processes.exist().await? {
                 return Ok(save);
             }
@@ -83,7 +83,7 @@ impl WorktreeManager {
 
     pub(super) fn may_discard(&self, ask: &RemoveRequest) -> Result<()> {
         if ask.discard && !self.settings.allow_discard {
-            let failure = Failure::new(Code::PolicyDenied, "Work is not thrown away here.");
+            let failure = Failure::new(Code::PolicyDenied, "Work may not be discarded here.");
             return Err(failure.detail("rule", "discard").detail("setting", "security.allow_discard"));
         }
         Ok(())
@@ -91,7 +91,7 @@ impl WorktreeManager {
 
     async fn take_away(&self, at: &Workdir, workflow: &Workflow, keeps_branch: bool) -> Result<()> {
         let id = &workflow.id;
-        // As the guest removes files, which needs nothing of what git thinks of them.
+        // Removed by the guest, independent of git.
         at.remove(&format!("worktrees/{id}")).await?;
         at.remove(&format!("repo.git/worktrees/{id}")).await?;
         if keeps_branch {

@@ -2,13 +2,13 @@
 
 use coracle_lifecycle::SaveDestination;
 
-/// How a worktree is removed.
+/// The options of a removal.
 #[derive(Clone, Debug)]
 pub struct RemoveRequest {
-    /// Where its work goes.
+    /// The destination of its work.
     pub save_to: SaveDestination,
-    /// Its work is discarded (`security.allow_discard`).
+    /// Whether its work is discarded (`security.allow_discard`).
     pub discard: bool,
-    /// Ignored files are saved as well.
+    /// Whether ignored files are saved as well.
     pub salvage_ignored: bool,
 }

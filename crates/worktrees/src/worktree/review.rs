@@ -1,4 +1,4 @@
-//! What the person's git would act on, where files are shared and nothing could be laid over it.
+//! Reviews what the user's git would act on, where files are shared and cannot be protected by mounts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use crate::workflow_records::Repository;
 /// The code of every one of these warnings.
 const REVIEW: &str = "review";
 
-/// Differences that are reported.
-const MOST: usize = 20;
+/// Maximum number of reported differences.
+const MAX_REPORTED: usize = 20;
 
-/// Repositories are looked for so deep below the root.
+/// Maximum depth of the search for repositories below the root.
 const DEPTH: u32 = 32;
 
-/// And for so long.
+/// Timeout of that search.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Files that lead git elsewhere, of which we make none.
+/// Files that redirect git, none of which Coracle creates.
 const ABSENT: [&str; 3] = ["repo.git/commondir", "repo.git/config.worktree", "repo.git/objects/info/alternates"];
 
-/// What a linked worktree's directory says of its repository.
+/// The link from a linked worktree's directory to its repository.
 const COMMON_DIR: &str = "../..\n";
 
 impl WorktreeManager {
-    /// Compares what the person's git acts on with what was written; where files are not shared there is nothing to
-    /// compare. Each difference is a warning `review`: code inside or the person made it.
+    /// Compares what the user's git acts on with what was written; does nothing where files are not shared. Each
+    /// difference is a warning `review`: code inside or the user made it.
     ///
     /// # Errors
     /// `sandbox_lost`.
@@ -63,7 +63,7 @@ impl WorktreeManager {
             let admin = format!("repo.git/worktrees/{id}");
             let (dot_git, common) = (format!("worktrees/{id}/.git"), format!("{admin}/commondir"));
             let (link, seen) = tokio::join!(text(at, &dot_git), text(at, &common));
-            // A missing one leads nowhere, and is listed as missing.
+            // A missing link redirects nothing, and is listed as missing.
             if link?.is_some_and(|it| it != link_of(id)) {
                 found.push((dot_git, "is not as it was written"));
             }
@@ -82,7 +82,7 @@ impl WorktreeManager {
     }
 }
 
-/// The content of a small file; empty for anything else.
+/// Reads a small file; empty for anything else.
 async fn text(at: &Workdir, below: &str) -> Result<Option<String>> {
     match at.link.get(at.file(below), 0, 64 << 10).await {
         Ok((_, bytes)) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -100,7 +100,7 @@ async fn is_empty_dir(at: &Workdir, below: &str) -> Result<bool> {
     }
 }
 
-/// Other repositories: directories with a `.git`, and bare ones, by the entries that git requires.
+/// Finds other repositories: directories with a `.git`, and bare ones, by the entries that git requires.
 async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<String>, bool)> {
     let walk = ScanOptions {
         names: Some([".git", "HEAD", "objects"].map(str::to_owned).to_vec()),
@@ -130,10 +130,10 @@ async fn repositories(at: &Workdir, known: &BTreeSet<String>) -> Result<(Vec<Str
 }
 
 fn warnings(found: &[(String, &str)], more: bool) -> Vec<SandboxWarning> {
-    let each = found.iter().take(MOST).map(|(place, what)| format!("`{}` {what}", place.escape_debug()));
-    let rest = found.len().saturating_sub(MOST);
+    let each = found.iter().take(MAX_REPORTED).map(|(place, what)| format!("`{}` {what}", place.escape_debug()));
+    let rest = found.len().saturating_sub(MAX_REPORTED);
     let rest = (rest > 0).then(|| format!("{rest} places more are not as they were written"));
-    let cut = more.then(|| "not all of it could be looked through".to_owned());
+    let cut = more.then(|| "not everything could be checked".to_owned());
     each.chain(rest).chain(cut).map(|it| SandboxWarning::new(REVIEW, it)).collect()
 }
 
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_differences_is_told_in_a_few_lines() {
+    fn a_flood_of_differences_is_reported_in_a_few_lines() {
         let found: Vec<_> = (0..30).map(|n| (format!("a\n{n}"), "was not there")).collect();
         let reported = warnings(&found, true);
         assert_eq!((reported.len(), &*reported[0].message), (22, "`a\\n0` was not there"));

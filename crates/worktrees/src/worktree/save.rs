@@ -19,20 +19,20 @@ use crate::names::archive_name;
 use crate::workflow_records::Workflow;
 use crate::worktree::remove_request::RemoveRequest;
 
-/// Names in a manifest.
+/// Maximum number of names in a manifest.
 const MAX_NAMES: usize = 1000;
 
-/// A state of a worktree that is worth saving.
+/// A state of a worktree that has to be saved.
 struct UnsavedWork {
     head: Option<String>,
-    /// The reference that holds all of it.
+    /// The reference that contains all of it.
     reference: String,
     files: Vec<FileChange>,
-    /// A repository lies within, of which a commit holds nothing.
+    /// It contains a nested repository, whose files cannot be committed.
     nested: bool,
 }
 
-/// What was saved of a worktree, its files first.
+/// The saved work of a worktree, its files first.
 #[derive(Default)]
 pub(super) struct WorktreeSave {
     pub(super) works: Vec<SavedWork>,
@@ -54,7 +54,7 @@ impl WorktreeManager {
                 Err(failure) => Err(failure),
             };
             match saved {
-                // Such as a repository within that has no commit, or damaged commits.
+                // For instance a nested repository without a commit, or damaged commits.
                 Err(failure) if is_git_error(&failure) => tracing::info!(%failure, "files are saved without a commit"),
                 saved => return saved,
             }
@@ -83,7 +83,7 @@ impl WorktreeManager {
         saved.map(|works| WorktreeSave { works, kept_branch: None })
     }
 
-    /// Saves commits without files: those of the branch, and of the commit that is checked out.
+    /// Saves commits without files: those of the branch, and of the checked-out commit.
     async fn save_commits(
         &self,
         at: &Workdir,
@@ -95,7 +95,7 @@ impl WorktreeManager {
             Ok(work) => Ok(WorktreeSave { works: work.into_iter().collect(), kept_branch: None }),
             Err(failure) if is_git_error(&failure) => {
                 let branch = unsaved_branch(at, workflow, head).await?.ok_or_else(|| failure.clone())?;
-                tracing::warn!(%failure, branch, "a branch stays: its commits cannot be saved");
+                tracing::warn!(%failure, branch, "not removing a branch whose commits cannot be saved");
                 Ok(WorktreeSave { works: Vec::new(), kept_branch: Some(branch) })
             }
             Err(failure) => Err(failure),
@@ -114,7 +114,7 @@ impl WorktreeManager {
         if !unpushed(&repo, [tip.as_deref(), head]).await? {
             return Ok(None);
         }
-        // A branch that has all of it needs no other reference, for which a full disk has no room.
+        // A branch that contains the commit needs no further reference, for which a full disk has no room.
         let Some(head) = head.filter(|it| tip.as_deref() != Some(*it)) else {
             let work = UnsavedWork { head: tip, reference: branch, files: vec![], nested: false };
             return self.save_bundle(at, workflow, ask, &work).await.map(Some);
@@ -125,7 +125,7 @@ impl WorktreeManager {
         Ok(self.save_work(at, workflow, ask, &work).await?.works.pop())
     }
 
-    /// A commit of all files, if any work would be lost.
+    /// Commits all files, if any work would be lost.
     async fn commit_all(&self, at: &Workdir, workflow: &Workflow, ignored: bool) -> Result<Option<UnsavedWork>> {
         let id = &workflow.id;
         let branch = format!("refs/heads/{}", workflow.branch);
@@ -138,7 +138,7 @@ impl WorktreeManager {
             let files = changes(&git.printed(&[PLAIN, &["-z", "--raw", "--numstat", "HEAD", "--"]].concat()).await?)?;
             let mut tip = head.clone();
             if !files.is_empty() {
-                let text = |told: Vec<u8>| String::from_utf8_lossy(&told).trim().to_owned();
+                let text = |output: Vec<u8>| String::from_utf8_lossy(&output).trim().to_owned();
                 let tree = text(git.printed(&["write-tree"]).await?);
                 let message = format!("Saved work of {id}");
                 tip = text(git.printed(&["commit-tree", "-p", "HEAD", "-m", &message, &tree]).await?);
@@ -185,8 +185,8 @@ impl WorktreeManager {
         Ok(SavedWork { files: work.files.len() as u64, ..saved })
     }
 
-    /// Writes references to a bundle: their commits that are not on the remote, or all commits if that bundle does not fit
-    /// the mirror, since the repository inside may be wrong about the remote.
+    /// Writes references to a bundle: their commits that are not on the remote, or all commits if that bundle does not
+    /// match the mirror, since the repository inside may be wrong about the remote.
     pub(super) async fn bundle_of(&self, at: &Workdir, refs: &[&str], file: &Path) -> Result<Bundle> {
         let max = self.settings.save_max;
         // Without a known source there is no mirror to compare with.
@@ -201,7 +201,7 @@ impl WorktreeManager {
         if self.bundle_into(at, refs, file, max).await? && self.is_whole(empty.path(), file).await? {
             return Ok(Bundle::Whole);
         }
-        // For objects that are missing git has an error of its own.
+        // Missing objects have a separate error.
         let objects = [&["rev-list", "--objects", "--quiet"], refs, &["--not", "--remotes=origin"]].concat();
         at.repo().printed(&objects).await?;
         Err(Failure::new(Code::SaveFailed, "The bundle could not be made, or is not whole."))
@@ -212,12 +212,12 @@ impl WorktreeManager {
         let words = ["bundle", "verify", "--quiet", &bundle.display().to_string()];
         let verified = self.own(dir, &words, Stdin::Empty, self.settings.git_timeout).await?;
         if !verified.ok() {
-            tracing::warn!(said = %Excerpt::from_bytes(&verified.stderr.bytes()), "a bundle is not whole");
+            tracing::warn!(stderr = %Excerpt::from_bytes(&verified.stderr.bytes()), "a bundle is incomplete");
         }
         Ok(verified.ok())
     }
 
-    /// Saves the files as they are, `.git` included.
+    /// Saves the files unchanged, including `.git`.
     async fn save_tree(&self, at: &Workdir, workflow: &Workflow, ask: &RemoveRequest) -> Result<SavedWork> {
         let id = workflow.id.as_str();
         self.save_archive(at, PackSource { dir: &format!("worktrees/{id}"), top: id }, ask).await
@@ -239,7 +239,7 @@ impl WorktreeManager {
     }
 }
 
-/// The error of a failed save, which says that nothing was removed.
+/// Adds to the error of a failed save that nothing was removed.
 pub(super) fn not_saved(err: Failure) -> Failure {
     if matches!(err.code, Code::SaveFailed | Code::SandboxLost) {
         return err;
@@ -256,7 +256,7 @@ async fn has_own_link(at: &Workdir, id: &WorkflowId) -> bool {
     text == link_of(id) || absolute
 }
 
-/// Whether any of these commits, or one before them, is on no branch of the remote.
+/// Whether any of these commits, or one of their ancestors, is on no branch of the remote.
 async fn unpushed(git: &Git<'_>, tips: [Option<&str>; 2]) -> Result<bool> {
     let mut words = vec!["rev-list", "--max-count=1"];
     words.extend(tips.into_iter().flatten());
@@ -267,8 +267,8 @@ async fn unpushed(git: &Git<'_>, tips: [Option<&str>; 2]) -> Result<bool> {
     Ok(!git.printed(&words).await?.is_empty())
 }
 
-/// The branch to name where git could not save commits: of damaged ones, or of any if the disk is full. `None` if a detached
-/// HEAD may be all that has its commits, which goes with the worktree.
+/// Returns the branch whose commits git could not save: damaged ones, or any if the disk is full. `None` if a detached
+/// HEAD may be the only reference to its commits, which is removed with the worktree.
 async fn unsaved_branch(at: &Workdir, workflow: &Workflow, head: Option<&str>) -> Result<Option<String>> {
     let repo = at.repo();
     let Some(head) = head else { return Ok(Some(workflow.branch.clone())) };
@@ -279,8 +279,8 @@ async fn unsaved_branch(at: &Workdir, workflow: &Workflow, head: Option<&str>) -
     Ok(Some(if is_other { workflow.branch.clone() } else { branch }))
 }
 
-/// The branch that has the commit that is checked out, so that the repository keeps it without the worktree. Commits before
-/// it may be damaged.
+/// Returns a branch that contains the checked-out commit, so that the repository retains it without the worktree. Its
+/// ancestors may be damaged.
 async fn branch_with(at: &Workdir, workflow: &Workflow, head: &str) -> Result<Option<String>> {
     let symbolic = at.tree(&workflow.id).run(&["symbolic-ref", "--quiet", "HEAD"]).await?;
     let reference = String::from_utf8_lossy(&symbolic.stdout);
@@ -295,16 +295,16 @@ async fn branch_with(at: &Workdir, workflow: &Workflow, head: &str) -> Result<Op
     Ok(has.then(|| workflow.branch.clone()))
 }
 
-/// A new name for commits that are saved.
+/// Generates a name for commits that are saved.
 fn salvage_reference(id: &WorkflowId) -> String {
     format!("refs/coracle/salvage/{id}/{}", jiff::Timestamp::now().as_millisecond())
 }
 
-/// Whether a repository lies within. A submodule that was not checked out is an empty directory.
-async fn has_nested(at: &Workdir, id: &WorkflowId, told: &[u8]) -> Result<bool> {
-    for name in gitlinks(told) {
+/// Whether there is a nested repository. A submodule that was not checked out is an empty directory.
+async fn has_nested(at: &Workdir, id: &WorkflowId, output: &[u8]) -> Result<bool> {
+    for name in gitlinks(output) {
         let place = format!("worktrees/{id}/{name}/.git");
-        // What cannot be asked for by its name may be one.
+        // A name that cannot be requested may be one.
         if at.root.join(&place).is_err() || at.stat(&place).await?.is_some() {
             return Ok(true);
         }

@@ -1,4 +1,4 @@
-//! Saves what a sandbox has beside its worktrees, before its volume is removed.
+//! Saves what a sandbox has besides its worktrees, before its volume is removed.
 
 use coracle_host::hardened as git;
 use coracle_lifecycle::{SavedItem, SavedKind};
@@ -16,10 +16,10 @@ use super::save::not_saved;
 use crate::shared_dir::ORPHANS;
 use crate::worktree::remove_request::RemoveRequest;
 
-/// References that are made inside: branches beside those of workflows, tags, and the stash.
+/// References that are created inside: branches besides those of workflows, tags, and the stash.
 const OWN: [&str; 3] = ["--branches", "--tags", git::STASH];
 
-/// A repository that was moved out of the way.
+/// Name prefix of a repository that was moved out of the way.
 const OLD: &str = "repo.git.old-";
 
 const WORKTREES: &str = "worktrees";
@@ -28,11 +28,11 @@ const WORKTREES: &str = "worktrees";
 const MAX_ROOT: u64 = 100_000;
 
 impl WorktreeManager {
-    /// Saves what no worktree holds: branches and tags that no remote has, directories that were in the way of worktrees,
-    /// and repositories that were. For when the sandbox goes, and its last workflow with it.
+    /// Saves what no worktree contains: branches and tags that no remote has, directories that were moved out of the
+    /// way, and old repositories. Called before the sandbox is removed with its last workflow.
     ///
     /// # Errors
-    /// `save_failed`: then nothing may be removed. `policy_denied` for `discard` without leave.
+    /// `save_failed`: then nothing may be removed. `policy_denied` for `discard` without permission.
     pub async fn save_rest(&self, at: &Workdir, ask: &RemoveRequest) -> Result<Vec<SavedWork>> {
         self.may_discard(ask)?;
         if ask.discard { Ok(Vec::new()) } else { self.rest(at, ask).await.map_err(not_saved) }
@@ -50,7 +50,7 @@ impl WorktreeManager {
         }
         dirs.extend(old_repositories(at).await?);
         let unknown = self.unknown_worktrees(at).await?;
-        // All of them hold these, too.
+        // The archive of all of them contains these too.
         if unknown != [WORKTREES] && has_entries(at, ORPHANS).await? {
             dirs.push(ORPHANS.to_owned());
         }
@@ -61,9 +61,9 @@ impl WorktreeManager {
         Ok(saved)
     }
 
-    /// Directories beside those of workflows: their records are lost, or they were made inside.
+    /// Lists directories other than those of workflows: their records are lost, or they were created inside.
     async fn unknown_worktrees(&self, at: &Workdir) -> Result<Vec<String>> {
-        // On this host they are the person's own, and stay where they are.
+        // On the host they belong to the user, and are not removed.
         if at.shared.is_some() || !at.is_dir(WORKTREES).await? {
             return Ok(Vec::new());
         }
@@ -73,11 +73,11 @@ impl WorktreeManager {
         Ok(unknown(&found, more, &known))
     }
 
-    /// Whether there are commits that the remote has not; `None` where git cannot tell.
+    /// Whether there are commits that the remote lacks; `None` if git fails.
     async fn has_own_commits(&self, at: &Workdir) -> Result<Option<bool>> {
         let words = [&["rev-list", "--max-count=1"][..], &OWN, &["--not", "--remotes=origin"]].concat();
-        let told = at.repo().run(&words).await?;
-        Ok(told.ok().then_some(!told.stdout.is_empty()))
+        let output = at.repo().run(&words).await?;
+        Ok(output.ok().then_some(!output.stdout.is_empty()))
     }
 
     async fn save_refs(&self, at: &Workdir, ask: &RemoveRequest) -> Result<SavedWork> {
@@ -94,7 +94,7 @@ impl WorktreeManager {
     }
 }
 
-/// Repositories that Coracle moved aside. Files with such a name are ordinary files of the root.
+/// Lists repositories that Coracle renamed. Files with such a name are ordinary files of the root.
 async fn old_repositories(at: &Workdir) -> Result<Vec<String>> {
     let (entries, more) = entries(at, MAX_ROOT).await?;
     if more {
@@ -105,8 +105,8 @@ async fn old_repositories(at: &Workdir) -> Result<Vec<String>> {
     Ok(old.map(|it| it.name).filter(|it| is_plain(it)).collect())
 }
 
-/// Which directories among those of worktrees no workflow has: each by itself, or all as one where they are too many, or
-/// one has a name that it could not be asked for by.
+/// Lists directories without a workflow: each separately, or their parent if they are too many, or if one has a name
+/// that cannot be requested.
 fn unknown(found: &[FileEntry], more: bool, known: &[WorkflowId]) -> Vec<String> {
     let dirs = found.iter().filter(|it| it.kind == FileKind::Dir).map(|it| it.name.as_str());
     let of_workflow = |name: &str| known.iter().any(|id| id.as_str() == name);
@@ -117,7 +117,7 @@ fn unknown(found: &[FileEntry], more: bool, known: &[WorkflowId]) -> Vec<String>
     names.into_iter().map(|it| format!("{WORKTREES}/{it}")).collect()
 }
 
-/// It can be written down as it is. What is no text comes with a mark in place of what cannot be shown.
+/// Whether a name can be written unchanged. Bytes that are not UTF-8 are replaced by a mark.
 fn is_plain(name: &str) -> bool {
     !name.contains(|it: char| it.is_control() || it == '\u{fffd}')
 }
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_no_workflow_has_are_saved_whatever_they_are_called() {
+    fn directories_without_a_workflow_are_saved_whatever_their_names() {
         let known = [WorkflowId::parse("w-1").unwrap()];
         let dirs = |names: &[&str]| names.iter().map(|it| entry(it, FileKind::Dir)).collect::<Vec<_>>();
         let mut found = dirs(&[".orphans", "mine", "w-1"]);

@@ -1,12 +1,12 @@
-//! What becomes of uncommitted changes in a source directory.
+//! How uncommitted changes of a source directory are handled.
 
-/// What is done about changes of a directory that are not committed there.
+/// How uncommitted changes of a source directory are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceChanges {
-    /// They are not looked for: another program may be writing in the directory.
-    Unseen,
+    /// They are not searched for: another program may be writing in the directory.
+    Ignored,
     /// A warning reports them.
-    Told,
-    /// A worktree begins with them.
-    Taken,
+    Reported,
+    /// A worktree starts with them.
+    Included,
 }

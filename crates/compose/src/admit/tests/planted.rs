@@ -1,8 +1,8 @@
-//! Whatever is put into a good model: no forbidden key comes through, and nothing panics.
+//! Property tests: whatever is inserted into a valid model, no forbidden key is accepted, and nothing panics.
 
 use super::*;
 
-/// Keys of which none may be in a model that is brought up, at any depth where a key has a meaning.
+/// Keys that no accepted model contains, at any depth where a key has a meaning.
 const FORBIDDEN: &[&str] = &[
     "privileged",
     "pid",
@@ -37,7 +37,7 @@ const FORBIDDEN: &[&str] = &[
     "a_key_of_tomorrow",
 ];
 
-/// Whether a key stands anywhere but where names are the file's own.
+/// Whether a key occurs, except where the file chooses the names.
 fn has_key(value: &Value, key: &str) -> bool {
     const TEXTS: &[&str] = &["environment", "labels", "args", "content"];
     const NAMED: &[&str] = &["services", "networks", "volumes", "configs", "secrets", "depends_on", "ulimits"];
@@ -53,7 +53,7 @@ fn has_key(value: &Value, key: &str) -> bool {
     }
 }
 
-/// Puts a key into the n-th mapping of a model, counted over all depths.
+/// Inserts a key into the n-th mapping of a model, counted over all depths.
 fn plant(value: &mut Value, at: &mut usize, key: &str, planted: &Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(|it| plant(it, at, key, planted)),

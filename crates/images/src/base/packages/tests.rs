@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::inspect;
 use crate::base::fixture::{self, write};
 
-/// What is packed: paths with the target of a link or the text of a file of ours, and the note.
+/// Returns what is packed: paths with the target of a link or the text of a generated file, and the note.
 fn packed(root: &TempDir) -> (BTreeMap<String, String>, String) {
     let mut tar = tempfile::tempfile().unwrap();
     let note = inspect(root.path(), "amd64").unwrap().pack(&tar).unwrap();
@@ -26,7 +26,7 @@ fn packed(root: &TempDir) -> (BTreeMap<String, String>, String) {
 }
 
 #[test]
-fn a_base_holds_the_closure_as_packaged_and_nothing_else() {
+fn a_base_contains_only_the_closure_as_packaged() {
     let (all, note) = packed(&fixture::host());
     let paths: Vec<_> = all.keys().map(String::as_str).filter(|it| it.starts_with(['b', 'e', 'r', 'u', 'h'])).collect();
     assert_snapshot!(paths.join("\n"), @r"
@@ -84,7 +84,7 @@ fn a_base_holds_the_closure_as_packaged_and_nothing_else() {
 }
 
 #[test]
-fn the_database_inside_tells_of_the_closure_only() {
+fn the_package_database_lists_the_closure_only() {
     let (all, _) = packed(&fixture::host());
     let dpkg = all.iter().filter(|(path, _)| path.starts_with("var/lib/dpkg/") && !path.contains("/info/"));
     let shown: Vec<_> = dpkg.map(|(path, text)| format!("{path}: {}", text.len())).collect();
@@ -108,7 +108,7 @@ fn the_database_inside_tells_of_the_closure_only() {
 }
 
 #[test]
-fn accounts_and_sources_are_made_anew() {
+fn accounts_and_sources_are_generated() {
     let (all, _) = packed(&fixture::host());
     assert_snapshot!(all["etc/passwd"], @r"
     root:x:0:0:root:/root:/bin/bash
@@ -136,12 +136,12 @@ fn no_secret_of_the_host_is_in_the_tar() {
     inspect(root.path(), "amd64").unwrap().pack(tar.as_file()).unwrap();
     let bytes = fs::read(tar.path()).unwrap();
     let has = |text: &[u8]| bytes.windows(text.len()).any(|it| it == text);
-    assert!(has(b"the git program"), "the search finds what is there");
+    assert!(has(b"the git program"), "the search works");
     assert!(!has(b"s3cret"));
 }
 
 #[test]
-fn a_directory_that_became_a_link_leads_nowhere() {
+fn a_directory_that_became_a_link_is_left_out() {
     let root = fixture::host();
     let lib = root.path().join("usr/lib/git");
     fs::remove_dir_all(&lib).unwrap();
@@ -153,7 +153,7 @@ fn a_directory_that_became_a_link_leads_nowhere() {
 }
 
 #[test]
-fn a_host_whose_packages_will_not_do_says_why() {
+fn a_host_with_unsuitable_packages_is_reported_with_the_reason() {
     for (gone, arch, expected) in [
         ("", "arm64", "this host is amd64 and the engine arm64"),
         ("curl", "amd64", "`curl` is not installed on this host"),

@@ -12,16 +12,16 @@ struct World {
     fake: FakeRuntime,
     id: ContainerId,
     link: Link,
-    said: Mutex<Vec<String>>,
+    messages: Mutex<Vec<String>>,
 }
 
 impl World {
     async fn of(fake: FakeRuntime) -> Self {
         let (id, link) = fake.runs_guest("build").await;
-        Self { fake, id, link, said: Mutex::default() }
+        Self { fake, id, link, messages: Mutex::default() }
     }
 
-    /// Answers from a table, as a Debian.
+    /// A fake Debian that answers from a table.
     async fn debian() -> Self {
         let world = Self::of(FakeRuntime::new()).await;
         let bin = world.fake.root(&world.id).unwrap().join("usr/bin");
@@ -44,8 +44,8 @@ impl World {
     async fn run(&self, recipe: &Recipe, on_failure: OnFailure) -> BuildReport {
         let (env, cancel) = ([("CA".to_owned(), "/ca".to_owned())].into(), CancellationToken::new());
         let options = BuildOptions { env, limit: Duration::from_secs(60), on_failure, cancel };
-        let tell = |it: &str| self.said.lock().unwrap().push(it.to_owned());
-        run_recipe(&self.link, recipe, &options, &tell).await.unwrap()
+        let report = |it: &str| self.messages.lock().unwrap().push(it.to_owned());
+        run_recipe(&self.link, recipe, &options, &report).await.unwrap()
     }
 }
 
@@ -63,7 +63,7 @@ fn shown(report: &BuildReport) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn commands_run_in_order_with_the_environment_they_are_given() {
+async fn commands_run_in_order_with_their_environment() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let mut recipe = setup(&["echo one >made", "echo \"two $CA\" | tee -a made"]);
     recipe.setup.push(Setup::fixed("with arguments", "printf '%s' \"$1\" >>made", &["$(id) three"], &["sh"]));
@@ -74,11 +74,11 @@ async fn commands_run_in_order_with_the_environment_they_are_given() {
     assert_eq!(made, "one\ntwo /ca\n$(id) three");
     let steps =
         ["1 of 3: running `echo one >made`", &format!("2 of 3: {}", report.commands[1].name), "3 of 3: with arguments"];
-    assert_eq!(*world.said.lock().unwrap(), steps.map(|step| format!("step {step}")));
+    assert_eq!(*world.messages.lock().unwrap(), steps.map(|step| format!("step {step}")));
 }
 
 #[tokio::test]
-async fn a_failure_ends_what_shall_be_whole_and_not_what_shall_be_used() {
+async fn a_failure_stops_an_image_build_but_not_a_running_container() {
     let recipe = setup(&["echo no >&2; exit 3", "true"]);
     let world = World::of(FakeRuntime::with_programs()).await;
     let stopped = world.run(&recipe, OnFailure::Stop).await;
@@ -91,7 +91,7 @@ async fn a_failure_ends_what_shall_be_whole_and_not_what_shall_be_used() {
 }
 
 #[tokio::test]
-async fn what_should_be_there_and_is_not_is_named() {
+async fn missing_programs_are_reported() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let brings = ["sh", "coracle-no-such-command"];
     let recipe = Recipe { setup: vec![Setup::fixed("x", "true", &[], &brings)], ..Recipe::default() };
@@ -100,7 +100,7 @@ async fn what_should_be_there_and_is_not_is_named() {
 }
 
 #[tokio::test]
-async fn packages_come_first_and_all_at_once() {
+async fn packages_are_installed_first_and_together() {
     let world = World::debian().await;
     world.reply(&Manager::Apt.install(&["curl", "git"]), 0);
     world.probe("curl git", "");
@@ -108,12 +108,12 @@ async fn packages_come_first_and_all_at_once() {
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(
         shown(&report),
-        ["fetching the lists of packages: ok", "installing curl git: ok", "removing what was fetched: ok"]
+        ["fetching the lists of packages: ok", "installing curl git: ok", "removing downloaded files: ok"]
     );
 }
 
 #[tokio::test]
-async fn one_package_that_cannot_be_had_keeps_no_other_out_of_a_live_container() {
+async fn an_unavailable_package_does_not_stop_the_others_in_a_running_container() {
     let world = World::debian().await;
     for (names, code) in [(&["curl", "nosuch"][..], 100), (&["curl"], 0), (&["nosuch"], 100)] {
         world.reply(&Manager::Apt.install(names), code);
@@ -130,7 +130,7 @@ async fn one_package_that_cannot_be_had_keeps_no_other_out_of_a_live_container()
 }
 
 #[tokio::test]
-async fn an_image_without_a_manager_gets_its_commands_all_the_same_when_it_is_used() {
+async fn without_a_package_manager_the_commands_run_in_a_running_container() {
     let world = World::of(FakeRuntime::with_programs()).await;
     let recipe = Recipe { setup: setup(&["true"]).setup, ..packages(&["git"]) };
     let report = world.run(&recipe, OnFailure::Continue).await;
@@ -156,7 +156,7 @@ async fn all_commands_together_have_a_limit_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn directories_are_given_away_at_last_and_tell_recipes_apart() {
+async fn owners_of_directories_are_set_last_and_are_part_of_the_recipe() {
     let world = World::of(FakeRuntime::new()).await;
     let owned = vec![OwnedDirectory { uid: 1000, gid: 1000, path: "/workspace".into() }];
     let recipe = Recipe { owned, ..Recipe::default() };
@@ -168,7 +168,7 @@ async fn directories_are_given_away_at_last_and_tell_recipes_apart() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_another_users_cannot_be_given() {
+async fn a_directory_of_another_user_is_not_changed() {
     if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) != 0 {
         return coracle_skips::skip(coracle_skips::NEEDS_ROOT);
     }
@@ -180,5 +180,8 @@ async fn a_directory_that_is_another_users_cannot_be_given() {
     assert!(world.run(&recipe, OnFailure::Stop).await.is_complete());
     std::os::unix::fs::lchown(&dir, Some(33), Some(33)).unwrap();
     let report = world.run(&recipe, OnFailure::Stop).await;
-    assert_eq!(report.failure().unwrap(), "giving /workspace to 1000:1000: /workspace is another user's in the image");
+    assert_eq!(
+        report.failure().unwrap(),
+        "giving /workspace to 1000:1000: /workspace belongs to another user in the image"
+    );
 }

@@ -1,12 +1,13 @@
-//! Where the files of a `devcontainer.json` and of its build are read: in a commit, or in a directory of this host.
+//! Reads the files of a `devcontainer.json` and of its build: from a commit, or from a directory on this host.
 
 use std::ffi::OsStr;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use coracle_archive::transfer::Writer;
+use coracle_archive::transfer::Writer;
 use coracle_context::failure::{Code, Failure};
-use coracle_devcontainer::file::is_kept_out;
+use coracle_devcontainer::file::is_excluded;
 use coracle_host::tree::{DirHandle, Node};
 use coracle_worktrees::WorktreeManager;
 use coracle_worktrees::commit_files::{CommitFile, CommitFileKind, PackPaths, RepoCommit, pack_file};
@@ -14,21 +15,21 @@ use sha2::{Digest as _, Sha256};
 
 use super::image::{MAX_CONTEXT, missing};
 
-/// Directories within each other.
+/// Maximum depth of directories.
 const DEEPEST: usize = 64;
 
-/// The files that a build may see.
+/// The files that a build may read.
 #[derive(Clone, Copy, Debug)]
 pub enum BuildFiles<'a> {
-    /// Of a commit in the mirror of this host.
+    /// Of a commit in the host's mirror of the repository.
     Commit { worktrees: &'a WorktreeManager, seen: &'a RepoCommit },
-    /// As they lie in a directory that the person allows. It is held open, and no link on the way is followed: commands in
-    /// a container may change it meanwhile.
+    /// In a directory that the user allows. It is read through an open handle that follows no link, since commands in a
+    /// container may change it meanwhile.
     Directory(&'a DirHandle),
 }
 
 impl BuildFiles<'_> {
-    /// The files at or beneath a path; an empty path means all.
+    /// Lists the files at or below a path; an empty path means all.
     pub(super) async fn list(self, below: &str) -> Result<Vec<CommitFile>, Failure> {
         match self {
             Self::Commit { worktrees, seen } => Ok(worktrees.seen_files(seen, below).await?),
@@ -39,7 +40,7 @@ impl BuildFiles<'_> {
         }
     }
 
-    /// The content of a file, if it is no longer than that.
+    /// Reads a file. Fails if it is longer than `max_bytes`.
     pub(super) async fn content(self, file: &CommitFile, max_bytes: usize) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Commit { worktrees, seen } => Ok(worktrees.seen_content(seen, file, max_bytes).await?),
@@ -98,7 +99,7 @@ fn parts(path: &str) -> impl Iterator<Item = &OsStr> {
     path.split('/').filter(|it| !it.is_empty()).map(OsStr::new)
 }
 
-/// What a scan has found.
+/// The files that a scan has found.
 struct DirectoryScan {
     files: Vec<CommitFile>,
     bytes: u64,
@@ -122,8 +123,8 @@ impl DirectoryScan {
         let (kind, content) = match node {
             Node::Dir => return self.dir(&dir.enter(name).map_err(failed)?, path, depth + 1),
             Node::Other => return Ok(()),
-            // What no build sees is named, and not read.
-            _ if is_kept_out(path) => (CommitFileKind::File, FileSum::default()),
+            // Excluded files are listed, but not read.
+            _ if is_excluded(path) => (CommitFileKind::File, FileSum::default()),
             Node::Link => (
                 CommitFileKind::Link,
                 FileSum::from_content(dir.link(name).map_err(failed)?.as_bytes()).map_err(failed)?,
@@ -148,7 +149,7 @@ impl DirectoryScan {
     }
 }
 
-/// Length and sum of a file's content.
+/// Length and digest of a file's content.
 #[derive(Default)]
 struct FileSum {
     sum: String,
@@ -171,7 +172,7 @@ impl FileSum {
     }
 }
 
-/// A file that was listed. One that changed since is refused: what is built is what its image is remembered by.
+/// Reads a listed file again. Fails if it changed since, because the image is cached by the listed digests.
 fn read_again(root: &DirHandle, file: &CommitFile) -> Result<Vec<u8>, Failure> {
     let failed = |err: io::Error| missing(&file.path, &format!("cannot be read: {err}"));
     let (above, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));

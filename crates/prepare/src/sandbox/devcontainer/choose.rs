@@ -1,4 +1,4 @@
-//! What a sandbox is to be made of, decided before there is one.
+//! Decides what a sandbox is created from, before its container exists.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::image_build::{accounts, draft};
 use crate::preflight::ensure_ready;
 use crate::sandbox::Sandboxes;
 
-/// Which workflow begins, of what, and from where.
+/// Which workflow begins, in which sandbox, and from which repository.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkflowOrigin<'a> {
     pub profile: &'a ProfileName,
@@ -33,9 +33,9 @@ pub struct WorkflowOrigin<'a> {
     pub base: Option<&'a str>,
 }
 
-/// Forgets a decision without a container and without a workflow: the call that made it failed. Called before a workflow
-/// begins, since no other may begin meanwhile.
-pub async fn afresh(
+/// Deletes the decision of a call that failed, if the sandbox has neither container nor workflow. Called before a
+/// workflow begins, since no other one may begin meanwhile.
+pub async fn discard_stale(
     sandboxes: Sandboxes<'_>,
     sandbox: Arc<SandboxHandle>,
     profile: &ProfileName,
@@ -44,7 +44,7 @@ pub async fn afresh(
     let stale = sandbox.has_stale_repository().await?;
     let alone = match DevcontainerRecord::exists(dir) {
         true => dir.end().await?,
-        // A workflow that begins just now owns the repository.
+        // A workflow that begins now owns the repository.
         false if stale => dir.end_at_once().await?,
         false => return Ok(sandbox),
     };
@@ -61,8 +61,8 @@ pub async fn afresh(
     sandboxes.of_key(&sandbox.key, profile).await
 }
 
-/// The sandbox of a workflow that begins. One that is there stays as it is; a new one is made as the repository's file
-/// says, if there is one and the person wants that.
+/// Returns the sandbox of a workflow that begins. An existing one is not changed. A new one is created from the
+/// repository's `devcontainer.json`, if there is one and the configuration uses it.
 pub async fn chosen(
     sandboxes: Sandboxes<'_>,
     sandbox: Arc<SandboxHandle>,
@@ -93,7 +93,7 @@ pub async fn chosen(
     sandboxes.of_key(&sandbox.key, it.profile).await
 }
 
-/// Where the file is.
+/// Returns the path of the file.
 async fn path_of(
     sandbox: &SandboxHandle,
     seen: &RepoCommit,
@@ -106,13 +106,13 @@ async fn path_of(
     searched(files, "name one in `sandbox.devcontainer`, or say `off` there").await
 }
 
-/// The file that counts, in the commit that was fetched.
+/// The selected file in the fetched commit.
 struct ChosenFile<'a> {
     seen: &'a RepoCommit,
     path: String,
 }
 
-/// Reads the file, refuses what is not granted, and only then builds its image.
+/// Reads the file, refuses what the policy does not grant, and only then builds the image.
 async fn decided(
     cx: &Context,
     sandbox: &SandboxHandle,
@@ -156,50 +156,50 @@ async fn decided(
         features: recipe.digests(),
         image_env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>(),
         agent,
-        kept_out: recipe.kept_out,
+        kept_out: recipe.excluded,
         warnings,
     })
 }
 
-/// Who runs commands: looked up in the image. Never root, and never the one whom the worker runs as.
+/// Looks up the exec user in the image. It is never root, and never the worker's uid.
 async fn agent(
     cx: &Context,
     ready: &Ready,
     made: &DevcontainerImage,
-    asked: Option<&str>,
+    requested: Option<&str>,
     warnings: &mut Vec<SandboxWarning>,
 ) -> Result<DevcontainerUser, Failure> {
-    let Some(asked) = asked else { return Ok(DevcontainerUser::default()) };
+    let Some(requested) = requested else { return Ok(DevcontainerUser::default()) };
     let invalid = |why: String| Failure::new(Code::DevcontainerInvalid, why).detail("property", "remoteUser");
-    let ask = UserRequest::parse(asked).map_err(|err| invalid(err.to_string()))?;
+    let request = UserRequest::parse(requested).map_err(|err| invalid(err.to_string()))?;
     let not_root = |warnings: &mut Vec<SandboxWarning>| {
-        let message = format!("`{asked}` is root while the image is built alone; commands run as `agent`");
+        let message = format!("`{requested}` is root, which is used only to build the image; commands run as `agent`");
         warnings.push(SandboxWarning::new("devcontainer_ignored", message));
         Ok(DevcontainerUser::default())
     };
-    if ask == UserRequest::Ids(Ids::ROOT) {
+    if request == UserRequest::Ids(Ids::ROOT) {
         return not_root(warnings);
     }
     let (runtime, store) = (&*ready.runtime, cx.store()?);
     let mut making = Creation::begin(runtime, &store, draft(cx)?).await?;
     let known = accounts(cx, ready, &mut making, &made.image).await;
     for err in making.undo().await {
-        tracing::warn!(%err, "a container that was looked into stays");
+        tracing::warn!(%err, "cannot remove the container that was inspected");
     }
     let known = known?;
     let ids = known
-        .resolve(&ask)
-        .map_err(|_| invalid(format!("there is no user `{asked}` in the image {}", made.reference)))?;
+        .resolve(&request)
+        .map_err(|_| invalid(format!("there is no user `{requested}` in the image {}", made.reference)))?;
     if ids.is_root() {
         return not_root(warnings);
     }
     if ids.uid == WORKER.uid {
-        return Err(invalid(format!("`{asked}` has the uid {}, as the worker has", WORKER.uid)));
+        return Err(invalid(format!("`{requested}` has the uid {}, as the worker has", WORKER.uid)));
     }
     if ids == AGENT {
-        return Ok(DevcontainerUser { name: asked.to_owned(), ..DevcontainerUser::default() });
+        return Ok(DevcontainerUser { name: requested.to_owned(), ..DevcontainerUser::default() });
     }
     let home = known.home(ids.uid).filter(|it| *it != "/" && *it != "/nonexistent");
     let home = home.map_or_else(|| "/home/agent".to_owned(), str::to_owned);
-    Ok(DevcontainerUser { name: asked.to_owned(), ids, home })
+    Ok(DevcontainerUser { name: requested.to_owned(), ids, home })
 }

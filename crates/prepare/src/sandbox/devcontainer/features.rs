@@ -1,11 +1,11 @@
-//! Features on an image: their files, their scripts' options, and the build that runs them.
+//! Adds features to an image: their files, their options, and the build that runs their scripts.
 
 use std::collections::BTreeMap;
 
 use coracle_context::engines::Ready;
 use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::features::{Artifact, Feature, FeatureFile, feature_file};
-use coracle_devcontainer::file::is_kept_out;
+use coracle_devcontainer::file::is_excluded;
 use coracle_runtime::Image;
 use coracle_types::SandboxWarning;
 use coracle_worktrees::commit_files::CommitFile;
@@ -14,20 +14,20 @@ use serde_json::json;
 use super::fetch::{FetchedFeature, fetch};
 use super::image::{DevcontainerImage, DockerfileRequest, ImageContext, by_key, content, files_of, missing};
 
-/// What runs a feature's script. Its options are in a file, so nothing of them is read by a shell that is no value.
-/// Whose homes they are is known by the image alone.
+/// Runs a feature's script. Its options are in a file with quoted values, so the shell never interprets a value.
+/// Only the image knows the home directories of the users.
 const INSTALL: &str = "set -a && . \"$PWD.env\" && home() { awk -F: -v who=\"${1%%:*}\" \
     '$1 == who || $3 == who { print $6; exit }' /etc/passwd 2>/dev/null || true; } && \
     _REMOTE_USER_HOME=\"$(home \"$_REMOTE_USER\")\" && _CONTAINER_USER_HOME=\"$(home \"$_CONTAINER_USER\")\" && set +a && \
     chmod 755 install.sh && ./install.sh && cd / && rm -rf";
 
-/// A feature, with what is needed to put it on an image.
+/// A feature, with what is needed to install it in an image.
 #[derive(Debug)]
 pub(super) struct FeatureInstall {
     pub(super) feature: Feature,
     pub(super) files: FeatureSource,
     pub(super) file: FeatureFile,
-    told: BTreeMap<String, String>,
+    env: BTreeMap<String, String>,
 }
 
 /// The files of a feature.
@@ -35,7 +35,7 @@ pub(super) struct FeatureInstall {
 pub(super) enum FeatureSource {
     /// Below a directory of the repository.
     Repository(String, Vec<CommitFile>),
-    /// In a directory of ours, as a registry gave them.
+    /// In a directory of Coracle, downloaded from a registry.
     Registry(FetchedFeature),
 }
 
@@ -46,13 +46,13 @@ pub(super) async fn tool(
     warnings: &mut Vec<SandboxWarning>,
 ) -> Result<FeatureInstall, Failure> {
     let mut files = it.files.list(&below).await?;
-    files.retain(|it| !is_kept_out(&it.path));
+    files.retain(|it| !is_excluded(&it.path));
     content(it, &format!("{below}/install.sh")).await?;
     let about = format!("{below}/devcontainer-feature.json");
     let mut file = feature_file(&feature.name, &content(it, &about).await?)?;
     warnings.append(&mut file.warnings);
-    let told = file.environment(feature, it.variables);
-    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Repository(below, files), file, told })
+    let env = file.environment(feature, it.variables);
+    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Repository(below, files), file, env })
 }
 
 pub(super) async fn of_registry(
@@ -64,11 +64,11 @@ pub(super) async fn of_registry(
     let fetched = fetch(it.cx, &feature.name, artifact, it.digests.get(&feature.name)).await?;
     let mut file = feature_file(&feature.name, &fetched.about()?)?;
     warnings.append(&mut file.warnings);
-    let told = file.environment(feature, it.variables);
-    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Registry(fetched), file, told })
+    let env = file.environment(feature, it.variables);
+    Ok(FeatureInstall { feature: feature.clone(), files: FeatureSource::Registry(fetched), file, env })
 }
 
-/// Each on top of the one before, as root; then the image's own user again.
+/// Builds an image with the features installed in order, as root, and sets the image's own user again.
 pub(super) async fn with_features(
     it: ImageContext<'_>,
     ready: &Ready,
@@ -85,15 +85,16 @@ pub(super) async fn with_features(
             "COPY {number} {place}\nCOPY {number}.env {place}.env\nRUN cd {place} && {INSTALL} {place} {place}.env\n"
         );
         for (name, value) in &tool.file.env {
-            // Names are those of variables, values one line; in quotes both engines read these escapes as JSON does.
+            // Names are variable names, values have one line, and in quotes both engines read these escapes as JSON
+            // does.
             text += &format!("ENV {name}={}\n", json!(value));
         }
-        let lines = tool.told.iter().map(|(name, value)| {
+        let lines = tool.env.iter().map(|(name, value)| {
             let value = shlex::try_quote(value).map_err(|_| missing(&tool.feature.name, "has an option with a NUL"))?;
             Ok(format!("{name}={value}\n"))
         });
         let mut env = lines.collect::<Result<String, Failure>>()?;
-        // Whom the image is for, before and behind the file's own word.
+        // The image's user: the container's, or the one that the file names.
         let user = match container {
             "0:0" => "root",
             user => user,
@@ -120,7 +121,7 @@ pub(super) async fn with_features(
     by_key(it, ready, DockerfileRequest { parts, text, args: Vec::new(), target: None, trees, dirs, more }).await
 }
 
-/// Whom an image is for, if the name is one word that a Dockerfile takes as it is.
+/// Returns the user of an image, if the name needs no quotes in a Dockerfile.
 fn user_of(image: &Image) -> Result<&str, Failure> {
     let odd = |c: char| c.is_control() || c.is_whitespace() || "$\\\"'".contains(c);
     match image.config.user.as_str() {

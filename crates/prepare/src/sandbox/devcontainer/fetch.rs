@@ -1,4 +1,4 @@
-//! Features that a registry has, fetched once and kept by their digest.
+//! Downloads features from registries and stores them by digest.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use coracle_runtime::{PolicyRefusal, Problem};
 use coracle_sandbox::devcontainer_state::lock_file;
 use flate2::read::GzDecoder;
 
-/// Bytes of a feature's description.
+/// Maximum size of a feature's description.
 const MAX_TEXT: u64 = 1 << 20;
 
-/// Size and number of its files.
+/// Maximum size and number of a feature's files.
 const MAX_FILES: Limits = Limits { max_bytes: 256 << 20, max_entries: 5000 };
 
-/// The files of a feature, in a directory of ours.
+/// The files of a feature, in a directory of Coracle.
 #[derive(Debug)]
 pub(super) struct FetchedFeature {
     pub(super) dir: PathBuf,
-    /// Of its manifest: what names it for ever.
+    /// The digest of its manifest, which identifies it permanently.
     pub(super) digest: String,
 }
 
 impl FetchedFeature {
-    /// What it says of itself.
+    /// Reads its description.
     pub(super) fn about(&self) -> Result<Vec<u8>, Failure> {
         let file = std::fs::File::open(self.dir.join("devcontainer-feature.json")).map_err(Failure::internal)?;
         let mut bytes = Vec::new();
@@ -37,7 +37,7 @@ impl FetchedFeature {
     }
 }
 
-/// The feature of that digest, else the one that its registry has now.
+/// Returns the stored feature of that digest, else downloads the registry's current one.
 pub(super) async fn fetch(
     cx: &Context,
     feature: &str,
@@ -51,7 +51,7 @@ pub(super) async fn fetch(
     }
     if cx.config.images.pull == Pull::Never {
         let value = feature.to_owned();
-        let message = format!("the feature `{value}` is in a registry, which the configuration does not allow to ask");
+        let message = format!("the feature `{value}` needs a registry, which the configuration does not allow");
         let problem = Problem { rule: "images.pull", setting: Some("images.pull"), value, message };
         return Err(PolicyRefusal { problems: vec![problem] }.into());
     }
@@ -64,15 +64,17 @@ pub(super) async fn fetch(
         cx.call.progress.message("fetching a feature of devcontainer.json".to_owned()).await;
         let layer = cx.unless_cancelled(async { Ok(registries.layer(&artifact, &manifest).await?) }).await?;
         let digest = digest.clone();
-        tokio::task::spawn_blocking(move || keep(&layer, &all, &digest)).await.map_err(Failure::internal)??;
+        tokio::task::spawn_blocking(move || store_feature(&layer, &all, &digest))
+            .await
+            .map_err(Failure::internal)??;
     }
     Ok(FetchedFeature { dir, digest })
 }
 
-/// Unpacks it beside, and renames it when all of it is there and nothing of it leads elsewhere.
-fn keep(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
+/// Unpacks a feature into a temporary directory, and renames that once it is complete and no link leads out of it.
+fn store_feature(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
     let odd = |why: String| {
-        let message = format!("what the registry has is no feature: {why}");
+        let message = format!("the registry's artifact is not a feature: {why}");
         Failure::new(Code::DevcontainerInvalid, message).detail("digest", digest)
     };
     let mut tar = tempfile::tempfile_in(all).map_err(Failure::internal)?;
@@ -101,12 +103,12 @@ fn keep(layer: &[u8], all: &Path, digest: &str) -> Result<(), Failure> {
     std::fs::rename(it, dir_of(all, digest)).map_err(Failure::internal)
 }
 
-/// Where the feature of that digest is kept.
+/// Returns the directory of the feature of that digest.
 fn dir_of(all: &Path, digest: &str) -> PathBuf {
     all.join(digest.trim_start_matches("sha256:"))
 }
 
-/// Not what a link leads to.
+/// Whether it is a regular file, without following a link.
 fn is_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|it| it.is_file())
 }
@@ -138,13 +140,13 @@ mod tests {
     const FILE: tar::EntryType = tar::EntryType::Regular;
 
     #[test]
-    fn a_feature_is_kept_whole_and_nothing_that_leads_out_of_it_is() {
+    fn only_a_complete_feature_without_links_out_of_it_is_stored() {
         let all = tempfile::tempdir().unwrap();
         let dir = all.path().join("x");
-        let kept = |layer: &[u8]| keep(layer, all.path(), "sha256:x");
+        let store = |layer: &[u8]| store_feature(layer, all.path(), "sha256:x");
         let two = [("./devcontainer-feature.json", FILE, "{}"), ("./install.sh", FILE, "echo")];
         let with = |more: (&'static str, tar::EntryType, &'static str)| tar(&[&two[..], &[more]].concat());
-        for (layer, told) in [
+        for (layer, expected) in [
             (tar(&two[1..]), "no `devcontainer-feature.json`"),
             (tar(&[two[0], ("install.sh", tar::EntryType::Symlink, "devcontainer-feature.json")]), "no `install.sh`"),
             (with(("out", tar::EntryType::Symlink, "/etc/passwd")), "leads out of the tree"),
@@ -153,15 +155,18 @@ mod tests {
             (with(("pipe", tar::EntryType::Fifo, "")), "neither a file nor a directory"),
             (b"no archive, and long enough that it could be one".repeat(20), "archive"),
         ] {
-            let failure = kept(&layer).unwrap_err();
-            assert!(failure.code == Code::DevcontainerInvalid && failure.message.contains(told), "{told}: {failure:?}");
-            assert_eq!(std::fs::read_dir(all.path()).unwrap().count(), 0, "{told}");
+            let failure = store(&layer).unwrap_err();
+            assert!(
+                failure.code == Code::DevcontainerInvalid && failure.message.contains(expected),
+                "{expected}: {failure:?}"
+            );
+            assert_eq!(std::fs::read_dir(all.path()).unwrap().count(), 0, "{expected}");
         }
         let layer = with(("lib/in.sh", tar::EntryType::Symlink, "../install.sh"));
         let mut gz = flate2::read::GzEncoder::new(&layer[..], flate2::Compression::fast());
         let mut packed = Vec::new();
         gz.read_to_end(&mut packed).unwrap();
-        kept(&packed).unwrap();
+        store(&packed).unwrap();
         assert_eq!(std::fs::read_to_string(dir.join("lib/in.sh")).unwrap(), "echo");
         let fetched = FetchedFeature { dir: dir.clone(), digest: "sha256:x".into() };
         assert_eq!(fetched.about().unwrap(), b"{}");

@@ -1,7 +1,9 @@
-//! The image of a file: the one it names, or one that is built of the repository's commit.
+//! The image of a `devcontainer.json`: the one that it names, or one that is built from the repository's commit.
 //!
-//! **Invariant:** a build sees the commit that the host fetched, or the directory that `create` names, and of it nothing that is named like a key.
-//! **Invariant:** an image that was built is used again only under the id that this host wrote down.
+//! **Invariant:** a build reads only the commit that the host fetched, or the directory that `create` names, without
+//! files that are
+//! named like a key.
+//! **Invariant:** a built image is used again only under the id that this host recorded.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +15,7 @@ use coracle_context::engines::Ready;
 use coracle_context::failure::{Code, Failure};
 use coracle_devcontainer::dockerfile::{Dockerfile, dockerfile};
 use coracle_devcontainer::features::{FeatureLocation, in_order};
-use coracle_devcontainer::file::{Build, Devcontainer, Variables, is_kept_out, relative};
+use coracle_devcontainer::file::{Build, Devcontainer, Variables, is_excluded, relative};
 use coracle_devcontainer::refusal::DeniedProperty;
 use coracle_host::fs::HostPath;
 use coracle_images::{DockerfileImages, digest_of};
@@ -28,25 +30,25 @@ use super::features::{FeatureInstall, FeatureSource, of_registry, tool, with_fea
 use super::local_env;
 use crate::image_build::{NamedImage, sandbox_image};
 
-/// Of a Dockerfile, and of what a feature says of itself.
+/// Maximum size of a Dockerfile, and of a feature's description.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Of what a build sees.
+/// Maximum size of a build context.
 pub(super) const MAX_CONTEXT: Limits = Limits { max_bytes: 1 << 30, max_entries: 100_000 };
 
-/// How an image comes to be, with all that can be refused behind it.
+/// How to create an image. Everything that can be refused is checked before this exists.
 #[derive(Debug)]
 pub struct Recipe {
     base: BaseSource,
     features: Vec<FeatureInstall>,
-    /// Files that the build does not get to see.
-    pub kept_out: Vec<String>,
+    /// Files that are excluded from the build.
+    pub excluded: Vec<String>,
     pub warnings: Vec<SandboxWarning>,
 }
 
 #[derive(Debug)]
 enum BaseSource {
-    /// As it is: the file's, or that of the profile.
+    /// An existing image: the file's, or that of the profile.
     Image(Option<ImageRef>),
     Built(Box<DockerfilePlan>),
 }
@@ -56,13 +58,13 @@ struct DockerfilePlan {
     text: String,
     needs: Dockerfile,
     build: Build,
-    /// The directory of the repository that it sees.
+    /// The directory of the repository that is the build context.
     below: String,
     files: Vec<CommitFile>,
 }
 
 impl Recipe {
-    /// Features of registries, and which they are.
+    /// The digests of features from registries, by name.
     pub(super) fn digests(&self) -> BTreeMap<String, String> {
         let all = self.features.iter().filter_map(|it| match &it.files {
             FeatureSource::Registry(fetched) => Some((it.feature.name.clone(), fetched.digest.clone())),
@@ -72,7 +74,7 @@ impl Recipe {
     }
 }
 
-/// Who looks at what.
+/// What an image is created for, and from which files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ImageContext<'a> {
     pub(super) cx: &'a Context,
@@ -80,9 +82,9 @@ pub(super) struct ImageContext<'a> {
     /// The file's path.
     pub(super) path: &'a str,
     pub(super) variables: &'a Variables,
-    /// Who runs commands, as the file says.
+    /// The exec user, as the file sets it.
     pub(super) remote_user: Option<&'a str>,
-    /// Features of registries that were fetched before, which are the same ones now.
+    /// The digests of features that were downloaded before, which pin their versions.
     pub(super) digests: &'a BTreeMap<String, String>,
 }
 
@@ -93,7 +95,7 @@ impl ImageContext<'_> {
     }
 }
 
-/// An image that is there.
+/// An image that exists.
 #[derive(Debug)]
 pub struct DevcontainerImage {
     pub image: Image,
@@ -101,7 +103,7 @@ pub struct DevcontainerImage {
     pub built: bool,
 }
 
-/// The image of a sandbox that is there already, made again if it is gone.
+/// Returns the image of an existing sandbox, built again if it was removed.
 pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerState) -> Result<NamedImage, Failure> {
     let record = &state.record;
     if !record.built {
@@ -123,7 +125,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
         remote_user,
         digests,
     };
-    // It was granted before; a list that has become shorter counts all the same.
+    // It was granted before. A list that has become shorter still applies.
     let mut refusals = Vec::new();
     let recipe = recipe(context, &state.file, state.default_image.as_ref(), &mut refusals).await?;
     if !refusals.is_empty() {
@@ -133,7 +135,7 @@ pub(crate) async fn image_of(cx: &Context, ready: &Ready, state: &DevcontainerSt
     Ok(NamedImage { reference: made.reference.to_string(), image: made.image })
 }
 
-/// Reads all that an image is made of. What is not granted is added to `refusals`.
+/// Reads everything that an image is built from. What is not granted is added to `refusals`.
 pub(super) async fn recipe(
     it: ImageContext<'_>,
     file: &Devcontainer,
@@ -142,9 +144,9 @@ pub(super) async fn recipe(
 ) -> Result<Recipe, Failure> {
     let policy = it.cx.policy()?;
     let dir = it.dir();
-    let (mut kept_out, mut warnings) = (Vec::new(), Vec::new());
+    let (mut excluded, mut warnings) = (Vec::new(), Vec::new());
     let base = match &file.build {
-        Some(build) => plan(it, build, refusals, &mut kept_out).await?,
+        Some(build) => plan(it, build, refusals, &mut excluded).await?,
         None => Some(BaseSource::Image(file.image.as_ref().or(usual).cloned())),
     };
     let named: Vec<(&str, &ImageRef)> = match &base {
@@ -175,9 +177,9 @@ pub(super) async fn recipe(
     let order = in_order(&files)?;
     let mut unordered: Vec<_> = features.into_iter().map(Some).collect();
     let features = order.into_iter().filter_map(|it| unordered[it].take()).collect();
-    // With refusals nothing is made, so it does not matter of what.
+    // With refusals no image is built, so the base does not matter.
     let base = base.unwrap_or(BaseSource::Image(None));
-    Ok(Recipe { base, features, kept_out, warnings })
+    Ok(Recipe { base, features, excluded, warnings })
 }
 
 fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<DeniedProperty> {
@@ -188,23 +190,23 @@ fn image_problem(property: &str, image: &ImageRef, policy: &Policy) -> Option<De
     (!allowed).then(refusal)
 }
 
-/// What a Dockerfile sees and needs; nothing when it is refused.
+/// Reads the Dockerfile and its build context; none if they are refused.
 async fn plan(
     it: ImageContext<'_>,
     build: &Build,
     refusals: &mut Vec<DeniedProperty>,
-    kept_out: &mut Vec<String>,
+    excluded: &mut Vec<String>,
 ) -> Result<Option<BaseSource>, Failure> {
     let dir = it.dir();
     let mut outside = |property: &str| {
         let message = "it lies outside the repository, or is named like a key";
         refusals.push(DeniedProperty::new(property, "devcontainer.context", message));
     };
-    let Some(at) = relative(dir, &build.dockerfile).filter(|it| !is_kept_out(it)) else {
+    let Some(at) = relative(dir, &build.dockerfile).filter(|it| !is_excluded(it)) else {
         outside("build.dockerfile");
         return Ok(None);
     };
-    let Some(below) = relative(dir, &build.context).filter(|it| it.is_empty() || !is_kept_out(it)) else {
+    let Some(below) = relative(dir, &build.context).filter(|it| it.is_empty() || !is_excluded(it)) else {
         outside("build.context");
         return Ok(None);
     };
@@ -216,9 +218,9 @@ async fn plan(
             return Ok(None);
         }
     };
-    let (out, files) = it.files.list(&below).await?.into_iter().partition(|it| is_kept_out(&it.path));
-    let out: Vec<CommitFile> = out;
-    kept_out.extend(out.into_iter().map(|it| it.path).take(100));
+    let (excluded_files, files) = it.files.list(&below).await?.into_iter().partition(|it| is_excluded(&it.path));
+    let excluded_files: Vec<CommitFile> = excluded_files;
+    excluded.extend(excluded_files.into_iter().map(|it| it.path).take(100));
     Ok(Some(BaseSource::Built(Box::new(DockerfilePlan { text, needs, build: build.clone(), below, files }))))
 }
 
@@ -238,7 +240,7 @@ pub(super) fn missing(path: &str, why: &str) -> Failure {
     Failure::new(Code::DevcontainerInvalid, format!("`{}` {why}", path.escape_debug())).detail("path", path)
 }
 
-/// Makes it, or finds it made before.
+/// Builds the image, or finds one that was built before.
 pub(super) async fn build(it: ImageContext<'_>, ready: &Ready, recipe: &Recipe) -> Result<DevcontainerImage, Failure> {
     let base = match &recipe.base {
         BaseSource::Image(named) => {
@@ -272,25 +274,25 @@ async fn built(it: ImageContext<'_>, ready: &Ready, plan: &DockerfilePlan) -> Re
     .await
 }
 
-/// Path below the directory, what it is, and the sum over its content.
+/// Lists files with path below the directory, kind and digest of the content, for the cache key.
 pub(super) fn files_of(files: &[CommitFile], below: &str) -> Value {
     files.iter().map(|it| json!([it.path.strip_prefix(below), format!("{:?}", it.kind), it.oid])).collect()
 }
 
-/// Writes what a build sees into a directory of ours.
-async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>) -> Result<(), Failure> {
-    std::fs::write(dir.join("Dockerfile"), &asked.text).map_err(Failure::internal)?;
+/// Writes the build context into a directory of Coracle.
+async fn lay_out(it: ImageContext<'_>, dir: &Path, request: &DockerfileRequest<'_>) -> Result<(), Failure> {
+    std::fs::write(dir.join("Dockerfile"), &request.text).map_err(Failure::internal)?;
     let spool = tempfile::tempfile_in(dir).map_err(Failure::internal)?;
     let mut tar = Writer::new(spool, Ids::ROOT, MAX_CONTEXT);
     tar.dir("context", 0o755, None).map_err(Failure::internal)?;
-    for (into, below, files) in &asked.trees {
+    for (into, below, files) in &request.trees {
         it.files.pack(files, PackPaths { below, into }, &mut tar).await?;
     }
-    for (into, dir) in &asked.dirs {
+    for (into, dir) in &request.dirs {
         let dir = HostPath::open(dir).map_err(Failure::internal)?.dir().map_err(Failure::internal)?;
         tar.host_dir(into, &dir).map_err(Failure::internal)?;
     }
-    for (path, text) in &asked.more {
+    for (path, text) in &request.more {
         tar.file(path, 0o644, text.as_bytes()).map_err(Failure::internal)?;
     }
     let (tar, _) = tar.finish().map_err(Failure::internal)?;
@@ -298,31 +300,30 @@ async fn lay_out(it: ImageContext<'_>, dir: &Path, asked: &DockerfileRequest<'_>
     unpack(tar, &place, "context", MAX_CONTEXT).map(drop).map_err(Failure::internal)
 }
 
-/// A build.
+/// A build from a Dockerfile.
 pub(super) struct DockerfileRequest<'a> {
-    /// All that decides what comes of it.
+    /// Everything that determines the result, for the cache key.
     pub(super) parts: Value,
-    /// The Dockerfile.
     pub(super) text: String,
     pub(super) args: Vec<(String, String)>,
     pub(super) target: Option<String>,
-    /// Files of the repository: where they go, and what of their paths is left out.
+    /// Files of the repository: the destination, the prefix that is removed from their paths, and the files.
     pub(super) trees: Vec<(String, &'a str, &'a [CommitFile])>,
-    /// Directories of this host: where they go.
+    /// Directories on this host, with their destinations.
     pub(super) dirs: Vec<(String, &'a Path)>,
-    /// Files of ours.
+    /// Files that Coracle writes.
     pub(super) more: Vec<(String, String)>,
 }
 
-/// The image of that content, built once.
+/// Returns the image of that content, built at most once.
 pub(super) async fn by_key(
     it: ImageContext<'_>,
     ready: &Ready,
-    asked: DockerfileRequest<'_>,
+    request: DockerfileRequest<'_>,
 ) -> Result<DevcontainerImage, Failure> {
     let (cx, runtime) = (it.cx, &*ready.runtime);
     let offline = cx.config.sandbox.build_network == BuildNetwork::None || !cx.policy()?.open_network;
-    let content = json!({ "parts": asked.parts, "offline": offline });
+    let content = json!({ "parts": request.parts, "offline": offline });
     let progress = cx.call.progress.clone();
     let progress = |text: &str| progress.note(text);
     let missing = match images(cx)?.find_or_lock(runtime, &content, &progress).await? {
@@ -334,13 +335,13 @@ pub(super) async fn by_key(
         .prefix("devcontainer-")
         .tempdir_in(cx.state()?.scratch())
         .map_err(Failure::internal)?;
-    lay_out(it, dir.path(), &asked).await?;
+    lay_out(it, dir.path(), &request).await?;
     let build = ImageBuild {
         context: dir.path().join("context"),
         dockerfile: dir.path().join("Dockerfile"),
         tag: missing.tag.clone(),
-        args: asked.args,
-        target: asked.target,
+        args: request.args,
+        target: request.target,
         offline,
         memory: Some(cx.config.sandbox.memory),
         labels: Vec::new(),

@@ -1,4 +1,4 @@
-//! A file that was found: what it asks for, and what of that is not granted, all known before anything is made of it.
+//! Validates a `devcontainer.json`: finds everything that is not granted, before an image is built.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,17 +23,17 @@ use super::refusal::refused;
 use crate::resolve::protected;
 use crate::sandbox::plan::{Bind, bind};
 
-/// A file of which nothing is refused.
+/// A file without refused properties.
 #[derive(Debug)]
 pub struct JudgedFile {
     /// Its text.
     pub bytes: Vec<u8>,
     pub file: Devcontainer,
-    /// How its image is made.
+    /// How its image is built.
     pub recipe: Recipe,
 }
 
-/// Where the file is, if it is in one of the usual places.
+/// Returns the path of the file, if it is in one of the usual places.
 pub async fn searched(files: BuildFiles<'_>, hint: &str) -> Result<Option<String>, Failure> {
     let mut names = files.list(".devcontainer").await?;
     names.extend(files.list(".devcontainer.json").await?);
@@ -47,7 +47,7 @@ pub async fn searched(files: BuildFiles<'_>, hint: &str) -> Result<Option<String
     }
 }
 
-/// Reads the file at a path, and refuses what is not granted. `usual` is the image of a file that names none.
+/// Reads the file at a path, and refuses what is not granted. `usual` is the image for a file that names none.
 pub async fn judge(
     cx: &Context,
     files: BuildFiles<'_>,
@@ -72,7 +72,7 @@ pub async fn judge(
 }
 
 impl JudgedFile {
-    /// Makes its image, or finds it made before. The arguments are those that it was judged with.
+    /// Builds the image, or finds one that was built before. The arguments are those of `judge`.
     pub async fn build(
         &self,
         cx: &Context,
@@ -87,7 +87,7 @@ impl JudgedFile {
     }
 }
 
-/// Directories of the host are granted as any other mount is.
+/// Mounts of host directories need the same grant as any other mount.
 fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<DeniedProperty> {
     let binds = file.mounts.iter().filter_map(|it| match &it.kind {
         MountKind::Bind(source) => Some(source),
@@ -106,11 +106,11 @@ fn mount_problems(file: &Devcontainer, policy: &Policy) -> Vec<DeniedProperty> {
     binds.filter_map(problem).collect()
 }
 
-/// Mounts that would go around what is protected in a directory of the host.
+/// Finds mounts that would circumvent the protected paths of a host directory.
 fn protected_problems(file: &Devcontainer, config: &Config) -> Vec<DeniedProperty> {
     let names = &config.workspace.protected;
     let open = |(path, at, access): Bind| HostPath::open(&path).ok().map(|host| Mount { host, at, access });
-    // One that cannot be opened is refused for that.
+    // A directory that cannot be opened is refused elsewhere.
     let mounts: Vec<_> = file.mounts.iter().filter_map(|it| open(bind(config, it)?)).collect();
     let around = protected::ways_around(&mounts, names).into_iter().map(refusal_of);
     let covering = protected::in_place_of(&mounts, names);
@@ -124,13 +124,13 @@ fn refusal_of(problem: Problem) -> DeniedProperty {
     DeniedProperty { property: "mounts".into(), rule, setting, message }
 }
 
-/// What it says it needs and does not get.
+/// Lists the requirements of the file that the container does not meet.
 pub fn unmet(needs: &HostRequirements, limits: &Limits, gpu: bool) -> Vec<String> {
-    let cpus = needs.cpus.zip(limits.cpus).filter(|(asked, has)| asked > has);
-    let memory = needs.memory.zip(limits.memory).filter(|(asked, has)| *asked > has.0);
+    let cpus = needs.cpus.zip(limits.cpus).filter(|(required, has)| required > has);
+    let memory = needs.memory.zip(limits.memory).filter(|(required, has)| *required > has.0);
     [
-        cpus.map(|(asked, has)| format!("it asks for {asked} cores, and has {has}")),
-        memory.map(|(asked, has)| format!("it asks for {asked} bytes of memory, and has {has}")),
+        cpus.map(|(required, has)| format!("it asks for {required} cores, and has {has}")),
+        memory.map(|(required, has)| format!("it asks for {required} bytes of memory, and has {has}")),
         (needs.gpu && !gpu).then(|| "it asks for a GPU, and has none".to_owned()),
     ]
     .into_iter()

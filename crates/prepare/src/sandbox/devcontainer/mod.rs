@@ -1,8 +1,8 @@
-//! Sandboxes that are made as their repository's `devcontainer.json` says.
+//! Sandboxes that are created from their repository's `devcontainer.json`.
 //!
-//! The file is read from the mirror before there is a container, and judged whole; then its image is made, and what was
-//! decided is written down beside the sandbox's record. A later `open` finds it there: a sandbox keeps the
-//! file that it was made with.
+//! The file is read from the mirror and validated completely before the container exists. Then its image is built, and
+//! the decisions are stored beside the sandbox's record, where a later `open` reads them: a sandbox always uses the
+//! file that it was created with.
 
 mod build_files;
 mod choose;
@@ -22,12 +22,12 @@ use coracle_sandbox::SandboxDir;
 use coracle_sandbox::devcontainer_state::DevcontainerState;
 
 pub use self::build_files::BuildFiles;
-pub use self::choose::{WorkflowOrigin, afresh, chosen};
+pub use self::choose::{WorkflowOrigin, chosen, discard_stale};
 pub(super) use self::image::image_of;
 pub use self::judge::{JudgedFile, judge, searched, unmet};
 pub use super::plan::bind;
 
-/// The file that a sandbox was made with, unless the person wants none.
+/// Loads the file that the sandbox was created with, unless the configuration turns these files off.
 pub(super) fn load(
     cx: &Context,
     dir: &SandboxDir,
@@ -39,12 +39,12 @@ pub(super) fn load(
     Ok(DevcontainerState::load(dir, local_env(cx), profile.image.clone())?.map(Arc::new))
 }
 
-/// Which file counts for sandboxes of a profile.
+/// Returns the setting that selects the file for sandboxes of a profile.
 fn setting<'a>(cx: &'a Context, profile: &'a SandboxProfile) -> &'a DevcontainerFile {
     profile.devcontainer.as_ref().unwrap_or(&cx.config.sandbox.devcontainer)
 }
 
-/// The variables of this host that a file may use.
+/// Returns the host variables that a file may use.
 pub fn local_env(cx: &Context) -> BTreeMap<String, String> {
     let value = |name: &String| String::from_utf8(cx.host.env.get(name)?.reveal().to_vec()).ok();
     cx.config.sandbox.local_env.iter().filter_map(|name| Some((name.clone(), value(name)?))).collect()

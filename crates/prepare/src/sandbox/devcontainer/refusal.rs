@@ -1,4 +1,4 @@
-//! A devcontainer.json that is refused, with the lines of the configuration that would allow it.
+//! The refusal of a `devcontainer.json`, with the lines of the configuration that would allow it.
 
 use coracle_context::context::Context;
 use coracle_context::failure::{Failure, SETTINGS};
@@ -6,7 +6,7 @@ use coracle_devcontainer::features::ALLOWED_FEATURES;
 use coracle_devcontainer::refusal::{DeniedProperty, refused as refused_file};
 use serde_json::json;
 
-/// All refusals as one failure. If the list of features is among the reasons, the hint has its new line.
+/// Combines all refusals into one failure. For a refused feature, the hint has the complete new list of features.
 pub(super) fn refused(cx: &Context, refusals: &[DeniedProperty]) -> Failure {
     let failure = Failure::from(refused_file(refusals));
     let refused = refusals.iter().filter(|refusal| refusal.setting == Some(ALLOWED_FEATURES));
@@ -17,7 +17,7 @@ pub(super) fn refused(cx: &Context, refusals: &[DeniedProperty]) -> Failure {
     let all: Vec<_> = cx.config.sandbox.features_allow.iter().map(String::as_str).chain(names).collect();
     let line = format!("features_allow = {}", json!(all));
     failure.hint_for(
-        format!("only the person can allow these features, by `{line}` below `[sandbox]` in the configuration"),
+        format!("only the user can allow these features, by `{line}` below `[sandbox]` in the configuration"),
         format!("if you trust them, write `{line}` below `[sandbox]` in {SETTINGS}: features run as root while the image is built"),
     )
 }

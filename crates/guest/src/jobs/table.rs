@@ -124,9 +124,9 @@ impl JobTable {
             }
         };
         let bytes = |all: &mut Vec<Bytes>| std::mem::take(all).into_iter().map(|it| it.0).collect::<Vec<_>>();
-        let (words, env) = (bytes(&mut ask.argv), bytes(&mut ask.env));
+        let (argv, env) = (bytes(&mut ask.argv), bytes(&mut ask.env));
         let plan = SpawnSpec {
-            words: words.clone(),
+            argv: argv.clone(),
             shell: ask.shell,
             session: self.session.variables(),
             env,
@@ -151,7 +151,7 @@ impl JobTable {
         let stdin = process.stdin.take();
         let device = ask.terminal.zip(process.terminal.take());
         let terminal = device.map(|(size, device)| Arc::new(JobTerminal::new(device, size)));
-        let (job, attending) = Job::new(&ask, &words, (process, mark, lent), log, self.machine.clone());
+        let (job, attending) = Job::new(&ask, &argv, (process, mark, lent), log, self.machine.clone());
         job.set_terminal(terminal.clone());
         self.table().insert(job.clone());
         tokio::spawn(attending);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::jobs::job::Job;
 use crate::jobs::log::{self, Watch};
 use crate::net::address::{addresses, connect};
-use crate::os::blocking::{TURN, run_blocking};
+use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::protocol::patterns::line_pattern;
 use crate::protocol::{LineMatch, Position, RpcError, StreamSelector, WaitOutcome, WaitRequest, WaitResult};
 
@@ -103,7 +103,7 @@ async fn look_once(job: &Job, mut watch: Watch) -> Result<(Watch, Option<LineMat
         job.log(|log| (log.total(StreamSelector::All) > at).then(|| log.slice(StreamSelector::All, at, log::GO)));
     let Some(slice) = slice else { return Ok((watch, None, true)) };
     let looking = move || {
-        let found = watch.search(&slice, std::time::Instant::now() + TURN);
+        let found = watch.search(&slice, std::time::Instant::now() + TIME_SLICE);
         (watch, found, false)
     };
     run_blocking(looking).await

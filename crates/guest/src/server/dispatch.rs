@@ -191,7 +191,7 @@ impl CallContext {
     pub(crate) fn keep_secret(&self, name: &str) -> Arc<PendingSecret> {
         let waiting = Arc::new(PendingSecret::new(&self.supervisor.secrets, name));
         let mut pending = self.pending_secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.retain(|it| it.is_waiting());
+        pending.retain(|it| it.is_pending());
         pending.push(waiting.clone());
         waiting
     }

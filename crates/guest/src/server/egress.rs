@@ -28,12 +28,12 @@ impl UnaryHandler for OpenProxyPorts {
             let supervisor = cx.supervisor.clone();
             run_blocking(move || supervisor.secrets.put_git_config(&git_config)).await??;
         }
-        let leads = match at {
+        let upstream = match at {
             Some(at) => Upstream::At(at),
             None if by_link => Upstream::Link,
             None => Upstream::Sockets,
         };
-        let set = cx.supervisor.relays.take(&token, leads).await;
+        let set = cx.supervisor.proxy_ports.open(&token, upstream).await;
         set.map_err(|err| RpcError::new(ErrorCode::Io, format!("cannot listen for the proxy: {err}")))?;
         Ok(UnaryReply::Reply(()))
     }
@@ -49,7 +49,7 @@ impl StreamHandler for AcceptTunnel {
         if ![API_PORT, EGRESS_PORT].contains(&self.port) {
             return out.send_failure(RpcError::new(ErrorCode::Invalid, "that is no port of a relay")).await;
         }
-        let line = cx.supervisor.relays.outlets.queue(self.port);
+        let line = cx.supervisor.proxy_ports.tunnels.queue(self.port);
         let waiting = line.wait();
         let handed = tokio::select! {
             handed = waiting => handed.ok(),

@@ -9,7 +9,7 @@ use crate::jobs::job::{Job, JobControl};
 use crate::jobs::log::{self, LogSearch, OutputLog};
 use crate::jobs::wait::wait;
 use crate::net::probe::probe;
-use crate::os::blocking::{TURN, run_blocking};
+use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::os::machine::Ids;
 use crate::protocol::body::{Bytes, encoded_len};
 use crate::protocol::patterns::line_pattern;
@@ -60,7 +60,7 @@ answer! {
         waited.tail = page;
         (waited, bytes.unwrap_or_default())
     };
-    ProbeEgress(request, supervisor) probe(supervisor.relays.has_token(), request).await?;
+    ProbeEgress(request, supervisor) probe(supervisor.proxy_ports.has_token(), request).await?;
     EnsureUser(request, supervisor) supervisor.ensure_user(request).await?;
     StatFile(request, supervisor) on_files(supervisor, request.at, Files::stat).await?;
     ListFiles(request, supervisor) list(supervisor, request).await?;
@@ -135,7 +135,7 @@ async fn found(job: &Arc<Job>, search: &SearchRequest) -> Result<SearchResult, R
     while !hunt.is_over() && (Instant::now() < deadline || !hunt.has_advanced()) {
         let slice = job.log(|log| log.slice(part, hunt.at(), log::GO));
         let looking = move || {
-            hunt.search(&slice, deadline.min(Instant::now() + TURN));
+            hunt.search(&slice, deadline.min(Instant::now() + TIME_SLICE));
             hunt
         };
         hunt = run_blocking(looking).await?;

@@ -1,7 +1,7 @@
 //! A scan: what is searched for, and what was met.
 
 use crate::files::{Scan, SecretMatcher};
-use crate::os::blocking::{TURN, run_blocking};
+use crate::os::blocking::{TIME_SLICE, run_blocking};
 use crate::protocol::body::encode;
 use crate::protocol::{ErrorCode, RpcError, ScanEntry, ScanRequest, SecretQuery};
 use crate::server::channel::ReplySender;
@@ -29,7 +29,7 @@ impl UnaryHandler for ScanRequest {
         let Some(mut scan) = run_blocking(begin).await?? else { return Ok(UnaryReply::Reply((Vec::new(), false))) };
         loop {
             let turn = move || {
-                let over = scan.go(TURN);
+                let over = scan.go(TIME_SLICE);
                 (scan, over)
             };
             let (back, over): (Scan, bool) = run_blocking(turn).await?;

@@ -26,7 +26,7 @@ pub struct Supervisor {
     pub(crate) secrets: Arc<Secrets>,
     pub(crate) session: Arc<SessionEnv>,
     pub(crate) spaces: Workspaces,
-    pub(crate) relays: ProxyPorts,
+    pub(crate) proxy_ports: ProxyPorts,
     pub(crate) quotas: Quotas,
     /// Of this run: a container that was started anew has another one.
     run: String,
@@ -54,7 +54,7 @@ impl Supervisor {
             secrets,
             session,
             spaces: Workspaces::new(),
-            relays: ProxyPorts::default(),
+            proxy_ports: ProxyPorts::default(),
             quotas: Quotas::default(),
             run: hex::encode(run),
             door: Mutex::default(),
@@ -106,7 +106,7 @@ impl Supervisor {
     /// Makes sure of a user, who is the one from now on that sees the session as its commands do.
     pub(crate) async fn ensure_user(&self, ask: EnsureUser) -> Result<UserInfo, RpcError> {
         let settled = self.machine.ensure_user(ask).await?;
-        self.session.belongs_to(settled.uid);
+        self.session.set_user(settled.uid);
         Ok(settled)
     }
 

@@ -213,8 +213,8 @@ impl WorkspaceOperation<'_> {
     }
 
     fn meta(&self, path: &[u8]) -> Option<Meta> {
-        let place = self.root.place_of(path, crate::files::FinalLink::Itself, false).ok()?;
-        let there = place.there.filter(|it| it.is(FileType::RegularFile))?;
+        let place = self.root.resolve_listed(path, crate::files::FinalLink::Itself, false).ok()?;
+        let there = place.entry.filter(|it| it.is(FileType::RegularFile))?;
         Some(Meta::from_stat(&there.stat))
     }
 

@@ -10,7 +10,7 @@ use super::WorkspaceOperation;
 use super::entry::{kind, text};
 use crate::files::error::FsError;
 use crate::files::error::OperationResult;
-use crate::files::resolve::{OpenEntry, look_at, target};
+use crate::files::resolve::{OpenEntry, open_entry, target};
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits, by_parts};
 use crate::protocol::workspace::{EntryKind, FileDigest, SearchLimits, WorkspaceErrorCode, WorkspaceReply};
 
@@ -22,7 +22,7 @@ const MAX_BYTES: usize = 2 << 20;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn sums(&self, after: Option<&str>, bounds: SearchLimits) -> OperationResult<WorkspaceReply> {
-        let bad = |_| FsError::saying(WorkspaceErrorCode::NotFound, "no such place");
+        let bad = |_| FsError::with_detail(WorkspaceErrorCode::NotFound, "no such place");
         let from = after.map(hex::decode).transpose().map_err(bad)?;
         let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let most = (bounds.most as usize).min(MAX_FILES);
@@ -46,7 +46,7 @@ impl WorkspaceOperation<'_> {
 
     /// `None` for a file that was removed concurrently.
     fn sum(&self, met: &WalkEntry) -> Option<FileDigest> {
-        let there = look_at(&met.dir, &met.name).ok()??;
+        let there = open_entry(&met.dir, &met.name).ok()??;
         let (path, odd) = text(&met.path);
         let kind = kind(&there.stat);
         let mut sum =

@@ -6,7 +6,7 @@ use rustix::fs::FileType;
 
 use super::WorkspaceOperation;
 use crate::files::error::OperationResult;
-use crate::files::resolve::look_at;
+use crate::files::resolve::open_entry;
 use crate::files::walk::{TreeWalk, WalkLimits};
 use crate::protocol::workspace::{SearchLimits, WorkspaceReply};
 
@@ -23,7 +23,7 @@ impl WorkspaceOperation<'_> {
         let mut walk = TreeWalk::begin(self.root.dir(), WalkLimits::sorted(bounds), None, self.stop)?;
         let (mut bytes, mut linked) = (0_u64, HashSet::new());
         while let Some(met) = walk.next(&|_, _| true) {
-            if let Ok(Some(there)) = look_at(&met.dir, &met.name) {
+            if let Ok(Some(there)) = open_entry(&met.dir, &met.name) {
                 let stat = &there.stat;
                 let several = stat.st_nlink > 1
                     && FileType::from_raw_mode(stat.st_mode) != FileType::Directory

@@ -17,18 +17,18 @@ impl WorkspaceOperation<'_> {
 
     /// Makes a directory.
     pub(super) fn make_dir(&self, path: &str, parents: bool, exist_ok: bool) -> OperationResult<WorkspaceEntry> {
-        let mut place = self.root.place(path, FinalLink::Target, parents)?;
-        if let Some(there) = &place.there {
+        let mut place = self.root.resolve(path, FinalLink::Target, parents)?;
+        if let Some(there) = &place.entry {
             return match there.expect_dir() {
                 Ok(()) if exist_ok => Ok(self.item(path.to_owned(), &there.stat, &place.path)),
                 _ => Err(WorkspaceErrorCode::Exists.into()),
             };
         }
         rustix::fs::mkdirat(&place.dir, place.name.as_slice(), rustix::fs::Mode::from_raw_mode(0o777))?;
-        if !place.look_again()? {
+        if !place.refresh()? {
             return Err(WorkspaceErrorCode::Escape.into());
         }
-        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
+        let there = place.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         there.expect_dir()?;
         Ok(self.item(path.to_owned(), &there.stat, &place.path))
     }
@@ -63,8 +63,8 @@ impl WorkspaceOperation<'_> {
         if !there.is(FileType::Symlink) {
             return Ok(Some((there.stat, real.to_vec())));
         }
-        let place = self.root.place_of(real, FinalLink::Target, false)?;
-        let Some(found) = place.there else { return Ok(None) };
+        let place = self.root.resolve_listed(real, FinalLink::Target, false)?;
+        let Some(found) = place.entry else { return Ok(None) };
         Ok(Some((fstat(&found.fd)?, place.path)))
     }
 }

@@ -7,7 +7,7 @@ use super::entry::{kind, text};
 use crate::files::dir::join;
 use crate::files::error::OperationResult;
 use crate::files::gitignore::IgnoreRules;
-use crate::files::resolve::{OpenEntry, look_at};
+use crate::files::resolve::{OpenEntry, open_entry};
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::protocol::patterns::Pattern;
 use crate::protocol::workspace::{EntryKind, SearchLimits, WorkspaceEntry, WorkspaceReply};
@@ -48,7 +48,7 @@ impl WorkspaceOperation<'_> {
         if met.kind != FileType::RegularFile && met.kind != FileType::Symlink {
             return None;
         }
-        let there: OpenEntry = look_at(&met.dir, &met.name).ok()??;
+        let there: OpenEntry = open_entry(&met.dir, &met.name).ok()??;
         let (stat, real) = self.behind(&join(real, &met.path), &there).ok()??;
         if kind(&stat) != EntryKind::File {
             return None;

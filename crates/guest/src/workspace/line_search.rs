@@ -45,7 +45,7 @@ pub(super) struct LineMatcher {
 
 impl LineMatcher {
     pub(super) fn new(pattern: &str, ignore_case: bool, context: usize) -> OperationResult<Self> {
-        let bad = |why: String| FsError::saying(WorkspaceErrorCode::BadPattern, why);
+        let bad = |why: String| FsError::with_detail(WorkspaceErrorCode::BadPattern, why);
         if pattern.len() > MAX_PATTERN {
             return Err(bad(format!("a pattern of {} bytes; at most {MAX_PATTERN} are taken", pattern.len())));
         }
@@ -80,7 +80,7 @@ impl LineMatcher {
                 return Ok(0);
             }
             let limit = block.limit(eof, self.context);
-            self.look_at(block, limit, &mut told);
+            self.open_entry(block, limit, &mut told);
             if eof || over() {
                 return Ok(told.count);
             }
@@ -88,7 +88,7 @@ impl LineMatcher {
         }
     }
 
-    fn look_at(&self, block: &mut Block, limit: usize, told: &mut MatchSink<'_>) {
+    fn open_entry(&self, block: &mut Block, limit: usize, told: &mut MatchSink<'_>) {
         let mut at = block.at;
         while at < limit {
             let Some(found) = self.finds.search_half(&Input::new(&block.bytes()[..limit]).span(at..limit)) else {

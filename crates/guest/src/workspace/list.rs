@@ -9,7 +9,7 @@ use super::entry;
 use crate::files::dir::join;
 use crate::files::dir::{DirEntry, entries};
 use crate::files::error::OperationResult;
-use crate::files::resolve::look_at;
+use crate::files::resolve::open_entry;
 use crate::protocol::workspace::{EntryKind, WorkspaceReply};
 
 /// Limit of entries in a reply.
@@ -35,7 +35,7 @@ impl WorkspaceOperation<'_> {
         let mut told = Vec::new();
         for name in least.into_sorted_vec() {
             // Entries that were removed concurrently are omitted.
-            if let Some(entry) = look_at(&there.fd, &name)? {
+            if let Some(entry) = open_entry(&there.fd, &name)? {
                 told.push(self.met(&join(path.as_bytes(), &name), &join(&real, &name), &entry));
             }
         }
@@ -50,7 +50,7 @@ impl WorkspaceOperation<'_> {
             FileType::Symlink | FileType::Unknown => {}
             _ => return Some(EntryKind::Other),
         }
-        let there = look_at(dir, &entry.name).ok()??;
+        let there = open_entry(dir, &entry.name).ok()??;
         let (stat, _) = self.behind(&join(real, &entry.name), &there).ok()??;
         Some(entry::kind(&stat))
     }

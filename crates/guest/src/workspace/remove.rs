@@ -26,7 +26,7 @@ impl WorkspaceOperation<'_> {
     pub(super) fn remove(&self, path: &str, within_ms: u64, tool: &str) -> OperationResult<WorkspaceReply> {
         let until = Instant::now() + Duration::from_millis(within_ms).min(MAX_TIME);
         let place = self.removable(path)?;
-        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
+        let there = place.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let (mut files, mut directories, mut complete) = (1, 0, true);
         let mut trouble = None;
         if there.is(FileType::Directory) {
@@ -56,7 +56,7 @@ impl WorkspaceOperation<'_> {
     /// Removes a file, a link or an empty directory.
     pub(super) fn remove_one(&self, path: &str, tool: &str) -> OperationResult<WorkspaceReply> {
         let place = self.removable(path)?;
-        let is_dir = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
+        let is_dir = place.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?.is(FileType::Directory);
         let how = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&place.dir, place.name.as_slice(), how)?;
         self.forget(&place, true, tool);
@@ -65,9 +65,9 @@ impl WorkspaceOperation<'_> {
 
     /// Nothing is followed at the end of the path.
     fn removable(&self, path: &str) -> OperationResult<ResolvedPath> {
-        let place = self.root.place(path, FinalLink::Itself, false)?;
+        let place = self.root.resolve(path, FinalLink::Itself, false)?;
         if place.is_root() {
-            return Err(FsError::saying(WorkspaceErrorCode::Denied, "the workspace itself is not removed"));
+            return Err(FsError::with_detail(WorkspaceErrorCode::Denied, "the workspace itself is not removed"));
         }
         Ok(place)
     }

@@ -25,8 +25,8 @@ impl WorkspaceOperation<'_> {
         fill(new.file())?;
         // Never set-id, which would reach the host through a bind.
         fchmod(new.file(), Mode::from_raw_mode(mode & 0o777))?;
-        let old = place.there.as_ref().and_then(|it| it.fd.try_clone().ok());
-        let bytes = place.there.as_ref().map_or(0, OpenEntry::size);
+        let old = place.entry.as_ref().and_then(|it| it.fd.try_clone().ok());
+        let bytes = place.entry.as_ref().map_or(0, OpenEntry::size);
         let file = new.commit(&place.name, over, Durability::Content)?;
         self.afterwards.add(ReplacedFile { dir: read_dir(&place.dir).ok(), old, bytes });
         let stat = fstat(&file)?;
@@ -54,5 +54,5 @@ pub(super) fn expect_changeable(place: &ResolvedPath) -> OperationResult<()> {
     if place.is_root() {
         return Err(WorkspaceErrorCode::IsDirectory.into());
     }
-    place.there.as_ref().map_or(Ok(()), OpenEntry::expect_file)
+    place.entry.as_ref().map_or(Ok(()), OpenEntry::expect_file)
 }

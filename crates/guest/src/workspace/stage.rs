@@ -77,7 +77,7 @@ impl WorkspaceOperation<'_> {
 }
 
 fn bad(why: &str) -> FsError {
-    FsError::saying(WorkspaceErrorCode::Escape, why)
+    FsError::with_detail(WorkspaceErrorCode::Escape, why)
 }
 
 fn reopened(dir: BorrowedFd<'_>) -> OperationResult<OwnedFd> {

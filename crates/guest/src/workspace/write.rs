@@ -43,7 +43,7 @@ impl WorkspaceOperation<'_> {
         if content.len() as u64 > MAX_CONTENT {
             return Err(WorkspaceErrorCode::TooLarge.into());
         }
-        self.change(write.path, true, |place| match (&place.there, write.how) {
+        self.change(write.path, true, |place| match (&place.entry, write.how) {
             (Some(_), OpenMode::Create) => Err(WorkspaceErrorCode::Exists.into()),
             (None, OpenMode::Create) if place.linked => Err(WorkspaceErrorCode::Exists.into()),
             (Some(_), _) => self.write_over(write, place, content),
@@ -106,11 +106,11 @@ impl WorkspaceOperation<'_> {
         act: impl Fn(&ResolvedPath) -> OperationResult<T>,
     ) -> OperationResult<T> {
         for _ in 0..MAX_DISTURBED {
-            let mut place = self.root.place(path, FinalLink::Target, parents)?;
+            let mut place = self.root.resolve(path, FinalLink::Target, parents)?;
             expect_changeable(&place)?;
             let key = place.key()?;
             let done = self.locks.with(key, || {
-                if !place.look_again()? {
+                if !place.refresh()? {
                     return Ok(None); // a link came in its place
                 }
                 expect_changeable(&place)?;
@@ -120,12 +120,12 @@ impl WorkspaceOperation<'_> {
                 return Ok(done);
             }
         }
-        Err(FsError::saying(WorkspaceErrorCode::Io, "the path changes all the time"))
+        Err(FsError::with_detail(WorkspaceErrorCode::Io, "the path changes all the time"))
     }
 
     /// A file that will be changed, when it may be.
     pub(super) fn old(&self, place: &ResolvedPath, seen: bool) -> OperationResult<(File, Stat)> {
-        let there = place.there.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
+        let there = place.entry.as_ref().ok_or(WorkspaceErrorCode::NotFound)?;
         let file = there.read()?;
         expect_writable(there)?;
         if seen {

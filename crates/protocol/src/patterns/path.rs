@@ -29,7 +29,7 @@ impl Pattern {
     /// # Errors
     /// [`WorkspaceErrorCode::BadPattern`].
     pub fn parse(pattern: &str) -> Result<Self, WorkspaceError> {
-        let bad = |why: &str| WorkspaceError::saying(WorkspaceErrorCode::BadPattern, why);
+        let bad = |why: &str| WorkspaceError::with_detail(WorkspaceErrorCode::BadPattern, why);
         let slash = pattern.contains('/');
         let pattern = pattern.trim_start_matches('/');
         if pattern.is_empty() || pattern.len() > MAX_PATTERN {

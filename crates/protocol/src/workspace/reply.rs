@@ -283,7 +283,7 @@ impl WorkspaceError {
 
     /// One with what the kernel or a parser said.
     #[must_use]
-    pub fn saying(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
+    pub fn with_detail(code: WorkspaceErrorCode, detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), ..Self::from_code(code) }
     }
 }

@@ -130,7 +130,7 @@ impl InitRun {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid.as_raw_nonzero().get() == self.program => {
-                    self.exit_code = Some(code(status))
+                    self.exit_code = Some(code(status));
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => return,

@@ -94,7 +94,7 @@ impl Scan {
     }
 
     /// Scans for a time slice; returns whether the scan is finished.
-    pub(crate) fn go(&mut self, time_slice: Duration) -> bool {
+    pub(crate) fn run(&mut self, time_slice: Duration) -> bool {
         let slice_end = Instant::now() + time_slice;
         while (self.output.entries.len() as u64) < self.filter.max_entries {
             if !self.walk.is_finished() && Instant::now() >= slice_end {

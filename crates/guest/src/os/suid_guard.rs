@@ -100,7 +100,7 @@ impl SuidPolicy {
         match self {
             Self::Unsupported if uid == 0 => Err(RpcError::new(
                 ErrorCode::CannotStart,
-                "this kernel cannot prevent root from leaving set-id files in directories of the host (that needs \
+                "this kernel cannot prevent root from stopping set-id files in directories of the host (that needs \
                  Linux 5.8 with seccomp's user notification), so commands cannot run as root",
             )),
             _ => Ok(()),

@@ -46,7 +46,7 @@ fn world() -> TempDir {
 
 fn scan_in(dir: &Path, walk: &ScanRequest, matcher: Option<SecretMatcher>) -> (Vec<ScanEntry>, bool) {
     let mut scan = Files::open(dir).unwrap().scan(walk, matcher).unwrap();
-    assert!(scan.go(FOREVER));
+    assert!(scan.run(FOREVER));
     scan.end()
 }
 
@@ -165,9 +165,9 @@ fn a_scan_reports_that_it_skipped_directories_below_its_depth() {
     }
     fs::write(dir.path().join("deep/f"), "").unwrap();
     let mut scan = Files::open(dir.path()).unwrap().scan(&walk("/"), None).unwrap();
-    while !scan.go(Duration::ZERO) {
+    while !scan.run(Duration::ZERO) {
         assert!(scan.walk.levels.len() <= walk::MAX_DEPTH);
-        scan.go(Duration::from_micros(50));
+        scan.run(Duration::from_micros(50));
     }
     let (all, more) = scan.end();
     assert_eq!((all.len(), all[0].path.as_str(), more), (1, "/deep/f", true));

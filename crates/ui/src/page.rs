@@ -147,7 +147,7 @@ impl HttpService for PageServer {
         Some(with_headers(refused))
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> HttpResponse {
+    async fn respond(&self, request: Request<Incoming>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let response = match self.access.admit(&head) {
             Admission::Path(path) => self.route(&path, Request::from_parts(head, body)).await,

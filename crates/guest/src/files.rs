@@ -151,7 +151,7 @@ impl Files {
     /// Creates a directory with exactly these permission bits. An existing one does not change.
     ///
     /// # Errors
-    /// [`ErrorCode::Exists`] if it exists and `parents` is not set; [`ErrorCode::WrongKind`] if the entry is no directory; and
+    /// [`ErrorCode::Exists`] if it exists and `parents` is not set; [`ErrorCode::WrongKind`] if the entry is not a directory; and
     /// as for [`Files::stat`].
     pub(crate) fn make_dir(&self, ids: &Ids, at: &FileRef, mode: u32, parents: bool) -> Result<FileEntry, RpcError> {
         let requested = RequestedPath::to_create(at)?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use coracle_guest::applets::forward::{self, Forwarder};
 use coracle_guest::exit_status;
 use coracle_guest::init::ExitReason;
-use coracle_guest::protocol::LEFT_ALONE;
+use coracle_guest::protocol::IDLE_EXIT_CODE;
 use coracle_guest::run::RunOptions;
 
 const USAGE: &str = "usage: coracle-guest init [--lifeline=SECONDS] [--exit-fd=N] | \
@@ -63,7 +63,7 @@ fn failure(error: &std::io::Error) -> u8 {
 /// PID 1 with a supervisor.
 fn init(options: &InitOptions) -> ExitCode {
     exit_status::report(options.exit_fd, || match run(coracle_guest::init::init(environment(), options.lifeline)) {
-        Ok(ExitReason::Idle) => LEFT_ALONE,
+        Ok(ExitReason::Idle) => IDLE_EXIT_CODE,
         Ok(ExitReason::Stopped) => 0,
         Err(error) => failure(&error),
     })

@@ -53,7 +53,7 @@ async fn take((proxy, link): (Proxy, Link), (number, port): (u16, Port), places:
     while let Ok(place) = places.clone().acquire_owned().await {
         while served.try_join_next().is_some() {}
         let closed = proxy.0.abuse.is_closed();
-        match if closed { Ok(None) } else { link.outlet(number).await } {
+        match if closed { Ok(None) } else { link.accept_tunnel(number).await } {
             // Closed at once: who tries tokens learns nothing more.
             Ok(Some(_)) if proxy.0.abuse.is_closed() => {}
             Ok(Some(stream)) => {

@@ -7,7 +7,7 @@ use crate::net::address::{addresses, connect};
 /// Connects to a port, given as `8080` or `address:port`, and disconnects. It has no timeout of its own.
 ///
 /// # Errors
-/// Fails if the text is no port, or if the connection is refused.
+/// Fails if the text is not a port, or if the connection is refused.
 pub async fn port(text: &str) -> io::Result<()> {
     let addresses = addresses(text).map_err(|fault| io::Error::other(fault.message))?;
     connect(&addresses).await.map(drop)

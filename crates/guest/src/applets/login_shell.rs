@@ -22,7 +22,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// `own` is the environment from the engine, which contains the type of the terminal.
 ///
 /// # Errors
-/// Fails if PID 1 is no guest or sends no environment, or if the program does not exist.
+/// Fails if PID 1 is not a guest or sends no environment, or if the program does not exist.
 pub fn shell(program: &str, args: &[&str], own: &[Vec<u8>]) -> io::Result<Infallible> {
     // Variables pass through this memory. After `execve` the memory is readable to its own user again.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;

@@ -10,7 +10,7 @@ use crate::net::address::{addresses, connect};
 /// end of the input closes the connection for writing.
 ///
 /// # Errors
-/// Fails if the text is no port, or if the connection is refused or breaks.
+/// Fails if the text is not a port, or if the connection is refused or breaks.
 pub async fn pipe(text: &str) -> io::Result<()> {
     let addresses = addresses(text).map_err(|fault| io::Error::other(fault.message))?;
     let stream = connect(&addresses).await?;

@@ -233,7 +233,7 @@ fn trusted(link: &Stat, dir: &Stat) -> bool {
     !shared || link.st_uid == geteuid().as_raw() || link.st_uid == dir.st_uid
 }
 
-/// Splits a path into directory and last part; `None` if the last part is no name, and therefore a directory.
+/// Splits a path into directory and last part; `None` if the last part is not a name, and therefore a directory.
 fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     last(path).filter(|(_, name)| *name != b"." && *name != b"..")
 }

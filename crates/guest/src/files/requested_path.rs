@@ -16,7 +16,7 @@ const MAX_NAME: usize = 255;
 #[derive(Clone, Debug)]
 pub(super) struct RequestedPath {
     path: String,
-    /// The error if a part of the path is no directory.
+    /// The error if a part of the path is not a directory.
     behind_file: ErrorCode,
 }
 

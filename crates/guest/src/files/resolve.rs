@@ -149,7 +149,7 @@ impl OpenEntry {
 }
 
 impl ResolvedPath {
-    /// Opens the entry again, and returns whether it is no link now.
+    /// Opens the entry again, and returns whether it is not a link now.
     pub(crate) fn refresh(&mut self) -> OperationResult<bool> {
         self.entry = open_entry(&self.dir, &self.name)?;
         Ok(!self.entry.as_ref().is_some_and(|it| it.is(FileType::Symlink)))

@@ -14,7 +14,7 @@ use super::secret_matcher::SecretMatcher;
 use super::walk::{TreeWalk, WalkEntry, WalkLimits, is_foreign, is_gone};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::body::encoded_len;
-use crate::protocol::{self, FileKind, MAX_WALKED, ScanEntry};
+use crate::protocol::{self, FileKind, MAX_SCAN_REPLY, ScanEntry};
 
 const MAX_ENTRIES: u64 = 100_000;
 
@@ -195,7 +195,7 @@ fn nanoseconds(seconds: i64, rest: i64) -> i128 {
 impl ScanOutput {
     fn add(&mut self, entry: ScanEntry) {
         let bytes = encoded_len(&entry);
-        if self.bytes + bytes > MAX_WALKED - ENVELOPE {
+        if self.bytes + bytes > MAX_SCAN_REPLY - ENVELOPE {
             self.more = true;
         } else {
             self.bytes += bytes;

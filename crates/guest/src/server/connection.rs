@@ -160,10 +160,10 @@ async fn write_all(
         let mut rest = direct.turn().await;
         bytes.append(&mut rest);
         if let Some(frame) = next {
-            frame.say_to(&mut bytes);
+            frame.write_or_fail(&mut bytes);
         }
         while let Some(frame) = (bytes.len() < BATCH).then(|| queue.try_recv().ok()).flatten() {
-            frame.say_to(&mut bytes);
+            frame.write_or_fail(&mut bytes);
         }
         if to.write_all(&bytes).await.is_err() || to.flush().await.is_err() || over {
             return;

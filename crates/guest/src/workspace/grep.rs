@@ -22,7 +22,7 @@ use crate::files::resolve::open_found;
 use crate::files::walk::{TreeWalk, WalkEntry, WalkLimits};
 use crate::os::blocking::CancelFlag;
 use crate::protocol::patterns::Pattern;
-use crate::protocol::workspace::{GrepMatch, MAX_TOLD, SearchLimits, WorkspaceReply};
+use crate::protocol::workspace::{GrepMatch, MAX_WORKSPACE_REPLY, SearchLimits, WorkspaceReply};
 
 /// Files in one batch for a thread.
 const BATCH: usize = 32;
@@ -37,7 +37,7 @@ const THREADS: usize = 4;
 const CONTEXT: u32 = 5;
 
 /// Limit of matches in a reply, in bytes.
-const MAX_REPLY: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 2;
 
 /// The parameters of a search.
 #[derive(Clone, Copy, Debug)]

@@ -12,10 +12,10 @@ use super::read_range::READER;
 use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
 use crate::files::resolve::content;
-use crate::protocol::workspace::{LineEnding, MAX_TOLD, TextRange, WorkspaceErrorCode};
+use crate::protocol::workspace::{LineEnding, MAX_WORKSPACE_REPLY, TextRange, WorkspaceErrorCode};
 
 /// Limit of lines in a reply, in bytes: a control character takes six in JSON.
-const MAX_REPLY: usize = MAX_TOLD / 8;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 8;
 
 /// Limit of lines in a reply.
 const MAX_LINES: u64 = 100_000;

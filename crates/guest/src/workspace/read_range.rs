@@ -6,13 +6,13 @@ use super::WorkspaceOperation;
 use super::fingerprint::Print;
 use super::tracker::ContentSource;
 use crate::files::error::OperationResult;
-use crate::protocol::workspace::{MAX_TOLD, WorkspaceReply};
+use crate::protocol::workspace::{MAX_WORKSPACE_REPLY, WorkspaceReply};
 
 /// The tool that reads files; a read request does not contain its name.
 pub(super) const READER: &str = "read_file";
 
 /// Limit of a range in a reply, in bytes.
-const MAX_REPLY: usize = MAX_TOLD / 2;
+const MAX_REPLY: usize = MAX_WORKSPACE_REPLY / 2;
 
 impl WorkspaceOperation<'_> {
     pub(super) fn bytes(&self, path: &str, offset: u64, limit: u32) -> OperationResult<WorkspaceReply> {

@@ -1,13 +1,13 @@
 //! Encodes a reply within its size limit.
 
 use crate::protocol::body::encode;
-use crate::protocol::workspace::{GrepMatch, MAX_TOLD, WorkspaceReply};
+use crate::protocol::workspace::{GrepMatch, MAX_WORKSPACE_REPLY, WorkspaceReply};
 
-/// A reply of at most [`MAX_TOLD`] bytes: fewer entries, if necessary.
+/// A reply of at most [`MAX_WORKSPACE_REPLY`] bytes: fewer entries, if necessary.
 pub(super) fn encoded(mut reply: WorkspaceReply) -> Vec<u8> {
     loop {
         let body = encode(&reply);
-        if body.len() <= MAX_TOLD || !halve(&mut reply) {
+        if body.len() <= MAX_WORKSPACE_REPLY || !halve(&mut reply) {
             return body;
         }
     }

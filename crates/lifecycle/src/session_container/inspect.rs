@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coracle_runtime::link::{Link, protocol::LEFT_ALONE};
+use coracle_runtime::link::{Link, protocol::IDLE_EXIT_CODE};
 use coracle_runtime::{Container, ContainerRuntime, ContainerStatus, Error as Engine, Handle};
 use tokio::time::timeout;
 
@@ -51,7 +51,7 @@ impl SessionContainers {
         let ended = match container.exit_code {
             _ if container.oom_killed => Reason::Oom,
             // Its guest left, since nobody was there.
-            Some(code) if code == i64::from(LEFT_ALONE) => Reason::Idle,
+            Some(code) if code == i64::from(IDLE_EXIT_CODE) => Reason::Idle,
             _ => Reason::Crashed,
         };
         let (mut restarted, again_if_ended) = (false, slot.role.is_started_again() && !container.oom_killed);

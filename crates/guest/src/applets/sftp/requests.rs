@@ -59,7 +59,7 @@ impl SftpServer {
     /// Handles a request and returns the reply.
     ///
     /// # Errors
-    /// Fails for a packet without an id, and for a first packet that is no greeting.
+    /// Fails for a packet without an id, and for a first packet that is not a greeting.
     pub(super) fn handle(&mut self, packet: &[u8]) -> io::Result<SftpReply> {
         let cut = || io::Error::other("the packet is too short");
         let (kind, rest) = packet.split_first().ok_or_else(cut)?;

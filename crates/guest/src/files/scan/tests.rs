@@ -190,7 +190,7 @@ fn a_reached_limit_is_reported() {
     let long = ScanEntry { path: "x".repeat(1 << 20), ..all_of(dir.path()).remove(0) };
     (0..20).for_each(|_| output.add(long.clone()));
     assert!(
-        output.more && output.entries.len() == 7 && output.bytes < MAX_WALKED,
+        output.more && output.entries.len() == 7 && output.bytes < MAX_SCAN_REPLY,
         "{} {}",
         output.entries.len(),
         output.bytes

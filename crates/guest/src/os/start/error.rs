@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_names_what_is_too_long() {
+    fn the_error_names_the_part_that_is_too_long() {
         for (program, expected) in [
             (program(200 << 10, 1), "an argument of 204800 bytes"),
             (program(1, 200 << 10), "an environment variable of 204800 bytes"),

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, MutexGuard, Notify};
 /// A connection's socket, to which its writer and other threads write in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Direct {
-    /// Non-blocking. `None` if the connection is no socket.
+    /// Non-blocking. `None` if the connection is not a socket.
     socket: Option<UnixStream>,
     /// Locked while frames are written. Bytes in it did not fit into the socket and precede all others.
     rest: Mutex<Vec<u8>>,

@@ -213,13 +213,13 @@ async fn a_caller_that_exceeds_its_limits_is_disconnected_with_the_reason() {
     let chunk = |bytes: usize| (HostMessage::PayloadChunk, vec![0; bytes]);
     let session = |bytes| (HostMessage::Open { call: SetSession::NAME.into(), bytes }, vec![0; 4]);
     let cases: [(&str, Sent); 9] = [
-        ("than its window has", vec![opening(&put()), data(MAX_PAYLOAD)]),
-        ("where none is taken", vec![opening(&get()), data(1)]),
+        ("than its window allows", vec![opening(&put()), data(MAX_PAYLOAD)]),
+        ("without a data stream", vec![opening(&get()), data(1)]),
         ("after its end", vec![opening(&put()), (HostMessage::Data { last: true }, vec![]), data(1)]),
         ("than were announced", vec![session(10), chunk(7)]),
         ("than were announced", vec![session(3)]),
         ("than were announced", vec![opening(&get()), chunk(1)]),
-        ("that has none", vec![opening(&get()), (HostMessage::Cancel, vec![0; 1])]),
+        ("that must have none", vec![opening(&get()), (HostMessage::Cancel, vec![0; 1])]),
         ("opened again", vec![opening(&get()), opening(&get())]),
         ("wait on channel", [vec![opening(&get())], vec![(HostMessage::Cancel, vec![]); 300]].concat()),
     ];

@@ -45,7 +45,7 @@ fn w39_versions_count_changes_of_content() {
 }
 
 #[test]
-fn a_new_modification_time_alone_is_no_change() {
+fn a_new_modification_time_alone_is_not_a_change() {
     let world = World::new();
     world.write("a", OpenMode::Create, "one").unwrap();
     assert_eq!(changed(&world, &[]).total, 0);
